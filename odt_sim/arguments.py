@@ -6,9 +6,9 @@ import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
-from numbers import Integral, Real
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from odt_sim.declarations import fits
 from odt_sim.errors import ConfigurationError
 
 Parameters = ParamSpec("Parameters")
@@ -94,12 +94,10 @@ def _kinds(hint: Any) -> list[Any]:
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
+    if get_origin(kind) is Literal or kind in (int, float):
+        return fits(value, kind)
     if kind is os.PathLike:
         return isinstance(value, str | os.PathLike)
-    if kind in (int, float):
-        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
     if kind in (Iterable, Sequence, list):
         return isinstance(value, Iterable) and not isinstance(value, str | bytes)
     if not (kind in _WORDS or getattr(kind, "__module__", "").startswith("odt_sim.")):

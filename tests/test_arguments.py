@@ -45,6 +45,7 @@ def call(
         ({"count": True}, "count: expected a whole number or None, found True"),
         ({"share": [1]}, "share: expected a number, found a list"),
         ({"kind": "c"}, "kind: expected 'a', 'b', found 'c'"),
+        ({"kind": np.zeros(2)}, "kind: expected 'a', 'b', found a ndarray"),
         ({"names": "ab"}, "names: expected a list, found 'ab'"),
         ({"table": 3}, "table: expected a mapping or None, found 3"),
         ({"function": "int"}, "function: expected a function, found 'int'"),
