@@ -32,7 +32,7 @@ def settings(job: Job, conditions: Conditions | None = None) -> dict[str, str]:
         "partition": data.spread,
         "fleet.devices": data.devices,
         "fleet.cohort": fleet.cohort,
-        "fleet.unseen": sorted(fleet.unseen) if isinstance(fleet.unseen, Sequence) else fleet.unseen,
+        "fleet.unseen": sorted(map(int, fleet.unseen)) if isinstance(fleet.unseen, Sequence) else fleet.unseen,
         "fleet.stragglers": float(fleet.stragglers),
         "fleet.adaptation_steps": fleet.adaptation_steps,
         "fleet.evaluated": fleet.evaluated,

@@ -136,7 +136,7 @@ def test_rounds_have_a_line_each(four):
 
 
 def test_named_devices_take_no_part_in_training(simulation, tmp_path):
-    named = Fleet(unseen=[5, 2])
+    named = Fleet(unseen=[np.int64(5), 2])
     summary = simulation(FedAvg(), fleet=named, directory=tmp_path / "run", rounds=1).run()
     assert [row["device"] for row in lines(tmp_path / "run" / "devices.jsonl") if not row["seen"]] == [2, 5]
     assert (summary.unseen, summary.settings["fleet.unseen"]) == (2, "[2, 5]")
