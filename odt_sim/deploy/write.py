@@ -113,9 +113,8 @@ def _scales(simulation: Simulation, device: int) -> bytes:
     names = tuple(simulation.model.inputs)
     inputs = {}
     for key, scale in simulation.data.scales.items():
-        name = (
-            names[int(key or "0")] if key.isdigit() or not key else key
-        )  # arrays without names are in the model's order
+        # Arrays without names are in the model's order; a model's single input takes a single array of any name.
+        name = key if key in names else names[int(key) if key.isdigit() else 0]
         mean, deviation = scale.of(device)
         inputs[full("x", name)] = {"mean": mean.tolist(), "deviation": deviation.tolist()}
     return json.dumps(inputs).encode()

@@ -78,16 +78,19 @@ def test_what_is_no_list_of_ids_is_refused(devices: Any, simulation: Any, tmp_pa
         next(simulation(FedPer(), tmp_path).deployed(devices))
 
 
-def test_file_beside_a_device_has_what_its_inputs_are_standardized_by(simulation: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrapped", [np.asarray, lambda x: (x,), lambda x: {"signals": x}])
+def test_file_beside_a_device_has_what_its_inputs_are_standardized_by(
+    wrapped: Any, simulation: Any, tmp_path: Path
+) -> None:
     x, y = np.arange(240, dtype=np.float32).reshape(40, 6) ** 2, np.arange(40) % 2
-    raw, data = (federate(Dataset("d", x, y, standardize=by), iid, 4, 0) for by in (False, True))
+    raw, data = (federate(Dataset("d", wrapped(x), y, standardize=by), iid, 4, 0) for by in (False, True))
     made = simulation(FedAvg(), tmp_path, rounds=1, data=data, fleet=Fleet())
     made.run()
     list(deploy(made, tmp_path / "deploy", [2], []))
     found = json.loads((tmp_path / "deploy" / "device_2_inputs.json").read_text())["x"]
     rows = raw.test(2)
-    expected = (raw.x[rows] - np.array(found["mean"])) / np.array(found["deviation"])
-    np.testing.assert_array_equal(data.x[rows], expected.astype(np.float32))
+    expected = (x[rows] - np.array(found["mean"])) / np.array(found["deviation"])
+    np.testing.assert_array_equal(made.data.x[rows], expected.astype(np.float32))
 
 
 def test_new_user_of_local_training_begins_with_the_initial_model(simulation: Any, tmp_path: Path) -> None:
