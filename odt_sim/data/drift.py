@@ -48,7 +48,7 @@ def rotation(data: FederatedData, seed: int, *, degrees: Sequence[float] = (0, 9
         raise DataError(f"data {data.name}: images are {x.shape[1]} by {x.shape[2]}, expected squares to rotate")
     for angle, rows in zip(degrees, _rows_of_groups(data, len(degrees), seed), strict=True):
         x[rows] = _rotated(x[rows], angle)
-    return replace(data, x=x, spread=f"{data.spread} rotation={_listed(degrees)}")
+    return replace(data, x=x, scales={}, spread=f"{data.spread} rotation={_listed(degrees)}")
 
 
 @names_arguments
@@ -74,7 +74,7 @@ def colour(
     x = np.broadcast_to(images, (*images.shape[:3], 3)).copy()
     for rgb, rows in zip(colours, _rows_of_groups(data, len(colours), seed), strict=True):
         x[rows] *= np.asarray(rgb, np.float32)
-    return replace(data, x=x, spread=f"{data.spread} colour={_listed(colours)}")
+    return replace(data, x=x, scales={}, spread=f"{data.spread} colour={_listed(colours)}")
 
 
 @names_arguments

@@ -69,7 +69,7 @@ class FederatedData:
         times: `[examples]` numbers, when each example arises; None if unknown.
         arrival: The periods in which examples arrive; None if all are there from the first round on.
         scales: What each device has standardized its inputs by, by the name that the data set gave the input, empty for a
-            single one.
+            single one. Without any, the inputs are not standardized, or changed since, as by a drift of images.
     """
 
     name: str
@@ -225,6 +225,10 @@ def federate(
     indices = np.concatenate([part for of_device in parts for part in of_device])
     offsets = _offsets(np.array([[len(part) for part in of_device] for of_device in parts], np.int64))
     by = scales(dataset.x, indices, offsets) if dataset.standardize else {}
+    if dataset.standardize and not by:
+        raise DataError(
+            f"data {dataset.name}: standardize: expected inputs of floats, found integers alone; store x as float32"
+        )
     x = standardized(dataset.x, by, indices, offsets) if by else dataset.x
     return FederatedData(
         dataset.name,

@@ -59,6 +59,13 @@ def test_grey_images_become_coloured(images):
     assert sorted(scales) == [(0, 0.5, 1)] * 3 + [(1, 0, 0)] * 3
 
 
+@pytest.mark.parametrize("drift", [rotation, colour])
+def test_scales_of_other_images_are_dropped(drift):
+    x = np.random.default_rng(0).normal(size=(20, 4, 4, 1)).astype(np.float32)
+    data = federate(Dataset("d", x, np.arange(20) % 2, standardize=True), iid, 4, 0)
+    assert (list(data.scales), list(drift(data, 0).scales)) == ([""], [])
+
+
 @pytest.mark.parametrize("one_hot", [False, True])
 def test_groups_permute_labels_except_the_first(images, one_hot):
     if one_hot:

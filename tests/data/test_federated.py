@@ -90,6 +90,13 @@ def test_each_device_standardizes_by_its_training_examples():
     assert data.spread == f"{raw.spread} standardized"  # other data, also in comparisons
 
 
+def test_integers_alone_are_not_standardized():
+    with pytest.raises(
+        DataError, match=r"data d: standardize: expected inputs of floats, found integers alone; store x"
+    ):
+        federate(Dataset("d", np.zeros((20, 1), np.int64), np.arange(20) % 2, standardize=True), iid, 2, 0)
+
+
 def test_standardization_uses_own_training_examples():
     """Two devices; constant features are centered, and an example without device stays unchanged."""
     x = np.array([[0, 7], [4, 7], [6, 9], [10, 5], [1, 1], [3, 1], [2, 1], [8, 8]], np.float32)
