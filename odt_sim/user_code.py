@@ -19,6 +19,8 @@ INSTALLED = (
     *(path + os.sep for name, path in get_paths().items() if name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
 """The folders of code that is not the user's."""
+PROMPTS = ("<ipython-input", "<python-input", "<stdin>")
+"""How the names of code begin that is typed at a prompt."""
 
 
 def imported(target: str, key: str) -> Any:
@@ -115,7 +117,7 @@ def user_frames(trace: TracebackType | None) -> TracebackType | None:
 
 def _is_users(file: str) -> bool:
     """Return whether code of a file is the user's; code that is made at runtime or compiled has no path."""
-    return file.startswith(("<ipython-input", "<stdin>")) or (os.path.isabs(file) and not file.startswith(INSTALLED))
+    return file.startswith(PROMPTS) or (os.path.isabs(file) and not file.startswith(INSTALLED))
 
 
 def _files(owner: Any) -> Iterator[set[str]]:

@@ -21,6 +21,7 @@ from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.local import Local
+from odt_sim.user_code import user_frames
 
 
 def test_simulation_shows_what_runs_where(simulation):
@@ -450,6 +451,13 @@ def test_traceback_of_a_stop_has_the_frames_of_user_code_alone(simulation, tmp_p
         simulation(strategy(), tmp_path, plan=TrainingPlan(learning_rate=1e30)).run()
     frames = traceback.extract_tb(caught.value.__traceback__)
     assert [frame.name for frame in frames[1:]] == ["run", *names]
+
+
+@pytest.mark.parametrize("file", ["<stdin>", "<ipython-input-1-a>", "<python-input-0>", "/home/me/mine.py"])
+def test_frames_of_a_prompt_are_the_users(file):
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(compile("1 / 0", file, "exec"))
+    assert traceback.extract_tb(user_frames(caught.value.__traceback__))[-1].filename == file
 
 
 @pytest.mark.parametrize("directory", [None, 3])
