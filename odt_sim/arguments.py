@@ -30,6 +30,8 @@ _WORDS: Mapping[Any, str] = {
 }
 """The types of arguments in words; a class of odt_sim has its name."""
 
+LONGEST = 100  # characters of text that an error repeats
+
 
 def names_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Let a public function name an argument of another type, where its call ends with a `TypeError` or an `AttributeError`.
@@ -57,6 +59,8 @@ def shown(value: Any) -> str:
     """Return how an error shows an argument: a short value as it is written, anything else by its type."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, str) and len(value) > LONGEST:
+        return f"text of {len(value):,} characters"
     if isinstance(value, bool | int | float | str | None):
         return repr(value)
     return f"{_article(type(value).__name__)} {type(value).__name__}"
@@ -106,15 +110,17 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 def _words(kinds: Sequence[Any]) -> str:
-    texts = [_WORDS.get(kind) or _text(kind) for kind in kinds]
+    texts = [text for kind in kinds for text in _texts(kind)]
     return " or ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
-def _text(kind: Any) -> str:
+def _texts(kind: Any) -> list[str]:
     if get_origin(kind) is Literal:
-        return ", ".join(map(repr, get_args(kind)))
+        return [*map(repr, get_args(kind))]
+    if kind in _WORDS:
+        return [_WORDS[kind]]
     name = str(kind.__name__)
-    return name if name.endswith("s") else f"{_article(name)} {name}"
+    return [name if name.endswith("s") else f"{_article(name)} {name}"]
 
 
 def _article(noun: str) -> str:
