@@ -55,9 +55,13 @@ def optimizer_of(given: Any, *, scales_loss: bool = False) -> keras.optimizers.O
 def _check_ranges(optimizer: keras.optimizers.Optimizer) -> None:
     """Check settings that Keras takes without a check: it ignores clipping below 0, and steps become NaN with others.
 
+    In a class of the user's own, a name may mean something else.
+
     Raises:
         ExportError: A setting is out of its range.
     """
+    if not type(optimizer).__module__.startswith("keras."):
+        return
     for name, bounds in RANGES.items():
         value = getattr(optimizer, name, None)
         value = float(np.asarray(value)) if isinstance(value, keras.Variable) else value

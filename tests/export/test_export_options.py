@@ -200,6 +200,13 @@ def test_optimizers_are_refused(optimizer: Any, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_names_of_an_optimizer_of_ones_own_have_its_own_ranges() -> None:
+    class Sharpness(optimizers.SGD):
+        rho = 2.0
+
+    assert isinstance(optimizer_of(Sharpness(0.1)), Sharpness)
+
+
 @pytest.mark.parametrize(("activation", "warned"), [(None, 1), ("softmax", 0)])
 def test_probabilities_expected_of_logits_are_warned_of(activation: str | None, warned: int, tmp_path: Path) -> None:
     model = keras.Sequential([layers.Input((6,)), layers.Dense(3, activation)])
