@@ -127,7 +127,7 @@ def test_interrupted_command_says_how_to_resume():
         ),
         (["strategy=fedavg,no"], "Could not find 'strategy/no'; choose one of "),
         (["strategy=fedavg", "run.round=3"], "run.round: "),
-        (["strategy=fedavg", "train.learning_rate=0.1'"], 'override "train.learning_rate=0.1\'": '),
+        (["strategy=fedavg", "train.learning_rate=0.1'"], "train.learning_rate: cannot read 0.1'; "),
         (
             ["strategy=fedavg,ditto", "train.learning_rate=0.1", "train.epochs=1"],
             "strategy=fedavg: nothing to search, since train.learning_rate, train.epochs have one value each;",
