@@ -191,6 +191,7 @@ def federate(
     if method != "given":
         _check_sizes(lists.sizes, users)
     by_label = DeferredSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
+    deferred: DeferredSplit | None = None
     if method == "block":
         by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap, times=dataset.times)
         parts = [
@@ -207,23 +208,12 @@ def federate(
     elif dataset.standardize or len(lists) <= SPLIT_AT_ONCE:
         parts = [by_label.parts(indices, device) for device, indices in enumerate(lists)]
     else:
-        offsets = _offsets(part_sizes(lists.sizes, validation, test))
-        indices, x, deferred = lists.values, dataset.x, by_label
-        return FederatedData(
-            dataset.name,
-            x,
-            dataset.y,
-            dataset.classes,
-            indices,
-            offsets,
-            spread,
-            deferred,
-            digest,
-            users,
-            dataset.times,
-        )
-    indices = np.concatenate([part for of_device in parts for part in of_device])
-    offsets = _offsets(np.array([[len(part) for part in of_device] for of_device in parts], np.int64))
+        parts, deferred = [], by_label
+    if deferred is None:
+        indices = np.concatenate([part for of_device in parts for part in of_device])
+        offsets = _offsets(np.array([[len(part) for part in of_device] for of_device in parts], np.int64))
+    else:
+        indices, offsets = lists.values, _offsets(part_sizes(lists.sizes, validation, test))
     by = scales(dataset.x, indices, offsets) if dataset.standardize else {}
     if dataset.standardize and not by:
         raise DataError(
@@ -238,7 +228,7 @@ def federate(
         indices,
         offsets,
         spread,
-        None,
+        deferred,
         digest,
         users,
         dataset.times,
