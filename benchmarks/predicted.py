@@ -54,7 +54,7 @@ class TimedEngine:
 
 def round_of(model: TrainableModel, examples: int, epochs: int, turns: int) -> tuple[Device, float]:
     """Return a device after a round, and the seconds of its calls."""
-    random, pool = np.random.default_rng(0), RuntimePool(model, start=TimedEngine, repeats=False)
+    random, pool = np.random.default_rng(0), RuntimePool(model, start=TimedEngine, edits=False)
     x, y = random_inputs(model.x, examples, random), random_targets(model, examples, random)
     for turn in range(turns + 1):
         if turn == 1:  # the first one starts the interpreter

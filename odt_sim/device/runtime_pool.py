@@ -1,6 +1,5 @@
 """A pool of interpreters that devices borrow, and what a device keeps while it has none."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -25,32 +24,30 @@ Array = NDArray[Any]
 
 
 class RuntimePool:
-    """At most `capacity` interpreters, lent to the devices that ran most recently.
+    """One interpreter, lent to the device that ran most recently.
 
-    Lending changes no result: a device that loses its interpreter keeps its state on the host.
+    Lending changes no result: a device that loses the interpreter keeps its state on the host.
 
     Attributes:
-        model: The model that the interpreters run.
+        model: The model that the interpreter runs.
         embeddings: Embeddings of devices' examples, shared by the devices of this pool.
     """
 
     def __init__(
         self,
         model: TrainableModel,
-        capacity: int = 1,
         start: StartEngine = LITERT,
         *,
         edits: bool = True,
         embeddings: EmbeddingCache | None = None,
         usual_steps: int | None = None,
     ) -> None:
-        """Create an empty pool; interpreters start on demand.
+        """Create an empty pool; the interpreter starts on demand.
 
         Args:
             model: The model.
-            capacity: The most interpreters.
             start: Starts an engine, by default LiteRT's interpreter.
-            edits: Whether engines may run files that are made of the model's own, see `odt_sim.model.repeated`,
+            edits: Whether the engine may run files that are made of the model's own, see `odt_sim.model.repeated`,
                 `odt_sim.model.narrow_products` and `odt_sim.model.head_file`.
             embeddings: The cache to share with other pools; a new one by default.
             usual_steps: The steps of a usual training, which small models run in few calls; None if there is none.
@@ -60,26 +57,20 @@ class RuntimePool:
         self._start = start
         self._edits = edits
         self.embeddings = embeddings or EmbeddingCache()
-        self._capacity = capacity
-        self._lent: OrderedDict[ModelState, Runtime] = OrderedDict()
-        self._free: list[Runtime] = []
-        self._first: Runtime | None = None
+        self._lent: ModelState | None = None  # the state that the runtime holds
         self._rates: dict[int, float] = {}
 
-    @property
+    @cached_property
     def first(self) -> Runtime:
-        """The first runtime, which holds the initial weights and slots."""
-        if self._first is None:
-            self._first = self._started()
-            self._free.append(self._first)
-        return self._first
+        """The runtime, which also has the initial weights and slots."""
+        return self._started()
 
     @cached_property
     def head(self) -> "RuntimePool":
-        """The pool of interpreters with the head's own file; this pool if there is none."""
+        """The pool of an interpreter with the head's own file; this pool if there is none."""
         one_engine = getattr(self._start, "runs_flex", False)  # a second one is a process with TensorFlow
         file = head_file(self.model, self._usual_steps) if self._edits and not one_engine else None
-        return HeadPool(self.first, file, self._capacity, self._start) if file else self
+        return HeadPool(self.first, file, self._start) if file else self
 
     def scheduled_rate(self, step: int) -> float:
         """Return the learning rate of a step by the model's signature `schedule`."""
@@ -88,20 +79,19 @@ class RuntimePool:
         return self._rates[step]
 
     def acquire(self, state: "ModelState") -> Runtime:
-        """Return a runtime that holds a device's state."""
-        if state in self._lent:
-            self._lent.move_to_end(state)
-            return self._lent[state]
-        runtime = self._vacant()
-        state.write_to(runtime)
-        self._lent[state] = runtime
-        return runtime
+        """Return the runtime with a device's state; the device that had it keeps its own on the host."""
+        if self._lent is not state:
+            before, self._lent = self._lent, None
+            if before:
+                before.read_from(self.first)
+            state.write_to(self.first)
+            self._lent = state
+        return self.first
 
     def release(self, state: "ModelState") -> None:
-        """Free a device's runtime without reading its state back."""
-        runtime = self._lent.pop(state, None)
-        if runtime is not None:
-            self._free.append(runtime)
+        """Take the runtime from a device without reading its state back."""
+        if self._lent is state:
+            self._lent = None
 
     def files(self) -> tuple[EngineFile, EngineFile | None]:
         """Return the file to run, and the one that LiteRT's compiled model runs faster; None if there is none.
@@ -121,30 +111,19 @@ class RuntimePool:
                 return Runtime(self.model, start_with_variable_weights, narrow)
         return Runtime(self.model, self._start, file)
 
-    def _vacant(self) -> Runtime:
-        if self._free or self._first is None:
-            _ = self.first  # starts the first runtime
-            return self._free.pop()
-        if len(self._lent) < self._capacity:
-            return self._started()
-        state, runtime = self._lent.popitem(last=False)
-        state.read_from(runtime)
-        return runtime
-
 
 class HeadPool(RuntimePool):
-    """Interpreters with the head of a model."""
+    """An interpreter with the head of a model."""
 
-    def __init__(self, whole: Runtime, file: EngineFile, capacity: int, start: StartEngine) -> None:
+    def __init__(self, whole: Runtime, file: EngineFile, start: StartEngine) -> None:
         """Create an empty pool.
 
         Args:
             whole: A runtime of the whole model.
             file: The head's file.
-            capacity: The most interpreters.
             start: Starts an engine.
         """
-        super().__init__(whole.model, capacity, start)
+        super().__init__(whole.model, start)
         self._whole, self._file = whole, file
 
     def _started(self) -> Runtime:
