@@ -100,55 +100,28 @@ def summarize(
     rounds: Sequence[Row],
     devices: Sequence[Row],
     *,
-    strategy: str,
-    seed: int,
-    task: str,
     metrics: Sequence[str],
-    cohort: int | None,
     fleet: tuple[int, int] | None = None,
     reported_round: int | None = None,
     target: float | None = None,
-    settings: Mapping[str, str] | None = None,
-    privacy: Mapping[str, Any] | None = None,
-    stopped: str | None = None,
-    fleet_totals: Mapping[str, Any] | None = None,
-    environment: Mapping[str, str] | None = None,
-    model_digest: str | None = None,
-    split_digest: str | None = None,
-    own_metrics: Mapping[str, bool] | None = None,
+    **recorded: Any,
 ) -> Summary:
     """Return the summary of a complete run.
 
     Args:
         rounds: The lines of `rounds.jsonl`.
         devices: The lines of `devices.jsonl`.
-        strategy: The strategy's name.
-        seed: The run's seed.
-        task: The task of the model, see `odt_sim.metrics.tasks`.
-        metrics: Its metrics, the one to compare by first.
-        cohort: How many devices take part in a round; None for all seen devices.
+        metrics: The metrics of the task, the one to compare by first.
         fleet: Numbers of all devices and of the unseen ones, if only some were evaluated; None if `devices` are all.
         reported_round: The round after which the devices were evaluated; None for the last one.
         target: A value of the task's first metric to reach, or None.
-        settings: All that decides the result but the seed, by dotted name. Reports group runs by it, and join them with
-            their local-only run.
-        privacy: What `Aggregator.privacy` returns; None for no promise.
-        stopped: Why an observer ended the run early; None if it did not.
-        fleet_totals: What a run on the clock cost its devices; None without a clock.
-        environment: Versions, platform and processor.
-        model_digest: Of the model, whatever was exported for the strategy.
-        split_digest: Of the examples of every device.
-        own_metrics: For each metric of the user whether a larger value is better; None without any.
+        **recorded: The fields of `Summary` that the records lack, such as `strategy`, `seed`, `task` and `cohort`.
     """
     seen, unseen = split_seen(devices)
     return Summary(
-        strategy=strategy,
-        seed=seed,
-        task=task,
         rounds=len(rounds),
         reported_round=len(rounds) if reported_round is None else reported_round,
         devices=len(devices) if fleet is None else fleet[0],
-        cohort=cohort,
         unseen=len(unseen) if fleet is None else fleet[1],
         evaluated=len(devices),
         train_examples=_total(devices, "train_examples"),
@@ -174,19 +147,12 @@ def summarize(
         deploy_infer_calls=_known_total(devices, "deploy_infer_calls"),
         state_bytes=_known_total(devices, "state_bytes", mean=True),
         seconds=_total(rounds, "seconds"),
-        settings=None if settings is None else dict(settings),
         over_time=continual_figures(rounds, metrics[0]),
-        privacy=None if privacy is None else dict(privacy),
-        stopped=stopped,
         simulated_seconds=max((row["simulated_end"] for row in rounds if "simulated_end" in row), default=None),
         joules=_known_total(rounds, "joules"),
         bytes_wifi=_known_total(rounds, "bytes_wifi"),
         bytes_cellular=_known_total(rounds, "bytes_cellular"),
-        fleet_totals=fleet_totals,
-        environment=environment,
-        model_digest=model_digest,
-        split_digest=split_digest,
-        own_metrics=own_metrics,
+        **recorded,
     )
 
 
