@@ -77,7 +77,7 @@ def _figures(model: TrainableModel, x: Rows, y: Rows, returned: Mapping[str, NDA
     masks = parts(returned, "mask")
     losses = losses_of(Runtime(model), x, y, outputs, masks) if model.returns_losses else {}
     targets = arrays_of(y)
-    return model_figures(model, arrays_of(outputs), targets, losses=losses, masks=counting(model, targets, masks))
+    return model_figures(model, arrays_of(outputs), targets, losses, counting(model, targets, masks))
 
 
 def _run(infer: SignatureRunner, batches: list[dict[str, NDArray[Any]]]) -> tuple[dict[str, NDArray[Any]], list[float]]:

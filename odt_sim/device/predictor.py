@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.columns import Rows, only
-from odt_sim.metrics.device import log_softmax
+from odt_sim.metrics.losses import log_softmax
 from odt_sim.metrics.tasks import model_task
 from odt_sim.model.weights import Weights
 

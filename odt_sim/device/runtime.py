@@ -186,7 +186,7 @@ class Runtime:
         """Return the loss of a batch before a step, for a file of another tool whose step returns none."""
         model = self.model
         outputs, y = (only(rows[: batch.examples], model.where, NO_LOSS) for rows in (self.infer(batch.x), batch.y))
-        return mean_loss(outputs, y, model.loss, model.from_logits, model.delta)
+        return mean_loss(model.outputs[0], outputs, y)
 
     def _write_offset(self, b: Weights | None) -> None:
         """Set the gradient offset, unless the engine holds it already; None for zero."""
@@ -233,6 +233,7 @@ class Runtime:
         if weights is self._weights:
             return
         held = weights if weights.layout is self.file.layout else weights.select(self.file.layout)
+        self._weights = None
         self.call("restore", **dict(zip(self._restore_names, held.tensors(), strict=True)))
         self._weights = weights
 

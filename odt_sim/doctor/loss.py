@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from odt_sim.device.engines import Array
-from odt_sim.metrics.device import example_losses, log_softmax
+from odt_sim.metrics.losses import example_losses, log_softmax
 from odt_sim.model.manifest import LOSSES
 
 CLOSE = 2e-3

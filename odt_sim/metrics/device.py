@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.metrics.answers import Classes, Values
-from odt_sim.metrics.losses import example_losses as example_losses
-from odt_sim.metrics.losses import log_softmax as log_softmax
+from odt_sim.metrics.losses import example_losses
 from odt_sim.metrics.names import parted
 from odt_sim.metrics.tasks import ANSWERS, output_metrics, task_of_output
-from odt_sim.model.manifest import Output, task_of
+from odt_sim.model.manifest import Output
 from odt_sim.model.trainable import TrainableModel
 
 Array = NDArray[Any]
@@ -19,41 +18,19 @@ Arrays = Mapping[str, Array]
 
 
 def mean_loss(
-    outputs: Array,
-    y: Array,
-    loss: str | None,
-    from_logits: bool,
-    delta: float = 1.0,
-    *,
-    losses: Array | None = None,
-    mask: Array | None = None,
+    output: Output, outputs: Array, y: Array, *, losses: Array | None = None, mask: Array | None = None
 ) -> float:
-    """Return the mean loss of examples, or of their positions that count; see `figures`.
+    """Return the mean loss of examples, or of their positions that count; see `output_figures`.
 
     Raises:
         ModelError: The loss is unknown.
     """
     if losses is None:
-        losses = example_losses(outputs, y, loss, from_logits, delta, mask)
+        losses = example_losses(outputs, y, output.loss, output.from_logits, output.delta, mask)
     if mask is None:
         return float(losses.mean())
     counts = np.count_nonzero(mask.reshape(len(mask), -1), axis=1)
     return float((losses * counts).sum() / max(counts.sum(), 1))
-
-
-def figures(
-    outputs: Array,
-    y: Array,
-    loss: str | None,
-    from_logits: bool,
-    delta: float = 1.0,
-    *,
-    losses: Array | None = None,
-    mask: Array | None = None,
-) -> dict[str, float]:
-    """Return the figures of one device, for a model with one output; see `output_figures`."""
-    output = Output("", loss, from_logits, delta, task=task_of(loss))
-    return output_figures(output, outputs, y, losses=losses, mask=mask)
 
 
 def output_figures(
@@ -76,7 +53,7 @@ def output_figures(
     Raises:
         ModelError: The loss is unknown, or a metric.
     """
-    mean = mean_loss(outputs, y, output.loss, output.from_logits, output.delta, losses=losses, mask=mask)
+    mean = mean_loss(output, outputs, y, losses=losses, mask=mask)
     task = task_of_output(output, outputs.shape)
     answers = _answers(task, outputs, y, output.from_logits, mask)
     found: dict[str, float] = {}
@@ -88,22 +65,15 @@ def output_figures(
     return found
 
 
-def model_figures(
-    model: TrainableModel,
-    answers: Arrays,
-    y: Arrays,
-    *,
-    losses: Arrays | None = None,
-    masks: Arrays | None = None,
-) -> dict[str, float]:
+def model_figures(model: TrainableModel, answers: Arrays, y: Arrays, losses: Arrays, masks: Arrays) -> dict[str, float]:
     """Return the figures of one device for all outputs of its model.
 
     Args:
         model: The model.
         answers: The outputs of `infer` by name, `{"": outputs}` for one: `[examples, ...]`.
         y: The targets by name.
-        losses: `[examples]` by name, as of the signature `loss`; None to compute them by the host's formulas. Of several
-            outputs, `""` alone is a loss that is no sum over outputs.
+        losses: `[examples]` by name, as of the signature `loss`; those that are missing are computed by the host's formulas.
+            Of several outputs, `""` alone is a loss that is no sum over outputs.
         masks: `[examples, ...]` by name, 1 where a position counts, as `odt_sim.metrics.counting` returns them.
 
     Returns:
@@ -113,7 +83,6 @@ def model_figures(
     Raises:
         ModelError: A loss is unknown, or a metric.
     """
-    losses, masks = losses or {}, masks or {}
     joint = _joint(model, losses)
     each = {
         output.name: output_figures(
@@ -142,33 +111,19 @@ def _joint(model: TrainableModel, losses: Arrays) -> Array | None:
     return losses[""] if len(model.outputs) > 1 and losses.keys() == {""} else None
 
 
-def model_loss(
-    model: TrainableModel, answers: Arrays, y: Arrays, *, losses: Arrays | None = None, masks: Arrays | None = None
-) -> float:
+def model_loss(model: TrainableModel, answers: Arrays, y: Arrays, losses: Arrays, masks: Arrays) -> float:
     """Return the mean loss of one device, the weighted sum over the outputs; see `model_figures`."""
-    losses, masks = losses or {}, masks or {}
     if (joint := _joint(model, losses)) is not None:
         return float(joint.mean())
     return sum(
-        output.loss_weight
-        * mean_loss(
-            answers[output.name],
-            y[output.name],
-            output.loss,
-            output.from_logits,
-            output.delta,
-            losses=losses.get(output.name),
-            mask=masks.get(output.name),
-        )
-        for output in model.outputs
+        each.loss_weight
+        * mean_loss(each, answers[each.name], y[each.name], losses=losses.get(each.name), mask=masks.get(each.name))
+        for each in model.outputs
     )
 
 
-def model_example_losses(
-    model: TrainableModel, answers: Arrays, y: Arrays, *, losses: Arrays | None = None, masks: Arrays | None = None
-) -> Array:
+def model_example_losses(model: TrainableModel, answers: Arrays, y: Arrays, losses: Arrays, masks: Arrays) -> Array:
     """Return the loss of each example of one device, `[examples]`, the weighted sum over the outputs; see `model_figures`."""
-    losses, masks = losses or {}, masks or {}
     if (joint := _joint(model, losses)) is not None:
         return joint
     total = np.zeros(len(next(iter(y.values()))))

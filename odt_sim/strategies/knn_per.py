@@ -23,7 +23,7 @@ from odt_sim.data.columns import only
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
 from odt_sim.hyperparameters import checked_count
-from odt_sim.metrics.device import log_softmax
+from odt_sim.metrics.losses import log_softmax
 from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel
-from odt_sim.metrics.device import figures
+from tests.metrics.single_output import figures
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
 RATE = 0.05

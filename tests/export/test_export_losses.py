@@ -8,9 +8,10 @@ import pytest
 
 from odt_sim.device.device import Device
 from odt_sim.export import export_model
-from odt_sim.metrics.device import example_losses, figures
+from odt_sim.metrics.losses import example_losses
 from odt_sim.model.manifest import LOSSES, REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
+from tests.metrics.single_output import figures
 
 OUTPUTS = np.array([[0.1, -2.0, 3.0], [0.5, 0.5, 0.0], [0.0, 0.0, 0.0]], np.float32)
 PROBABILITIES = np.array([[0.2, 0.5, 0.3], [0.9, 0.1, 0.0], [0.3, 0.3, 0.4]], np.float32)

@@ -11,7 +11,8 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
-from odt_sim.metrics.device import example_losses, figures, log_softmax
+from odt_sim.metrics.losses import example_losses, log_softmax
+from tests.metrics.single_output import figures
 
 SPARSE, ONE_HOT, MSE = "sparse_categorical_crossentropy", "categorical_crossentropy", "mean_squared_error"
 LOGITS = np.log(np.array([[1, 2, 1], [8, 1, 1]], np.float32))

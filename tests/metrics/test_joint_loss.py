@@ -17,6 +17,6 @@ def test_one_loss_of_two_outputs() -> None:
     outputs = (Output("p", task="regression"), Output("q", task="other"))
     model: Any = SimpleNamespace(outputs=outputs)
     losses = {"": np.float32([1.5, 2.5])}
-    figures = model_figures(model, ANSWERS, TARGETS, losses=losses)
+    figures = model_figures(model, ANSWERS, TARGETS, losses, {})
     assert figures == {"loss": 2.0, "examples": 2, "mse_p": 2.0, "mae_p": 1.0, "r2_p": pytest.approx(-7)}
-    assert model_loss(model, ANSWERS, TARGETS, losses=losses) == 2.0
+    assert model_loss(model, ANSWERS, TARGETS, losses, {}) == 2.0

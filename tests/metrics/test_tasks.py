@@ -135,7 +135,7 @@ def test_only_positions_of_the_mask_count():
     assert found["examples"] == 3
     assert found["perplexity"] == pytest.approx(np.exp(found["loss"]))
     losses = np.array([1.0, 4.0, 0.0])  # of 2, 4 and no positions
-    assert mean_loss(outputs, y, None, True, losses=losses, mask=mask) == 3.0
+    assert mean_loss(Output(), outputs, y, losses=losses, mask=mask) == 3.0
 
 
 def test_batch_without_a_position_that_counts_has_no_metrics():
