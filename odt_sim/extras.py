@@ -1,9 +1,11 @@
-"""The packages of those extras that a whole part of odt_sim needs."""
+"""The packages of extras: of whole parts of odt_sim, and single ones, which are imported where they are used."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 
-from odt_sim.errors import ConfigurationError
+from odt_sim.errors import ConfigurationError, OdtSimError
 
 PACKAGES: dict[str, Sequence[str]] = {
     "flower": ("flwr", "flwr_datasets"),
@@ -22,3 +24,21 @@ def check_extra(extra: str) -> None:
     missing = [name for name in PACKAGES[extra] if find_spec(name) is None]
     if missing:
         raise ConfigurationError(f"{extra}: {missing[0]} is missing; run: pip install 'odt_sim[{extra}]'")
+
+
+def package(module: str, needed: str, extra: str, kind: type[OdtSimError] = ConfigurationError) -> ModuleType:
+    """Import a module of an extra.
+
+    Args:
+        module: The module.
+        needed: What needs it, for the error, such as `data: sounds need soundfile`.
+        extra: The extra that installs it.
+        kind: The error of a missing package.
+
+    Raises:
+        OdtSimError: The module cannot be imported; of the given kind.
+    """
+    try:
+        return import_module(module)
+    except (ImportError, OSError) as error:  # OSError: a library of the system is missing
+        raise kind(f"{needed} ({error}); run: pip install 'odt_sim[{extra}]'") from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from odt_sim.arguments import names_arguments
 from odt_sim.declarations import flatten
 from odt_sim.errors import ConfigurationError
+from odt_sim.extras import package
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.run import Run, find_runs, load_run, one_run
 
@@ -105,7 +106,7 @@ class Results:
         from odt_sim.report.comparison_csv import comparison_records
 
         compared = compare_runs(self._runs, best=best, against=against, target=target)
-        return _pandas().DataFrame(comparison_records(compared))
+        return _data_frame(comparison_records(compared))
 
     def device(self, id: int) -> "DeviceResult":
         """Return one device of the only run.
@@ -130,7 +131,7 @@ class Results:
         return saved_model(folder, global_file(folder))
 
     def _frame(self, records: Callable[[Run], Iterable[Mapping[str, Any]]]) -> "DataFrame":
-        return _pandas().DataFrame([{**_common(run), **record} for run in self._runs for record in records(run)])
+        return _data_frame([{**_common(run), **record} for run in self._runs for record in records(run)])
 
     def __repr__(self) -> str:
         return f"Results of {len(self.runs)} runs"
@@ -166,12 +167,8 @@ class DeviceResult:
         return device_model(saved_simulation(self.run), self.id)
 
 
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ConfigurationError("odt_sim.Results: pandas is missing; run: pip install 'odt_sim[results]'") from error
-    return pandas
+def _data_frame(records: list[dict[str, Any]]) -> "DataFrame":
+    return package("pandas", "odt_sim.Results: needs pandas", "results").DataFrame(records)
 
 
 def _common(run: Run) -> dict[str, Any]:

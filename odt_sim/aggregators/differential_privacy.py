@@ -25,7 +25,7 @@ import numpy as np
 
 from odt_sim.aggregators.base import with_numbers
 from odt_sim.aggregators.norm_clipping import NormClipping
-from odt_sim.errors import ConfigurationError
+from odt_sim.extras import package
 from odt_sim.hyperparameters import checked
 from odt_sim.model.tensors import array_of
 from odt_sim.strategies.base import Updates
@@ -73,13 +73,9 @@ def dp_accounting_module() -> Any:
     Raises:
         ConfigurationError: The package is missing or cannot be imported.
     """
-    try:
-        import dp_accounting.rdp
-    except ImportError as error:
-        raise ConfigurationError(
-            f"aggregator=differential_privacy: cannot import dp_accounting ({error}); run: pip install 'odt_sim[privacy]'"
-        ) from error
-    return dp_accounting
+    needed = "aggregator=differential_privacy: cannot import dp_accounting"
+    package("dp_accounting.rdp", needed, "privacy")
+    return package("dp_accounting", needed, "privacy")
 
 
 def epsilon(noise_multiplier: float, delta: float, rounds: int, cohort: int, participants: int) -> float:

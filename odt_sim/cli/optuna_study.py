@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.errors import ConfigurationError
+from odt_sim.extras import package
 
 SWEEPER = "hydra_plugins.odt_sim.OptunaSweeper"  # the `_target_` of `hydra/sweeper=optuna`
 FILE, NAME = "study.db", "sweep"
@@ -24,10 +25,7 @@ def check_optuna() -> None:
     Raises:
         ConfigurationError: It is missing.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise ConfigurationError("hydra/sweeper: optuna is missing; run: pip install 'odt_sim[tuning]'") from error
+    optuna = package("optuna", "hydra/sweeper: needs optuna", "tuning")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 

@@ -1,6 +1,5 @@
 """Columns of Arrow tables as numpy arrays; needs `pip install 'odt_sim[tables]'`."""
 
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from odt_sim.data.columns import Array
 from odt_sim.errors import DataError
+from odt_sim.extras import package
 
 
 def arrow(module: str = "pyarrow") -> ModuleType:
@@ -16,10 +16,7 @@ def arrow(module: str = "pyarrow") -> ModuleType:
     Raises:
         DataError: It is not installed.
     """
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise DataError(f"data: Parquet files need pyarrow ({error}); run: pip install 'odt_sim[tables]'") from error
+    return package(module, "data: Parquet files need pyarrow", "tables", DataError)
 
 
 def rows_of_column(column: Any, where: str) -> Array:

@@ -3,9 +3,7 @@
 import io
 import os
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Literal
 
 import numpy as np
@@ -15,6 +13,7 @@ from odt_sim.data.dataset import Array, Dataset
 from odt_sim.data.image_files import decoded_files
 from odt_sim.data.spectra import log_mel, mfcc
 from odt_sim.errors import ConfigurationError, DataError
+from odt_sim.extras import package
 
 ENDINGS = {".wav", ".flac", ".ogg", ".mp3"}
 Transform = Literal["log_mel", "mfcc"]
@@ -66,7 +65,7 @@ class AudioFormat:
         Raises:
             DataError: It cannot be read, is empty, has another rate, or is shorter than a frame.
         """
-        soundfile = _soundfile()
+        soundfile = package("soundfile", "data: sounds need soundfile", "audio", DataError)
         try:
             samples, rate = soundfile.read(
                 io.BytesIO(content) if isinstance(content, bytes) else content, dtype="float32", always_2d=True
@@ -130,10 +129,3 @@ def audio(
     """
     format = AudioFormat(rate, seconds, transform, window, hop, mels, coefficients)
     return decoded_files(path, "audio", ENDINGS, users, format, store)
-
-
-def _soundfile() -> ModuleType:
-    try:
-        return import_module("soundfile")
-    except (ImportError, OSError) as error:  # OSError: libsndfile is missing
-        raise DataError(f"data: sounds need soundfile ({error}); run: pip install 'odt_sim[audio]'") from error

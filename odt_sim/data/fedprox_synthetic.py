@@ -10,15 +10,13 @@ logarithm, and
 with 10 classes; alpha and beta are standard deviations. In the iid variant all users share one W, b ~ N(0, 1), and v_k = 0.
 """
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.arguments import names_arguments
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
-from odt_sim.errors import ConfigurationError
+from odt_sim.data.drawn import drawn
 
 FEATURES, CLASSES = 60, 10
 _STREAM = 3  # keeps these random numbers apart from those of partitions and splits
@@ -41,7 +39,7 @@ def synthetic(alpha: float = 1.0, beta: float = 1.0, *, iid: bool = False, users
     Raises:
         ConfigurationError: A setting is out of range.
     """
-    generator = checked_generator(alpha, beta, users, seed)
+    generator = drawn(_STREAM, seed, alpha=(alpha, 0), beta=(beta, 0), users=(users, 1))
     sizes = user_sizes(users, generator)
     name = "synthetic_iid" if iid else f"synthetic({alpha:g},{beta:g})"
     return draw(f"{name} seed={seed}", sizes, alpha, beta, generator, iid=iid)
@@ -65,21 +63,9 @@ def pfedme_synthetic(alpha: float = 0.5, beta: float = 0.5, *, users: int = 100,
     Raises:
         ConfigurationError: A setting is out of range.
     """
-    generator = checked_generator(alpha, beta, users, seed)
+    generator = drawn(_STREAM, seed, alpha=(alpha, 0), beta=(beta, 0), users=(users, 1))
     name = f"pfedme_synthetic({alpha:g},{beta:g}) seed={seed}"
     return draw(name, 5 * user_sizes(users, generator), alpha, beta, generator)
-
-
-def checked_generator(alpha: float, beta: float, users: int, seed: int) -> np.random.Generator:
-    """Return the random generator of a seed, once the settings are checked.
-
-    Raises:
-        ConfigurationError: A setting is out of range.
-    """
-    for name, value, least in (("alpha", alpha, 0), ("beta", beta, 0), ("users", users, 1), ("seed", seed, 0)):
-        if not (math.isfinite(value) and value >= least):
-            raise ConfigurationError(f"data.{name}: expected a number of at least {least}, found {value}")
-    return np.random.default_rng([seed, _STREAM])
 
 
 def user_sizes(users: int, generator: np.random.Generator) -> NDArray[np.int64]:

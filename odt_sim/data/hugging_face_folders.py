@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from odt_sim.data.dataset_checks import as_inputs, as_numbers, check
 from odt_sim.data.image_files import ImageFormat
 from odt_sim.data.store import Writer, files_of, rows_in, stored
 from odt_sim.errors import DataError
+from odt_sim.extras import package
 from odt_sim.model.names import full
 
 ROWS = 256  # read at once
@@ -156,12 +156,7 @@ def _is_nested(kind: Any) -> bool:
 
 def _loaded(path: Path, split: str | None, where: str) -> Any:
     """Return a data set, or a split of several."""
-    try:
-        datasets = import_module("datasets")
-    except ImportError as error:
-        raise DataError(
-            f"{where}: needs Hugging Face's datasets ({error}); run: pip install 'odt_sim[datasets]'"
-        ) from error
+    datasets = package("datasets", f"{where}: needs Hugging Face's datasets", "datasets", DataError)
     try:
         loaded = datasets.load_from_disk(str(path))
     except (OSError, ValueError, KeyError, TypeError) as error:

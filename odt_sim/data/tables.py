@@ -4,7 +4,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from itertools import dropwhile
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +19,7 @@ from odt_sim.data.dataset_checks import check
 from odt_sim.data.dates import nanoseconds
 from odt_sim.data.user_ids import written_as_integers
 from odt_sim.errors import ConfigurationError, DataError
+from odt_sim.extras import package
 
 
 @names_arguments
@@ -208,10 +208,7 @@ def _ids(texts: Any) -> Any:
 
 
 def _pandas() -> ModuleType:
-    try:
-        return import_module("pandas")
-    except ImportError as error:
-        raise DataError(f"a table needs pandas ({error}); run: pip install 'odt_sim[tables]'") from error
+    return package("pandas", "a table needs pandas", "tables", DataError)
 
 
 def _targets(column: Any) -> Array:

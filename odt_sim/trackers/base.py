@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
-from odt_sim.errors import ConfigurationError
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.run_folder import TRAINED_MODEL
 
@@ -41,24 +38,6 @@ def trained_model(folder: Path) -> Path | None:
     """Return the absolute path of a run's trained model; None if the server has none, such as under `local`."""
     path = (folder / TRAINED_MODEL).absolute()
     return path if path.exists() else None
-
-
-def required(module: str, extra: str) -> ModuleType:
-    """Import a module of an optional dependency.
-
-    Args:
-        module: The module.
-        extra: The extra of odt_sim that installs it.
-
-    Raises:
-        ConfigurationError: It is not installed, or cannot be imported.
-    """
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"tracker={extra}: cannot import {module} ({error}); run: pip install 'odt_sim[{extra}]'"
-        ) from error
 
 
 def earlier_run_id(folder: Path, tool: str) -> str | None:

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from odt_sim.errors import ConfigurationError
+from odt_sim.extras import package
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
-from odt_sim.trackers.base import Tracker, WrittenReport, earlier_run_id, keep_run_id, required, trained_model
+from odt_sim.trackers.base import Tracker, WrittenReport, earlier_run_id, keep_run_id, trained_model
 from odt_sim.trackers.flat import round_figures, summary_figures
 from odt_sim.user_code import user_code_errors
 
@@ -40,7 +41,7 @@ class MLflow(Tracker):
         Raises:
             ConfigurationError: MLflow is not installed.
         """
-        self._library = required("mlflow", "mlflow")
+        self._library = package("mlflow", "tracker=mlflow: cannot import mlflow", "mlflow")
         self._uri, self._experiment = tracking_uri, experiment
 
     def on_begin(self, run: RunInfo) -> None:

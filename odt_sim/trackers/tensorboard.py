@@ -3,10 +3,11 @@
 import re
 import shutil
 
+from odt_sim.extras import package
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
-from odt_sim.trackers.base import Tracker, WrittenReport, required, trained_model
+from odt_sim.trackers.base import Tracker, WrittenReport, trained_model
 from odt_sim.trackers.flat import round_figures, summary_figures
 
 START, END = ".start", ".end"
@@ -27,7 +28,7 @@ class TensorBoard(Tracker):
         Raises:
             ConfigurationError: It is not installed.
         """
-        required("tensorboard", "tensorboard")
+        package("tensorboard", "tracker=tensorboard: cannot import tensorboard", "tensorboard")
 
     def on_begin(self, run: RunInfo) -> None:
         """Create event files; TensorBoard shows those of a resumed run as one, with its present settings."""

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.errors import ConfigurationError
+from odt_sim.extras import package
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
-from odt_sim.trackers.base import Tracker, WrittenReport, earlier_run_id, keep_run_id, required, trained_model
+from odt_sim.trackers.base import Tracker, WrittenReport, earlier_run_id, keep_run_id, trained_model
 from odt_sim.trackers.flat import round_figures, summary_figures
 
 MODES = ("online", "offline")
@@ -38,7 +39,7 @@ class WandB(Tracker):
             raise ConfigurationError(f"tracker.mode: expected {' or '.join(MODES)}, found {mode!r}")
         if mode == "offline":
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # wandb would contact its server
-        self._library = required("wandb", "wandb")
+        self._library = package("wandb", "tracker=wandb: cannot import wandb", "wandb")
         self._project, self._mode = project, mode
 
     def on_begin(self, run: RunInfo) -> None:
