@@ -1,6 +1,5 @@
 """The page of a benchmark: one self-contained HTML file in the style of reports."""
 
-from base64 import b64encode
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from odt_sim.benchmark.results import Results
 from odt_sim.benchmark.sections import RANKS, facts, finding, headline, sections
 from odt_sim.files import write_file
 from odt_sim.report.pictures import Picture, picture
+from odt_sim.templates import rendered
 
 CAPTION = (
     "Average ranks, 1 is best, at the left. A bar joins strategies whose average ranks differ by less than the critical "
@@ -37,12 +37,9 @@ def diagram(results: Results) -> Picture | None:
 
 def page_html(results: Results, drawn: Picture | None) -> str:
     """Return the page, which loads nothing from elsewhere."""
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    loader = ChoiceLoader([PackageLoader("odt_sim.benchmark"), PackageLoader("odt_sim.report")])
-    templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
-    templates.filters["base64"] = lambda content: b64encode(content).decode()
-    page = templates.get_template("benchmark.html").render(
+    return rendered(
+        "benchmark.html",
+        *("odt_sim.benchmark", "odt_sim.report"),
         title=headline(results),
         finding=finding(results),
         facts=facts(results),
@@ -51,4 +48,3 @@ def page_html(results: Results, drawn: Picture | None) -> str:
         picture_after=RANKS,
         command=results.command,
     )
-    return str(page)

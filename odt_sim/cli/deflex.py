@@ -12,6 +12,7 @@ from odt_sim.export.cache import in_process, warn
 from odt_sim.files import write_file
 from odt_sim.model.graph import Graph, operator_counts
 from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.trainable import read_file
 
 
 def deflex(arguments: Sequence[str]) -> int:
@@ -42,14 +43,9 @@ def rewrite(source: Path, output: Path, batch_size: int | None) -> tuple[Graph, 
 
     Raises:
         ModelError: The source is no readable `.tflite` file.
-        ExportError: The output exists, or the source cannot be read or rewritten; nothing is written.
+        ExportError: The output exists, or the source cannot be rewritten; nothing is written.
     """
-    try:
-        content = source.read_bytes()
-    except OSError as error:
-        raise ExportError(
-            f"{source}: cannot read the file ({error.strerror}); give the path of a .tflite file"
-        ) from error
+    content = read_file(source)
     graph = read_graph(content, str(source))
     if output.exists():
         raise ExportError(f"{output}: exists already; give another name, or remove it first")

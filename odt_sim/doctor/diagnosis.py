@@ -23,7 +23,7 @@ from odt_sim.model.graph import Graph, Handle
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.roles import Corrections, find_roles
-from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.trainable import TrainableModel, read_file
 
 EXPLAIN: Sequence[tuple[frozenset[Kind], frozenset[Kind]]] = (
     (frozenset({kinds.NOT_FINITE}), frozenset({kinds.DIVERGES, kinds.LOSS_NOT_FINITE})),
@@ -115,12 +115,7 @@ def diagnose(path: Path, corrections: Corrections | None = None, flex_python: st
     Raises:
         ModelError: The file cannot be read, or a correction names what the file lacks.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ModelError(
-            f"{path}: cannot read the model ({error.strerror}); give the path of a .tflite file"
-        ) from error
+    content = read_file(path)
     try:
         graph = read_graph(content, str(path))
     except ModelError as error:

@@ -14,8 +14,10 @@ from odt_sim.files import refuse_source, write_file
 from odt_sim.model.graph import Graph, Subgraph
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.manifest import METADATA_NAME, Manifest
+from odt_sim.model.trainable import read_file
 from odt_sim.model_page.drawing import HIDDEN, RUNNERS, drawing, runner
 from odt_sim.model_page.histogram import Values, values_of
+from odt_sim.templates import rendered
 
 LARGEST = 1024
 """The most elements of a constant that is no variable's, above which it is listed."""
@@ -50,13 +52,7 @@ def write_model_page(path: Path, output: Path) -> None:
         FileError: The page cannot be written, or would overwrite the file.
     """
     refuse_source(output, path)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ModelError(
-            f"{path}: cannot read the model ({error.strerror}); give the path of a .tflite file"
-        ) from error
-    write_file(output, model_page(content, str(path)).encode())
+    write_file(output, model_page(read_file(path), str(path)).encode())
 
 
 def model_page(content: bytes, where: str) -> str:
@@ -69,8 +65,6 @@ def model_page(content: bytes, where: str) -> str:
     Raises:
         ModelError: The file cannot be read.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     graph = read_graph(content, where)
     ran = tried(content, where, {}, experiments=["runners"])
     found = ran.result("runners") or {}
@@ -80,8 +74,9 @@ def model_page(content: bytes, where: str) -> str:
         name: drawing(graph, entry.subgraph, _numbers(found.get(name, {})), layers)
         for name, entry in graph.signatures.items()
     }
-    templates = Environment(loader=PackageLoader("odt_sim.model_page"), autoescape=True, undefined=StrictUndefined)
-    page = templates.get_template("model.html").render(
+    return rendered(
+        "model.html",
+        "odt_sim.model_page",
         title=Path(where).name,
         bytes=len(content),
         signatures=list(signatures.values()),
@@ -92,7 +87,6 @@ def model_page(content: bytes, where: str) -> str:
         problem=next(iter({**ran.errors, **ran.deaths}.values()), ""),
         graphs=Markup(_script_safe({"graphs": drawings, "runners": RUNNERS, "names": names})),
     )
-    return str(page)
 
 
 def _script_safe(data: Any) -> str:

@@ -13,18 +13,14 @@ from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.timeline import Outcome, TimelineRecord
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.rounds_plot import End, name_ends, resize_for_names
+from odt_sim.report.lines_plot import draw_lines, resize_for_names
 from odt_sim.report.style import (
     LOCAL,
     PALETTE,
     WIDE,
     WIDTH,
     Array,
-    axis_unit,
     percent_factor,
-    scale_axis,
-    strokes,
-    wrap_label,
 )
 
 HOUR = 3600.0
@@ -85,21 +81,12 @@ def draw_over(figure: Figure, comparison: Comparison, axis: Axis) -> None:
     """Draw the weighted mean of the metric over seen devices over an axis, with a band for several seeds."""
     rows = [row for row in comparison.rows if all(_evaluated(run, comparison.metric) for run in row.runs)]
     resize_for_names(figure, rows)
-    axes, styles, ends = figure.add_subplot(), strokes(comparison.rows), []
-    grids = [_on_grid(row, comparison.metric, axis.spent) for row in rows]
+    axes, grids = figure.add_subplot(), [_on_grid(row, comparison.metric, axis.spent) for row in rows]
     [(label, factor)] = readable([axis.label], [[grid[-1] for grid, _ in grids]])
-    for row, (grid, values) in zip(rows, [(factor * grid, values) for grid, values in grids], strict=True):
-        stroke, mean = styles[row.label], values.mean(axis=0)
-        axes.plot(grid, mean, color=stroke.color, linestyle=stroke.line, linewidth=2)
-        if len(values) > 1:
-            std = values.std(axis=0, ddof=1)
-            axes.fill_between(grid, mean - std, mean + std, color=stroke.color, alpha=0.15, linewidth=0)
-        ends.append(End(float(grid[-1]), float(mean[-1]), wrap_label(row.label), stroke.color))
-    scale_axis(axes, "y", comparison.metric, np.concatenate([line.get_ydata(orig=False) for line in axes.lines]))
     axes.set_xlabel(label)
-    axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
-    axes.margins(x=0.01)
-    name_ends(axes, ends)
+    draw_lines(
+        axes, comparison, [(row, factor * grid, values) for row, (grid, values) in zip(rows, grids, strict=True)]
+    )
 
 
 def _evaluated(run: Run, metric: str) -> list[int]:

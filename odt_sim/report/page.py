@@ -1,7 +1,6 @@
 """The report as one self-contained HTML page, with its pictures beside it as PNG."""
 
 import shlex
-from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from odt_sim.report.page_tables import (
 )
 from odt_sim.report.pictures import Picture, pictures
 from odt_sim.report.provenance import differences
+from odt_sim.templates import rendered
 
 _CLASSES = (
     "Seen devices by their class, over the whole run: the mean over the evaluated ones, what a device spends, how long it "
@@ -72,15 +72,11 @@ def write_report(comparison: Comparison, output: Path) -> None:
 
 def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:
     """Return the page, which loads nothing from elsewhere."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    templates = Environment(
-        loader=PackageLoader("odt_sim.report"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    templates.filters["base64"] = lambda content: b64encode(content).decode()
     runs = comparison.runs
     commanded = any(run.overrides for run in runs)
-    page = templates.get_template("page.html").render(
+    return rendered(
+        "page.html",
+        "odt_sim.report",
         title=description.title(comparison),
         result=description.result(comparison),
         settings=description.settings(comparison),
@@ -91,7 +87,6 @@ def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:
         commands=[_command(run) for run in runs] if commanded else [],
         folders=_listed(short_paths([run.path for run in runs])) if runs else "",
     )
-    return str(page)
 
 
 def sections(comparison: Comparison) -> list[Section]:

@@ -17,6 +17,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from odt_sim.phone.app import PAGE as PHONE_PAGE
+from odt_sim.templates import rendered
 from odt_sim.watch.sweep import Sweep
 
 PAGE = Path(__file__).with_name("page")
@@ -76,11 +77,8 @@ async def messages(sweep: Sweep, stopping: Callable[[], bool]) -> AsyncIterator[
 
 def page_html(folder: Path) -> str:
     """Return the page, in the style of reports."""
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    loader = ChoiceLoader([PackageLoader("odt_sim.watch"), PackageLoader("odt_sim.report")])
-    templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    return str(templates.get_template("watch.html").render(title=folder.absolute().name, folder=str(folder)))
+    packages = ("odt_sim.watch", "odt_sim.report")
+    return rendered("watch.html", *packages, title=folder.absolute().name, folder=str(folder))
 
 
 class _Files(StaticFiles):

@@ -17,8 +17,9 @@ from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.devices_plot import draw_distribution, draw_gains, gain_reference
+from odt_sim.report.lines_plot import spread
 from odt_sim.report.pictures import pictures
-from odt_sim.report.rounds_plot import draw_rounds, spread
+from odt_sim.report.rounds_plot import draw_rounds
 from odt_sim.report.style import DPI, LIGHT, LOCAL, PALETTE, strokes, wrap_label
 
 
