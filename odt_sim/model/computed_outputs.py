@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.model.editing import add_tensor, integers, opcode, packed, unpacked
+from odt_sim.model.editing import OPS, add_tensor, integers, made, packed, unpacked
 from odt_sim.model.graph import Graph
 from odt_sim.model.graph_reader import read_graph
 
@@ -61,9 +61,6 @@ def _compute(file: Any, subgraph: Any, constant: int) -> int:
 
 def _copying(file: Any, tensor: int, result: int, dtype: int) -> Any:
     """Return an op that copies a tensor: a CAST, since LiteRT computes others of a constant before the first call."""
-    operator, options = schema.OperatorT(), schema.CastOptionsT()
+    options = schema.CastOptionsT()
     options.inDataType = options.outDataType = dtype
-    operator.opcodeIndex, operator.builtinOptions = opcode(file, schema.BuiltinOperator.CAST), options
-    operator.builtinOptionsType = schema.BuiltinOptions.CastOptions
-    operator.inputs, operator.outputs = np.array([tensor], np.int32), np.array([result], np.int32)
-    return operator
+    return made(file, OPS.CAST, [tensor], [result], options)

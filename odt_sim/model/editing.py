@@ -85,6 +85,24 @@ def opcode(model: Any, kind: int, version: int = 1) -> int:
     return len(model.operatorCodes) - 1
 
 
+def made(model: Any, kind: int, inputs: Sequence[int], outputs: Sequence[int], options: Any, version: int = 1) -> Any:
+    """Return an op, whose code is added if the file lacks it.
+
+    Args:
+        model: A file in its object form.
+        kind: The op's number in `OPS`.
+        inputs: The tensors that it takes.
+        outputs: The tensors that it computes.
+        options: Its options, such as `ReshapeOptionsT()` of `schema`.
+        version: The least version of the op.
+    """
+    operator = schema.OperatorT()
+    operator.opcodeIndex, operator.builtinOptions = opcode(model, kind, version), options
+    operator.inputs, operator.outputs = np.array(inputs, np.int32), np.array(outputs, np.int32)
+    operator.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__.removesuffix("T"))
+    return operator
+
+
 def add_buffer(model: Any, array: NDArray[Any]) -> int:
     """Add a constant's bytes; return the index of the buffer."""
     buffer = schema.BufferT()
@@ -120,15 +138,12 @@ def rearranging(model: Any, subgraph: Any, tensor: int, vector: Sequence[int], r
         result: The tensor that is computed.
         options: `ReshapeOptionsT()` or `TransposeOptionsT()` of `schema`.
     """
-    constant, operator = np.array(vector, np.int32), schema.OperatorT()
+    constant = np.array(vector, np.int32)
     kind = OPS.RESHAPE if isinstance(options, schema.ReshapeOptionsT) else OPS.TRANSPOSE
     given = add_tensor(subgraph, "vector", constant.shape, schema.TensorType.INT32, add_buffer(model, constant))
     if kind == OPS.RESHAPE:
         options.newShape = constant
-    operator.opcodeIndex, operator.builtinOptions = opcode(model, kind), options
-    operator.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__.removesuffix("T"))
-    operator.inputs, operator.outputs = np.array([tensor, given], np.int32), np.array([result], np.int32)
-    return operator
+    return made(model, kind, [tensor, given], [result], options)
 
 
 def reshape_to(reshape: Any, shape: NDArray[np.int32]) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.model.editing import OPS, add_buffer, drop_unused, opcode, packed, tensors_of, unpacked
+from odt_sim.model.editing import OPS, add_buffer, drop_unused, made, packed, tensors_of, unpacked
 
 FEWEST = 16
 """The number of values from which a constant is stored in float16; a DEQUANTIZE of fewer takes more room than it saves."""
@@ -47,10 +47,5 @@ def _dequantized(model: Any, subgraph: Any, index: int, shared: dict[int, int]) 
     half.type, half.buffer, half.name = schema.TensorType.FLOAT16, shared[tensor.buffer], tensor.name + b"_float16"
     tensor.buffer = 0
     subgraph.tensors.append(half)
-    operator = schema.OperatorT()
-    operator.opcodeIndex = opcode(model, OPS.DEQUANTIZE, version=3)  # the version that takes float16
-    operator.inputs = np.array([len(subgraph.tensors) - 1], np.int32)
-    operator.outputs = np.array([index], np.int32)
-    operator.builtinOptionsType = schema.BuiltinOptions.DequantizeOptions
-    operator.builtinOptions = schema.DequantizeOptionsT()
-    return operator
+    inputs, options = [len(subgraph.tensors) - 1], schema.DequantizeOptionsT()
+    return made(model, OPS.DEQUANTIZE, inputs, [index], options, version=3)  # the version that takes float16

@@ -6,7 +6,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
-from odt_sim.model.editing import OPS, add_buffer, drop_unused, kind_of, opcode, packed, unpacked
+from odt_sim.model.editing import OPS, add_buffer, drop_unused, kind_of, made, opcode, packed, unpacked
 
 
 def with_fully_connected(content: bytes) -> bytes:
@@ -92,17 +92,13 @@ class _Rewriting:
             given = self._subgraph.tensors[index]
             order = np.arange(len(given.shape), dtype=np.int32)
             order[-2:] = order[-2:][::-1]
-            result, operator = schema.TensorT(), schema.OperatorT()
+            result = schema.TensorT()
             result.name, result.type, result.shape = given.name + b"/transposed", given.type, given.shape[order]
             if given.shapeSignature is not None:
                 result.shapeSignature = given.shapeSignature[order]
             self._transposed[index] = self._add(result)
-            operator.opcodeIndex = opcode(self._model, OPS.TRANSPOSE)
-            operator.inputs = np.array([index, self._constant(given.name + b"/axes", order)], np.int32)
-            operator.outputs = np.array([self._transposed[index]], np.int32)
-            operator.builtinOptionsType = schema.BuiltinOptions.TransposeOptions
-            operator.builtinOptions = schema.TransposeOptionsT()
-            self._operators.append(operator)
+            inputs, outputs = [index, self._constant(given.name + b"/axes", order)], [self._transposed[index]]
+            self._operators.append(made(self._model, OPS.TRANSPOSE, inputs, outputs, schema.TransposeOptionsT()))
         return self._transposed[index]
 
     def _constant(self, name: bytes, values: NDArray[Any]) -> int:

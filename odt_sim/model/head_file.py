@@ -11,12 +11,12 @@ from typing import Any
 
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.model.editing import packed
+from odt_sim.model.editing import OPS, packed
 from odt_sim.model.engine_file import EngineFile
 from odt_sim.model.graph import CONTROL, Handle
 from odt_sim.model.graph_reader import damaged
 from odt_sim.model.repeated import add_repeated, is_small, steps_of_calls
-from odt_sim.model.surgery import OPS, NewSubgraph, empty
+from odt_sim.model.surgery import NewSubgraph, empty
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.model.editing import handles_of, integers, kind_of, packed, reshape_to, tensors_of, unpacked
+from odt_sim.model.editing import OPS, handles_of, integers, kind_of, packed, reshape_to, tensors_of, unpacked
 from odt_sim.model.engine_file import EngineFile, own_file
 from odt_sim.model.graph import CONTROL, RANDOM
 from odt_sim.model.graph_reader import damaged
 from odt_sim.model.matrix_products import flatten_products
 from odt_sim.model.step_parts import ELEMENTWISE, StepParts, parts_of
-from odt_sim.model.surgery import OPS, NewSubgraph
+from odt_sim.model.surgery import NewSubgraph
 from odt_sim.model.trainable import TrainableModel
 
 STEPS = (16, 8, 2)

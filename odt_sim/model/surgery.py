@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.model.editing import integers
+from odt_sim.model.editing import OPS, add_buffer, integers, made
 from odt_sim.model.graph import Handle, Variable
 
-OPS, TYPES, OPTIONS = schema.BuiltinOperator, schema.TensorType, schema.BuiltinOptions
-PLACEHOLDER = 127  # stands in the old field of an op's number, which has 8 bits
+TYPES = schema.TensorType
 
 
 def empty() -> Any:
@@ -62,12 +61,12 @@ class NewSubgraph:
         for index in initializers:
             options = schema.CallOnceOptionsT()
             options.initSubgraphIndex = index
-            self._op(OPS.CALL_ONCE, [], [], OPTIONS.CallOnceOptions, options)
+            self._op(OPS.CALL_ONCE, [], [], options)
 
     def read(self, variable: Variable) -> int:
         """Return the value of a variable."""
         value = self._tensor(variable.name, variable.shape or (), variable.dtype or "float32")
-        self._op(OPS.READ_VARIABLE, [self._handle(variable.handle)], [value], OPTIONS.ReadVariableOptions)
+        self._op(OPS.READ_VARIABLE, [self._handle(variable.handle)], [value], schema.ReadVariableOptionsT())
         return value
 
     def assign(self, variable: Variable, value: int) -> None:
@@ -76,7 +75,7 @@ class NewSubgraph:
 
     def set(self, handle: int, value: int) -> None:
         """Set the variable of a handle."""
-        self._op(OPS.ASSIGN_VARIABLE, [handle, value], [], OPTIONS.AssignVariableOptions)
+        self._op(OPS.ASSIGN_VARIABLE, [handle, value], [], schema.AssignVariableOptionsT())
 
     def zeros(self, variable: Variable) -> int:
         """Return zeros of a variable's shape, without storing them."""
@@ -84,7 +83,7 @@ class NewSubgraph:
         dimensions = self.constant("shape", np.array(shape, np.int32))
         zero = self.constant("zero", np.zeros((), dtype))
         value = self._tensor("zeros", shape, dtype)
-        self._op(OPS.FILL, [dimensions, zero], [value], OPTIONS.FillOptions)
+        self._op(OPS.FILL, [dimensions, zero], [value], schema.FillOptionsT())
         return value
 
     def cast(self, value: int, dtype: str) -> int:
@@ -93,16 +92,16 @@ class NewSubgraph:
         options = schema.CastOptionsT()
         options.inDataType, options.outDataType = tensor.type, getattr(TYPES, dtype.upper())
         result = self._tensor("cast", tensor.shape, dtype)
-        self._op(OPS.CAST, [value], [result], OPTIONS.CastOptions, options)
+        self._op(OPS.CAST, [value], [result], options)
         return result
 
     def gathered(self, scalar: int, dtype: str) -> int:
         """Return a scalar as the element of a vector."""
         vector, result = self._tensor("vector", [1], dtype), self._tensor("scalar", [], dtype)
         self._op(
-            OPS.RESHAPE, [scalar, self.constant("shape", np.array([1], np.int32))], [vector], OPTIONS.ReshapeOptions
+            OPS.RESHAPE, [scalar, self.constant("shape", np.array([1], np.int32))], [vector], schema.ReshapeOptionsT()
         )
-        self._op(OPS.GATHER, [vector, self.constant("index", np.array(0, np.int32))], [result], OPTIONS.GatherOptions)
+        self._op(OPS.GATHER, [vector, self.constant("index", np.array(0, np.int32))], [result], schema.GatherOptionsT())
         return result
 
     def input(self, name: str, shape: Sequence[int], dtype: str) -> int:
@@ -146,7 +145,7 @@ class NewSubgraph:
         vectors = [self._tensor("positions", [rows], "int32") for _ in range(count)]
         results = [self.copied(subgraph, tensor) for _ in range(count)]
         for vector, result in zip(self._unpack(positions, vectors), results, strict=True):
-            self._op(OPS.GATHER, [source, vector], [result], OPTIONS.GatherOptions)
+            self._op(OPS.GATHER, [source, vector], [result], schema.GatherOptionsT())
         return results
 
     def pieces(self, stack: int, subgraph: Any, tensor: int, count: int) -> list[int]:
@@ -156,7 +155,7 @@ class NewSubgraph:
     def _unpack(self, stack: int, pieces: list[int]) -> list[int]:
         options = schema.UnpackOptionsT()
         options.num, options.axis = len(pieces), 0
-        self._op(OPS.UNPACK, [stack], pieces, OPTIONS.UnpackOptions, options)
+        self._op(OPS.UNPACK, [stack], pieces, options)
         return pieces
 
     def stacked(self, tensors: Sequence[int]) -> int:
@@ -164,7 +163,7 @@ class NewSubgraph:
         stack = self.stacked_form(self._subgraph, tensors[0], len(tensors))
         options = schema.PackOptionsT()
         options.valuesCount, options.axis = len(tensors), 0
-        self._op(OPS.PACK, list(tensors), [stack], OPTIONS.PackOptions, options)
+        self._op(OPS.PACK, list(tensors), [stack], options)
         return stack
 
     def inline(self, subgraph: Any, given: Mapping[int, int], wanted: Collection[int]) -> dict[int, int]:
@@ -218,16 +217,13 @@ class NewSubgraph:
 
     def constant(self, name: str, value: np.ndarray[Any, Any]) -> int:
         """Return a new constant."""
-        buffer = schema.BufferT()
-        buffer.data = np.frombuffer(value.tobytes(), np.uint8)
-        self._model.buffers.append(buffer)
-        return self._tensor(name, value.shape, value.dtype.name, len(self._model.buffers) - 1)
+        return self._tensor(name, value.shape, value.dtype.name, add_buffer(self._model, value))
 
     def _handle(self, handle: Handle) -> int:
         tensor = self._tensor(f"{handle.name}/handle", (), "resource")
         options = schema.VarHandleOptionsT()
         options.container, options.sharedName = handle.container, handle.name
-        self._op(OPS.VAR_HANDLE, [], [tensor], OPTIONS.VarHandleOptions, options)
+        self._op(OPS.VAR_HANDLE, [], [tensor], options)
         return tensor
 
     def copied(self, subgraph: Any, tensor: int) -> int:
@@ -242,16 +238,8 @@ class NewSubgraph:
         self._subgraph.tensors.append(tensor)
         return len(self._subgraph.tensors) - 1
 
-    def _op(self, kind: int, inputs: list[int], outputs: list[int], options_type: int, options: Any = None) -> None:
-        operator = schema.OperatorT()
-        operator.opcodeIndex = _code(self._model, kind)
-        operator.inputs, operator.outputs = inputs, outputs
-        operator.builtinOptionsType = options_type
-        operator.builtinOptions = options or getattr(schema, _OPTION_NAMES[options_type] + "T")()
-        self._subgraph.operators.append(operator)
-
-
-_OPTION_NAMES = {value: name for name, value in vars(OPTIONS).items() if not name.startswith("_")}
+    def _op(self, kind: int, inputs: Sequence[int], outputs: Sequence[int], options: Any) -> None:
+        self._subgraph.operators.append(made(self._model, kind, inputs, outputs, options))
 
 
 def add_signature(model: Any, name: str, subgraph: int, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
@@ -330,14 +318,3 @@ def _named(tensors: Mapping[str, int]) -> list[Any]:
         entry.name, entry.tensorIndex = name, index
         entries.append(entry)
     return entries
-
-
-def _code(model: Any, kind: int) -> int:
-    """Return the index of an op's code, added if there is none."""
-    for index, code in enumerate(model.operatorCodes):
-        if max(code.builtinCode, code.deprecatedBuiltinCode) == kind:
-            return index
-    code = schema.OperatorCodeT()
-    code.builtinCode, code.deprecatedBuiltinCode, code.version = kind, min(kind, PLACEHOLDER), 1
-    model.operatorCodes.append(code)
-    return len(model.operatorCodes) - 1
