@@ -70,9 +70,9 @@ def test_file_of_any_rows_takes_any_rows(any_rows):
 def test_files_of_several_inputs_or_outputs_score_alike(name, request):
     model = request.getfixturevalue(name)
     examples = Examples(*random_rows(model, np.random.default_rng(0), 30))
-    expected = measured(model.content, model, examples, "trainable").figures
+    expected = measured(model.content, model, examples, "trainable")
     for format, content in inference_files(model, FORMATS, examples).items():
-        found = measured(content, model, examples, format).figures
+        found = measured(content, model, examples, format)
         assert found.keys() == expected.keys()
         assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6 if format == "float32" else 0.05)
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -26,24 +25,7 @@ CALLS = 10
 """The smallest number of calls that are timed, after a first one."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a file scores.
-
-    Attributes:
-        bytes: The file's size.
-        figures: `examples`, `loss`, and the metrics of the task.
-        rows: The rows of one call of `infer`.
-        milliseconds: The median time of one call, with one thread on this machine.
-    """
-
-    bytes: int
-    figures: Mapping[str, float]
-    rows: int
-    milliseconds: float
-
-
-def measured(content: bytes, model: TrainableModel, examples: Examples, where: str) -> Measured:
+def measured(content: bytes, model: TrainableModel, examples: Examples, where: str) -> dict[str, Any]:
     """Run a file's `infer` on examples.
 
     Args:
@@ -51,6 +33,10 @@ def measured(content: bytes, model: TrainableModel, examples: Examples, where: s
         model: The model that it was made of.
         examples: At least one.
         where: The file's name, for errors.
+
+    Returns:
+        `bytes`, the file's size; `examples`, `loss` and the metrics of the task; `milliseconds`, the median time of one call
+        with one thread on this machine; `rows`, those of one call.
 
     Raises:
         ModelError: LiteRT cannot run the file.
@@ -68,7 +54,7 @@ def measured(content: bytes, model: TrainableModel, examples: Examples, where: s
             f"{where}: LiteRT cannot run it ({' '.join(str(error).split())}); leave its format out"
         ) from error
     found = _figures(model, x, y, {name: array[: len(x)] for name, array in returned.items()})
-    return Measured(len(content), found, rows, 1000 * median(seconds))
+    return {"bytes": len(content), **found, "milliseconds": 1000 * median(seconds), "rows": rows}
 
 
 def _figures(model: TrainableModel, x: Rows, y: Rows, returned: Mapping[str, NDArray[Any]]) -> dict[str, float]:

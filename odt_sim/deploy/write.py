@@ -98,7 +98,7 @@ def _write(
     for format, content in inference_files(model, formats, train).items():
         contents[f"{name}_infer_{format}.tflite"] = (format, content)
     rows = [
-        {"file": file, "format": format, **_row(content, model, test, file)}
+        {"file": file, "format": format, **measured(content, model, test, file)}
         for file, (format, content) in contents.items()
     ]
     table = _with_rows(output / TABLE, rows)
@@ -118,11 +118,6 @@ def _scales(simulation: Simulation, device: int) -> bytes:
         mean, deviation = scale.of(device)
         inputs[full("x", name)] = {"mean": mean.tolist(), "deviation": deviation.tolist()}
     return json.dumps(inputs).encode()
-
-
-def _row(content: bytes, model: TrainableModel, test: Examples, where: str) -> Row:
-    found = measured(content, model, test, where)
-    return {"bytes": found.bytes, **found.figures, "milliseconds": found.milliseconds, "rows": found.rows}
 
 
 def _pooled(simulation: Simulation, split: str) -> Examples:
