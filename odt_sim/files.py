@@ -5,8 +5,8 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from odt_sim.errors import CheckpointError, FileError
@@ -67,11 +67,8 @@ def sync_names(folder: Path) -> None:
         FileError: The disk reports an error.
     """
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
+        with _opened(folder) as descriptor:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
     except OSError as error:
         if error.errno != errno.EINVAL:  # file systems that do not sync folders
             raise unwritable(folder, error) from error
@@ -93,16 +90,23 @@ def sync_file_system(folder: Path) -> None:
         FileError: The disk reports an error.
     """
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
+        with _opened(folder) as descriptor:
             if not hasattr(_libc, "syncfs"):  # on macOS
                 os.sync()
             elif _libc.syncfs(descriptor):
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise unwritable(folder, error) from error
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """Open a folder during a block."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def cache_folder(name: str) -> Path:

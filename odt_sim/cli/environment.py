@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from odt_sim.control_groups import cores
+from odt_sim.control_groups import cores, lines
 from odt_sim.device.engines.flex import PYTHON, find_python
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.files import cache_folder
@@ -206,11 +206,8 @@ def _versions(names: Iterator[str]) -> dict[str, str]:
 
 
 def _available_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    found = lines(Path("/proc/meminfo"))
+    kilobytes = [int(line.split()[1]) for line in found if line.startswith("MemAvailable:")]
     return kilobytes[0] << 10 if kilobytes else None
 
 

@@ -48,7 +48,7 @@ class Columns:
         pairs = dict(values) if isinstance(values, Mapping) else {str(i): value for i, value in enumerate(values)}
         if not pairs or not all(isinstance(name, str) for name in pairs):
             raise DataError(f"{where}: expected arrays by name, found {', '.join(map(repr, pairs)) or 'none'}")
-        arrays = tuple(_array(value, f"{where}, {name}") for name, value in pairs.items())
+        arrays = tuple(as_array(value, f"{where}, {name}") for name, value in pairs.items())
         columns = cls(tuple(pairs), arrays)
         if any(array.ndim == 0 for array in arrays) or len({len(array) for array in arrays}) > 1:
             raise DataError(f"{where}: lengths differ: {columns.shapes}; each example needs one row in each array")
@@ -188,7 +188,12 @@ def read_only(rows: Rows) -> Rows:
     return rows
 
 
-def _array(values: Any, where: str) -> Array:
+def as_array(values: Any, where: str) -> Array:
+    """Return values as an array.
+
+    Raises:
+        DataError: Rows differ in length.
+    """
     try:
         return np.asarray(values)
     except ValueError as error:  # rows of different lengths

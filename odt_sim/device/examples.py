@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Array, Columns, Rows, arrays_of, read_only, rows_at, rows_of, several
+from odt_sim.data.columns import Array, Columns, Rows, arrays_of, as_array, read_only, rows_at, rows_of, several
 from odt_sim.data.dataset_checks import counted_labels, label_advice
 from odt_sim.device.batches import targets_of
 from odt_sim.errors import DataError
@@ -159,7 +159,7 @@ def named_rows(values: Any, names: tuple[str, ...], what: str) -> Rows:
         raise DataError(f"{what}: expected a single array, found {len(columns.names)}: {columns.shapes}; give one")
     if names != ("",):
         raise DataError(f"{what}: expected the arrays {', '.join(names)}, found a single one; give a mapping by name")
-    return _array(values, what)
+    return as_array(values, what)
 
 
 def checked_inputs(values: Any, tensors: Mapping[str, TensorInfo], what: str) -> Rows:
@@ -184,7 +184,7 @@ def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
     Raises:
         DataError: A row's shape or the dtype does not fit, or a value is too large, NaN or infinite.
     """
-    array = _array(values, what)
+    array = as_array(values, what)
     try:
         array = _converted(array, np.dtype(tensor.dtype))
     except ValueError as error:
@@ -200,13 +200,6 @@ def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
         row = int(np.argwhere(~np.isfinite(array))[0][0])
         raise DataError(f"{what}: example {row} holds NaN or infinity; clean the data")
     return array
-
-
-def _array(values: Any, what: str) -> Array:
-    try:
-        return np.asarray(values)
-    except ValueError as error:  # rows of different lengths
-        raise DataError(f"{what}: {error}") from error
 
 
 def _converted(array: Array, wanted: np.dtype[Any]) -> Array:

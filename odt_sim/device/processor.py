@@ -3,6 +3,8 @@
 from functools import cache
 from pathlib import Path
 
+from odt_sim.control_groups import lines
+
 
 @cache
 def has_avx512(described: Path = Path("/proc/cpuinfo")) -> bool:
@@ -11,8 +13,4 @@ def has_avx512(described: Path = Path("/proc/cpuinfo")) -> bool:
     Args:
         described: Linux' description of the processors.
     """
-    try:
-        lines = described.read_text().splitlines()
-    except OSError:
-        return False
-    return any(line.startswith("flags") and "avx512f" in line.split() for line in lines)
+    return any(line.startswith("flags") and "avx512f" in line.split() for line in lines(described))

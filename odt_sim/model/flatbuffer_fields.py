@@ -10,7 +10,7 @@ from collections.abc import Iterator
 SUBGRAPHS, BUFFERS, METADATA = 2, 4, 6
 """Slots of the root of a `.tflite` file."""
 
-_INT, _UNSIGNED, _UNSIGNED_64, _SHORT = (struct.Struct(f"<{code}") for code in "iIQH")
+_INT, UNSIGNED, UNSIGNED_64, _SHORT = (struct.Struct(f"<{code}") for code in "iIQH")
 
 _FEW = tuple(struct.Struct(f"<{count}i") for count in range(8))
 """Short vectors of integers, by their length."""
@@ -36,7 +36,7 @@ class Fields:
     @classmethod
     def root(cls, content: bytes) -> "Fields":
         """Return the fields of a file's root."""
-        return cls(content, _UNSIGNED.unpack_from(content)[0], {})
+        return cls(content, UNSIGNED.unpack_from(content)[0], {})
 
     def present(self, slot: int) -> bool:
         """Return whether the table has a field."""
@@ -46,24 +46,18 @@ class Fields:
         """Return a signed or an unsigned byte below 128; 0 if it is absent."""
         return self._content[self.position + self._offsets[slot]] if self.present(slot) else 0
 
-    def unsigned(self, slot: int) -> int:
-        """Return an unsigned integer of 32 bits; 0 if it is absent."""
+    def unsigned(self, slot: int, form: struct.Struct = UNSIGNED) -> int:
+        """Return an unsigned integer; 0 if it is absent."""
         if not self.present(slot):
             return 0
-        return int(_UNSIGNED.unpack_from(self._content, self.position + self._offsets[slot])[0])
-
-    def unsigned_64(self, slot: int) -> int:
-        """Return an unsigned integer of 64 bits; 0 if it is absent."""
-        if not self.present(slot):
-            return 0
-        return int(_UNSIGNED_64.unpack_from(self._content, self.position + self._offsets[slot])[0])
+        return int(form.unpack_from(self._content, self.position + self._offsets[slot])[0])
 
     def vector(self, slot: int) -> tuple[int, int]:
         """Return where a vector's items start, and how many there are; none if it is absent."""
         if not self.present(slot):
             return 0, 0
         start = self.target(slot)
-        return start + 4, int(_UNSIGNED.unpack_from(self._content, start)[0])
+        return start + 4, int(UNSIGNED.unpack_from(self._content, start)[0])
 
     def length(self, slot: int) -> int:
         """Return the number of a vector's items; 0 if it is absent."""
@@ -93,5 +87,5 @@ class Fields:
     def target(self, slot: int) -> int:
         """Return the position to which a field that is present refers."""
         place = self.position + self._offsets[slot]
-        offset: int = _UNSIGNED.unpack_from(self._content, place)[0]
+        offset: int = UNSIGNED.unpack_from(self._content, place)[0]
         return place + offset

@@ -7,7 +7,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.errors import ModelError
-from odt_sim.model.flatbuffer_fields import BUFFERS, SUBGRAPHS, Fields
+from odt_sim.model.flatbuffer_fields import BUFFERS, SUBGRAPHS, UNSIGNED_64, Fields
 from odt_sim.model.graph import CALLS, EntryPoint, Graph, Op, Subgraph, Tensor
 
 IDENTIFIER = b"TFL3"
@@ -142,8 +142,8 @@ class _Reader:
         """Return a view of a buffer; None for an empty one."""
         buffer = self._buffers[index]
         start, length = buffer.vector(0)
-        if (offset := buffer.unsigned_64(1)) > 1:  # a file above 2 GB keeps its buffers behind the flatbuffer
-            start, length = offset, buffer.unsigned_64(2)
+        if (offset := buffer.unsigned(1, UNSIGNED_64)) > 1:  # a file above 2 GB keeps its buffers behind the flatbuffer
+            start, length = offset, buffer.unsigned(2, UNSIGNED_64)
         return np.frombuffer(self._content, np.uint8, length, start) if length else None
 
     def _op(self, op: Fields, tensors: int) -> Op:

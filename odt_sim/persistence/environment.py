@@ -5,6 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import machine, python_version, system
 
+from odt_sim.control_groups import lines
+
 PACKAGES = ("odt_sim", "ai-edge-litert", "numpy")
 """The packages whose versions a summary records: all that compute with weights."""
 
@@ -12,7 +14,7 @@ PACKAGES = ("odt_sim", "ai-edge-litert", "numpy")
 def environment() -> dict[str, str]:
     """Return the versions of `PACKAGES` and of Python, the platform and the processor of this process, by name."""
     return {
-        **{package: _version(package) for package in PACKAGES},
+        **{package: version_of(package) for package in PACKAGES},
         "Python": python_version(),
         "platform": f"{system()} {machine()}",
         "processor": processor(),
@@ -22,17 +24,15 @@ def environment() -> dict[str, str]:
 @cache
 def processor() -> str:
     """Return the name of this machine's processor, or its architecture where it has no name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    described = lines(Path("/proc/cpuinfo"))
+    names = [line.partition(":")[2].strip() for line in described if line.startswith("model name")]
     return names[0] if names else machine()
 
 
 @cache
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Return the version of a package; `not installed` for a source tree."""
     try:
         return version(package)
-    except PackageNotFoundError:  # a source tree that is not installed
+    except PackageNotFoundError:
         return "not installed"

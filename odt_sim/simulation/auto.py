@@ -71,13 +71,7 @@ class AutoBackend:
     _again: float  # the measured seconds after which rounds are measured anew
 
     def __init__(self, runtime: RuntimeName = "litert", runtime_python: str | None = None) -> None:
-        """Check the settings; start nothing.
-
-        Args:
-            runtime: What runs the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled model; `flex`,
-                TensorFlow's interpreter with Flex ops, in a process beside each that runs devices.
-            runtime_python: For `flex`, the Python of an environment with TensorFlow 2.19; None for the variable
-                `ODT_SIM_FLEX_PYTHON`.
+        """Check the settings, which are those of `backend`; start nothing.
 
         Raises:
             ConfigurationError: A setting is out of range.

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.random import generator_for
-from odt_sim.errors import ConfigurationError
 
 LARGEST_BLOCK = 32
 FEWEST_BLOCKS = 16  # keeps many cores busy with a small cohort
@@ -20,19 +19,11 @@ def choose_unseen(devices: int, unseen: int | Sequence[int], seed: int) -> NDArr
         devices: The number of all devices.
         unseen: How many to draw, or their ids.
         seed: Decides which are drawn.
-
-    Raises:
-        ConfigurationError: No device would be left to train.
     """
-    count = len(unseen) if isinstance(unseen, Sequence) else unseen
-    if not 0 <= count < devices:
-        raise ConfigurationError(
-            f"fleet.unseen: expected 0 to {devices - 1} of the {devices} devices, found {count}; leave some to train"
-        )
     if isinstance(unseen, Sequence):
         return np.array(sorted(unseen), np.int64)
     generator = np.random.default_rng([seed, *b"unseen"])
-    return np.sort(generator.choice(devices, count, replace=False)).astype(np.int64)
+    return np.sort(generator.choice(devices, unseen, replace=False)).astype(np.int64)
 
 
 def choose_evaluated(

@@ -58,9 +58,11 @@ def write_results(
     costs = None if conditions is None else Ledger.of(folder.timeline(), job.data.devices)
     ledger = _ledger(rows, folder, conditions, costs)
     unknown = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
+    users = job.data.users
     for row in rows:
+        user = {} if users is None else {"user": users[row["device"]]}
         alone = {f"local_{metric}": row.get(metric) for metric in metrics} if job.strategy.alone else {}
-        row.update({**unknown, **row, **alone, **_user(job, row["device"]), **ledger(row["device"])})
+        row.update({**unknown, **row, **alone, **user, **ledger(row["device"])})
     folder.write_devices(map(DeviceRecord.of, rows))
     summary = summarize(
         folder.rounds(),
@@ -79,7 +81,7 @@ def write_results(
         fleet_totals=_fleet_totals(job, conditions, costs),
         own_metrics={own.name: own.higher_is_better for own in job.own_metrics} or None,
         environment={**environment(), "runtime": job.runtime.name, **({"backend": backend} if backend else {})},
-        model_digest=_model_digest(job),
+        model_digest=model_digest(job.model, initial_weights(job.model, job.runtime)),
         split_digest=digest_of(job.data.indices, job.data.offsets),
     )
     folder.write_summary(summary)
@@ -108,15 +110,6 @@ def _fleet_totals(job: Job, conditions: Conditions | None, costs: Ledger | None)
         return None
     unseen = choose_unseen(job.data.devices, job.fleet.unseen, job.seed)
     return fleet_totals(costs, conditions, job.data, np.delete(np.arange(job.data.devices), unseen))
-
-
-def _model_digest(job: Job) -> str:
-    return model_digest(job.model, initial_weights(job.model, job.runtime))
-
-
-def _user(job: Job, device: int) -> Row:
-    users = job.data.users
-    return {} if users is None else {"user": users[device]}
 
 
 def write_model(job: Job, folder: RunFolder, reported: Commit, warn: Callable[[str], None]) -> None:

@@ -154,25 +154,14 @@ class Worker:
 
     def _loaded(self, task: Task, id: int, parts: Sequence[Indices]) -> Device:
         """Return a device of a block, given its training and validation examples, with its state of earlier rounds."""
-        device = self._device(id, task.round, *parts)
+        job, data = self._job, self._job.data
+        examples = (Examples(data.x, data.y, rows) for rows in parts)
+        own = job.own_metrics
+        device = Device(
+            job.model, *examples, seed=job.seed, id=id, round=task.round, plan=job.plan, pool=self._pool, metrics=own
+        )
         device.state = self._store.load(id, task.versions.get(id))
         return device
-
-    def _device(self, id: int, round: int, *parts: Indices) -> Device:
-        job, data = self._job, self._job.data
-        train, validation = (Examples(data.x, data.y, rows) for rows in parts)
-        plan, pool = job.plan, self._pool
-        return Device(
-            job.model,
-            train,
-            validation,
-            seed=job.seed,
-            id=id,
-            round=round,
-            plan=plan,
-            pool=pool,
-            metrics=job.own_metrics,
-        )
 
     def _within_limits(self, device: Device, work: Callable[[], Result]) -> Result | Excluded:
         """Do the work of a device; a failure drops the interpreters, which may hold half of it."""

@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim.errors import ConfigurationError
 from odt_sim.simulation import cohort
 from odt_sim.simulation.cohort import (
     LARGEST_BLOCK,
@@ -116,12 +115,6 @@ def test_all_devices_are_evaluated_by_default():
     assert choose_evaluated(np.array([0, 2]), np.array([1]), None, 0).tolist() == [0, 1, 2]
     drawn = {tuple(choose_evaluated(np.arange(100), np.zeros(0, np.int64), 5, seed).tolist()) for seed in range(5)}
     assert len(drawn) == 5
-
-
-@pytest.mark.parametrize("count", [-1, 5, 6])
-def test_all_devices_unseen_are_refused(count):
-    with pytest.raises(ConfigurationError, match=rf"fleet\.unseen: expected 0 to 4 of the 5 devices, found {count}"):
-        choose_unseen(5, count, seed=0)
 
 
 def test_default_number_of_blocks(monkeypatch):

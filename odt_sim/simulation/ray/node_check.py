@@ -6,11 +6,11 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 import ray
 
 from odt_sim.errors import CheckpointError, FileError, SimulationError
+from odt_sim.persistence.environment import version_of
 from odt_sim.persistence.object_store import ObjectStore
 from odt_sim.persistence.storage import PROBE, Storage
 
@@ -23,7 +23,7 @@ class Expected:
     """What a node must have.
 
     Attributes:
-        version: The version of odt_sim; `unknown` if it is not installed.
+        version: The version of odt_sim; `not installed` for a source tree.
         storage: The run's storage.
         probe: The content of the file `PROBE` there.
     """
@@ -39,7 +39,7 @@ def expect(storage: Storage) -> Expected:
     Raises:
         FileError: The storage cannot be written.
     """
-    expected = Expected(_version(), storage, secrets.token_bytes(16))
+    expected = Expected(version_of("odt_sim"), storage, secrets.token_bytes(16))
     storage.replace(PROBE, expected.probe)
     return expected
 
@@ -65,7 +65,7 @@ def check_node(expected: Expected) -> None:
         SimulationError: The node lacks something.
     """
     node = f"node {ray.util.get_node_ip_address()} ({socket.gethostname()})"  # type: ignore[no-untyped-call]
-    found = _version()
+    found = version_of("odt_sim")
     if found != expected.version:
         raise SimulationError(
             f"backend ray: {node} has odt_sim {found}, the run {expected.version}; install the same on all nodes"
@@ -80,10 +80,3 @@ def check_node(expected: Expected) -> None:
             f"run.storage: {node} does not see the run's {place} ({problem}); give a place that all nodes see: "
             "run.storage=..., a shared folder or a URI"
         )
-
-
-def _version() -> str:
-    try:
-        return version("odt_sim")
-    except PackageNotFoundError:
-        return "unknown"
