@@ -98,7 +98,7 @@ class Diagnosis:
             }
             for finding in self.findings
         ]
-        verdicts = {name: {"trains": v.trains, "reason": v.reason} for name, v in self.verdicts.items()}
+        verdicts = {name: vars(verdict) for name, verdict in self.verdicts.items()}
         return json.dumps(
             {**vars(self), "findings": found, "verdicts": verdicts, "prevented": self.prevented}, indent=2
         )

@@ -16,6 +16,7 @@ from odt_sim.doctor.loss import Measured, matched
 from odt_sim.doctor.runners import runners
 from odt_sim.doctor.subject import Inputs, Subject, targets, zeros
 from odt_sim.doctor.timing import milliseconds
+from odt_sim.doctor.weight_changes import weight_changes
 from odt_sim.errors import ModelError
 from odt_sim.memory import peak_memory
 
@@ -141,23 +142,9 @@ def _numbered(name: str) -> tuple[str, int]:
 def step(subject: Subject) -> Result:
     """Take steps and return the names of weights that never change, and of those that become NaN or infinite."""
     random, engine = np.random.default_rng(2), subject.start()
-    before = _copies(subject.parameters(engine))
-    changed = dict.fromkeys(before, False)
-    for x, y in subject.batches(random, engine, STEPS):
-        subject.train(engine, subject.trained_on(engine, x), y)
-        for name, value in subject.parameters(engine).items():
-            changed[name] |= value.tobytes() != before[name].tobytes()
-    after = subject.parameters(engine)
-    broken = [name for name, value in after.items() if np.isfinite(before[name]).all() and not np.isfinite(value).all()]
-    return {
-        "weights": len(before),
-        "unchanged": [name for name, moved in changed.items() if not moved],
-        "not_finite": broken,
-    }
-
-
-def _copies(arrays: Inputs) -> Inputs:
-    return {name: np.array(value) for name, value in arrays.items()}
+    batches = subject.batches(random, engine, STEPS)
+    steps = (subject.train(engine, subject.trained_on(engine, x), y) for x, y in batches)
+    return weight_changes(lambda: subject.parameters(engine), steps)
 
 
 def order(subject: Subject) -> Result:
@@ -195,7 +182,7 @@ def _as_declared(value: Array, shape: tuple[int, ...]) -> Array:
 def mode(subject: Subject) -> Result:
     """Infer twice on the same rows, and with other rows beside the first one."""
     random, engine = np.random.default_rng(3), subject.start()
-    before = _copies(subject.parameters(engine))
+    before = {name: np.array(value) for name, value in subject.parameters(engine).items()}
     static = subject.input("infer", "x").shape[:1]
     rows = static[0] if static and static[0] > 0 else 4
     x, others = (subject.x(random, rows) for _ in range(2))

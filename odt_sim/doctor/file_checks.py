@@ -41,7 +41,7 @@ def check_file(graph: Graph, roles: Roles, missing: str) -> Iterator[Finding]:
     yield from _ops(graph, roles)
     for name in needed_signatures(roles):
         if lost := list(lost_activations(graph, name)):
-            yield Finding(kinds.LOST_ACTIVATION, name, _few(lost))
+            yield Finding(kinds.LOST_ACTIVATION, name, few(lost))
     yield from _browser(graph)
     yield from _weights(graph)
     if "train" in roles:
@@ -84,10 +84,9 @@ def flex_ops(graph: Graph, signature: str) -> dict[str, list[str]]:
 def _at(found: list[str]) -> str:
     """Return the places of some ops of one kind."""
     counts = Counter(place for place in found if place)
-    named = [place if count == 1 else f"{place} ({count})" for place, count in counts.most_common(MOST)]
-    more = f" and {len(counts) - MOST} more" if len(counts) > MOST else ""
+    named = [place if count == 1 else f"{place} ({count})" for place, count in counts.most_common()]
     times = f" ({len(found)} times)" if len(found) > 1 and not named else ""
-    return times + (f" at {', '.join(named)}{more}" if named else "")
+    return times + (f" at {few(named)}" if named else "")
 
 
 def _browser(graph: Graph) -> Iterator[Finding]:
@@ -99,7 +98,7 @@ def _browser(graph: Graph) -> Iterator[Finding]:
             if tensors[i].dtype not in TYPES
         ]
         if refused:
-            yield Finding(kinds.NO_BROWSER_TYPE, name, _few(refused))
+            yield Finding(kinds.NO_BROWSER_TYPE, name, few(refused))
 
 
 def _weights(graph: Graph) -> Iterator[Finding]:
@@ -113,7 +112,7 @@ def _weights(graph: Graph) -> Iterator[Finding]:
         constants = (tensor for tensor in subgraph.tensors if tensor.constant and id(tensor) not in initial)
         found += [text for tensor in constants if (text := _not_finite(tensor.name, tensor, least=2))]
     if found:
-        yield Finding(kinds.NOT_FINITE, "", _few(list(dict.fromkeys(found))))
+        yield Finding(kinds.NOT_FINITE, "", few(list(dict.fromkeys(found))))
 
 
 def _not_finite(name: str, tensor: Tensor, least: int = 1) -> str:
@@ -149,7 +148,7 @@ def _state(graph: Graph, roles: Roles) -> Iterator[Finding]:
     unsaved = [handle.name for handle in slots if handle not in returned or handle not in set_by]
     kept = [name for name in unsaved if any(h.name == name for h in graph.read_by(train))]
     if kept:
-        yield Finding(kinds.UNSAVED, train, _few(kept))
+        yield Finding(kinds.UNSAVED, train, few(kept))
 
 
 def _used_by(graph: Graph, roles: Roles, role: str, handle: Any) -> bool:
@@ -162,7 +161,7 @@ def _uninitialized(graph: Graph, signature: str) -> Iterator[Finding]:
     if names:
         setters = sorted({name for v in read if not v.initialized for name in v.assigned_by if name != signature})
         where = f"; {', '.join(setters)} assigns them" if setters else ""
-        yield Finding(kinds.UNINITIALIZED, signature, f"{_few(names)}{where}")
+        yield Finding(kinds.UNINITIALIZED, signature, f"{few(names)}{where}")
 
 
 def _batch(graph: Graph, roles: Roles) -> Iterator[Finding]:
@@ -175,6 +174,7 @@ def _batch(graph: Graph, roles: Roles) -> Iterator[Finding]:
         yield Finding(kinds.STATIC_BATCH, own["name"], f"{rows} row{'s' if rows > 1 else ''} in each call")
 
 
-def _few(texts: list[str], most: int = MOST) -> str:
+def few(texts: list[str], most: int = MOST) -> str:
+    """Return the first texts, and how many more there are."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from odt_sim.doctor import findings as kinds
-from odt_sim.doctor.file_checks import needed_signatures
+from odt_sim.doctor.file_checks import few, needed_signatures
 from odt_sim.doctor.findings import Finding, Kind
 from odt_sim.doctor.subject import Roles
 from odt_sim.doctor.trial import Trial
@@ -115,9 +115,9 @@ def _order(trial: Trial, roles: Roles) -> Iterator[Finding]:
     restore = roles["restore"]["name"]
     if found["moved"]:
         pairs = [f"{written} comes back as {read}" for written, read in found["moved"]]
-        yield Finding(kinds.OTHER_ORDER, restore, _few(pairs))
+        yield Finding(kinds.OTHER_ORDER, restore, few(pairs, MOST))
     if found["lost"]:
-        yield Finding(kinds.NOT_WRITTEN, restore, _few(found["lost"]))
+        yield Finding(kinds.NOT_WRITTEN, restore, few(found["lost"], MOST))
 
 
 def _mode(trial: Trial, roles: Roles, names: Mapping[str, str]) -> Iterator[Finding]:
@@ -136,9 +136,4 @@ def _mode(trial: Trial, roles: Roles, names: Mapping[str, str]) -> Iterator[Find
 
 
 def _named(outputs: list[str], names: Mapping[str, str]) -> str:
-    return _few([f"{name} ({names[name]})" if names.get(name, name) != name else name for name in outputs])
-
-
-def _few(texts: list[str]) -> str:
-    more = f" and {len(texts) - MOST} more" if len(texts) > MOST else ""
-    return ", ".join(texts[:MOST]) + more
+    return few([f"{name} ({names[name]})" if names.get(name, name) != name else name for name in outputs], MOST)

@@ -9,6 +9,7 @@ from odt_sim.device.random_rows import random_rows
 from odt_sim.device.runtime import Runtime
 from odt_sim.doctor.subject import RATE, Subject
 from odt_sim.doctor.timing import milliseconds
+from odt_sim.doctor.weight_changes import weight_changes
 from odt_sim.memory import peak_memory
 from odt_sim.model.trainable import TrainableModel
 
@@ -21,19 +22,8 @@ STEPS = 5
 def step(subject: Subject) -> dict[str, Any]:
     """Take steps and return the names of weights that never change, and of those that become NaN or infinite."""
     runtime, batches = _started(subject)
-    before = runtime.call("parameters")
-    changed = dict.fromkeys(before, False)
-    for batch in batches:
-        runtime.train([batch], [float(RATE)])
-        for name, value in runtime.call("parameters").items():
-            changed[name] |= value.tobytes() != before[name].tobytes()
-    after = runtime.call("parameters")
-    broken = [name for name, value in after.items() if np.isfinite(before[name]).all() and not np.isfinite(value).all()]
-    return {
-        "weights": len(before),
-        "unchanged": [name for name, moved in changed.items() if not moved],
-        "not_finite": broken,
-    }
+    steps = (runtime.train([batch], [float(RATE)]) for batch in batches)
+    return weight_changes(lambda: runtime.call("parameters"), steps)
 
 
 def speed(subject: Subject) -> dict[str, Any]:
