@@ -9,6 +9,7 @@ from odt_sim.device.device import Device
 from odt_sim.model.tensors import Tensors, weights_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.averaging import stepped
+from odt_sim.strategies.state import receive
 
 
 def model_name(cluster: int) -> str:
@@ -31,6 +32,18 @@ def best_cluster(device: Device, models: Tensors) -> int:
         device.restore(weights_of(models, model_name(cluster)))
         losses.append(device.loss("train"))
     return clusters[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]  # argmin treats NaN as the smallest
+
+
+def of_cluster(device: Device, models: Tensors) -> Weights:
+    """Return the model of the device's cluster, whose number is recorded.
+
+    Args:
+        device: The device.
+        models: Models by `model_name`.
+    """
+    cluster = best_cluster(device, models)
+    device.records["cluster"] = cluster
+    return receive(device, {"weights": models[model_name(cluster)]})
 
 
 def moved(

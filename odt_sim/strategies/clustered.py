@@ -35,8 +35,8 @@ from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.cluster_models import best_cluster, model_name, moved
-from odt_sim.strategies.state import receive, trained_by_gradients
+from odt_sim.strategies.cluster_models import best_cluster, model_name, moved, of_cluster
+from odt_sim.strategies.state import trained_by_gradients
 
 CLUSTER, MEMBERS = "cluster", "members"
 SMALLEST = 3
@@ -120,9 +120,7 @@ class Clustered(Strategy):
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Return the model of the device's cluster."""
-        cluster = best_cluster(device, broadcast)
-        device.records["cluster"] = cluster
-        return receive(device, {"weights": broadcast[model_name(cluster)]})
+        return of_cluster(device, broadcast)
 
 
 def bipartition(similarities: NDArray[np.float64]) -> tuple[NDArray[np.bool_], float]:

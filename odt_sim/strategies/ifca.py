@@ -31,8 +31,8 @@ from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.averaging import Averaging, stepped
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.cluster_models import best_cluster, model_name, moved
-from odt_sim.strategies.state import receive, trained_by_gradients
+from odt_sim.strategies.cluster_models import best_cluster, model_name, moved, of_cluster
+from odt_sim.strategies.state import trained_by_gradients
 
 ITERATIONS = 100
 """The most of k-means, which ends where no device changes its cluster."""
@@ -101,9 +101,7 @@ class IFCA(Strategy):
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Return the model of the device's cluster."""
-        cluster = best_cluster(device, broadcast)
-        device.records["cluster"] = cluster
-        return receive(device, {"weights": broadcast[model_name(cluster)]})
+        return of_cluster(device, broadcast)
 
 
 def clustered(vectors: NDArray[np.float32], clusters: int) -> NDArray[np.intp]:
