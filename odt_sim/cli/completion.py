@@ -7,19 +7,18 @@ from odt_sim.cli.main import COMMANDS
 from odt_sim.cli.new import RUNS
 
 FLAGS = {
-    "run": ("-m", "--config-dir", "--help", "--cfg"),
+    "run": ("-m", "--config-dir", "--cfg"),
     "report": ("-o", "--best", "--against", "--target", "--csv", "--latex"),
-    "tune": ("--help",),
-    "benchmark": ("--help",),
-    "export": ("-o", "--help"),
-    "deflex": ("--batch-size", "--help"),
-    "join": ("bottleneck=", "train_head=", "optimizer=", "initialize=", "--help"),
-    "inspect": ("--html", "--help"),
-    "deploy": ("--device", "--all", "--global", "--format", "-o"),
-    "phone": ("--host", "--port", "--assets", "--certificate", "--key", "--help"),
-    "watch": ("--host", "--port", "--help"),
-    "doctor": ("--environment", "--json", "--signature", "--flex-python", "--help"),
+    "export": ("-o",),
+    "deflex": ("--batch-size",),
+    "join": ("bottleneck=", "train_head=", "optimizer=", "initialize="),
+    "inspect": ("--html",),
+    "deploy": ("--device", "--all", "--global", "--new", "--format", "-o"),
+    "phone": ("--host", "--port", "--assets", "--certificate", "--key"),
+    "watch": ("--host", "--port"),
+    "doctor": ("--environment", "--json", "--signature", "--flex-python"),
 }
+"""The options of each command besides `--help`; the commands' parsers would import far more than a shell should wait for."""
 
 BASH = r"""# eval "$(odt-sim completion bash)"
 _odt_sim() {
@@ -87,9 +86,9 @@ def candidates(words: Sequence[str]) -> list[str]:
     if not before:
         options = [*COMMANDS, "--help", "--version"]
     elif before[0] in CHOICES:
-        options = [*CHOICES[before[0]]] if len(before) == 1 else []
+        options = [*CHOICES[before[0]], "--help"] if len(before) == 1 else []
     else:
-        options = list(FLAGS.get(before[0], ()))
+        options = [*FLAGS.get(before[0], ()), "--help"]
         if before[0] in OVERRIDDEN and not word.startswith("-"):
             from odt_sim.cli.override_candidates import of_command  # imports Hydra, which takes longer than all else
 

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from odt_sim.cli.completion import SCRIPTS, candidates, completion
+from odt_sim.cli.main import main
 
 START = {
     "bash": (["bash", "--norc", "-i"], 'eval "$(odt-sim completion bash)"'),
@@ -73,6 +75,15 @@ def test_candidates(line: str, expected: list[str]) -> None:
 def test_empty_word_offers_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert completion(["--query", "odt-sim "]) == 0
     assert {"run", "report", "export", "inspect", "completion"} < set(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", ["report", "export", "deflex", "inspect", "deploy", "phone", "watch", "doctor"])
+def test_all_options_of_a_command_are_offered(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    declared = re.findall(r"^  (?:-\w(?: \w+)?, )?(--[\w-]+)", capsys.readouterr().out, re.MULTILINE)
+    offered = candidates([name, "-"])
+    assert [each for each in declared if each not in offered and not (each == "--output" and "-o" in offered)] == []
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
