@@ -18,7 +18,7 @@ from odt_sim.model.dataflow import Flow
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.graph import Graph, Handle, Variable
-from odt_sim.model.graph_reader import damaged, read_graph
+from odt_sim.model.graph_reader import damaged, has_metadata, read_graph
 from odt_sim.model.layers import Groups, described, in_order_of_use
 from odt_sim.model.losses import inferred_loss
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, LOSSES, METADATA_NAME, Manifest
@@ -74,12 +74,12 @@ def adapted(
     Raises:
         ModelError: The file cannot be trained, or a correction does not fit; the message says what would make it.
     """
-    graph = read_graph(content, where)
-    if METADATA_NAME in graph.metadata:
+    if has_metadata(content, METADATA_NAME):
         if signatures or groups:
             key = "model.signatures" if signatures else "model.groups"
             raise ModelError(f"{where}: has a manifest, which names signatures and groups; leave out {key}")
         return Adaptation(content, None)
+    graph = read_graph(content, where)
     if loss is not None and loss not in LOSSES:
         raise ModelError(f"{where}: unknown loss {loss!r}; expected one of {', '.join(LOSSES)}")
     roles = find_roles(graph, where, signatures)

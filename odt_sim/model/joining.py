@@ -2,18 +2,20 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
 from odt_sim.model import surgery
+from odt_sim.model.adaptation import adapted
 from odt_sim.model.chaining import Chain, Part, chained, part
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.graph import Handle, Variable
 from odt_sim.model.state_signatures import add_pair
 from odt_sim.model.trainable import read_file
-from odt_sim.model.trial import loaded
+from odt_sim.model.trial import tried
 
 
 def join(
@@ -48,7 +50,8 @@ def join(
     except Exception as error:  # what the graphs do not show may be damaged, and causes any exception
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ModelError(f"{bottleneck}: one of the files is damaged ({reason}); copy or convert them again") from error
-    loaded(content, f"{bottleneck}, joined")
+    where = f"{bottleneck}, joined"
+    tried(content, where, partial(adapted, where=where))
     return content
 
 

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model import flatbuffer
+from odt_sim.model.adaptation import adapted
 from odt_sim.model.adapters import LORA_RANK, ranks_of
 from odt_sim.model.contract import (
     answers_of,
@@ -28,7 +29,7 @@ from odt_sim.model.names import ROW_INPUTS, is_one_of, parts
 from odt_sim.model.optional_signatures import ON_EMBEDDINGS, check_optional
 from odt_sim.model.roles import Corrections
 from odt_sim.model.train_inputs import TrainInput
-from odt_sim.model.trial import loaded
+from odt_sim.model.trial import tried
 from odt_sim.model.weights import Layout
 
 ANSWERING = ("infer", "embed", "head_infer")
@@ -108,11 +109,12 @@ class TrainableModel:
         Raises:
             ModelError: The file is missing, is not a trainable `.tflite` file, or LiteRT cannot run it.
         """
-        content = read_file(path)
-        content = loaded(
-            content, str(path), signatures=signatures, groups=groups, loss=loss, from_logits=from_logits, flex=flex
-        ).content
-        return cls.from_content(content, where=str(path), loss=loss, from_logits=from_logits, flex=flex)
+        content, where = read_file(path), str(path)
+        adapt = partial(
+            adapted, where=where, signatures=signatures, groups=groups, loss=loss, from_logits=from_logits, flex=flex
+        )
+        found = adapt(content) if flex else tried(content, where, adapt)
+        return cls.from_content(found.content, where=where, loss=loss, from_logits=from_logits, flex=flex)
 
     @classmethod
     @names_arguments

@@ -6,52 +6,14 @@ from dataclasses import replace
 import numpy as np
 
 from odt_sim.errors import ModelError
-from odt_sim.model.adaptation import Adaptation, adapted
+from odt_sim.model.adaptation import Adaptation
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.flatbuffer import fingerprint
-from odt_sim.model.graph_reader import has_metadata, read_graph
-from odt_sim.model.layers import Groups
-from odt_sim.model.manifest import METADATA_NAME
-from odt_sim.model.roles import Corrections
+from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.verification import verify
 
 Adapt = Callable[[bytes], Adaptation]
 REFUSED = "signature 'train' failed"
-
-
-def loaded(
-    content: bytes,
-    where: str,
-    *,
-    signatures: Corrections | None = None,
-    groups: Groups | None = None,
-    loss: str | None = None,
-    from_logits: bool = True,
-    flex: bool = False,
-) -> Adaptation:
-    """Return a file as devices train it, adapted unless it has a manifest, and verified unless it has Flex ops.
-
-    Args:
-        content: The file's bytes.
-        where: The file's name, for errors.
-        signatures: See `adaptation.adapted`, as for the other arguments.
-        groups: By group, the layers or the numbers of weights.
-        loss: The loss.
-        from_logits: Whether that loss takes the output of `infer` as logits.
-        flex: Whether Flex ops are accepted; LiteRT then does not verify the file.
-
-    Raises:
-        ModelError: The file cannot be trained, a correction does not fit, or LiteRT cannot run it.
-    """
-
-    def adapt(content: bytes) -> Adaptation:
-        if has_metadata(content, METADATA_NAME) and not (signatures or groups):
-            return Adaptation(content, None)
-        return adapted(
-            content, where, signatures=signatures, groups=groups, loss=loss, from_logits=from_logits, flex=flex
-        )
-
-    return adapt(content) if flex else tried(content, where, adapt)
 
 
 def tried(content: bytes, where: str, adapt: Adapt) -> Adaptation:
@@ -63,7 +25,7 @@ def tried(content: bytes, where: str, adapt: Adapt) -> Adaptation:
     Args:
         content: The file's bytes.
         where: The file's name, for errors.
-        adapt: Adapts the file's bytes.
+        adapt: `adaptation.adapted` with all but the first argument.
 
     Raises:
         ModelError: The file cannot be trained, or LiteRT cannot run it with any of the shapes.

@@ -1,5 +1,6 @@
 """What is made of a foreign file loads in LiteRT's CompiledModel, as on phones and in LiteRT.js, and computes the same."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from odt_sim.model.head_file import head_file
 from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.joining import join
 from odt_sim.model.repeated import repeated
-from odt_sim.model.trial import loaded
+from odt_sim.model.trial import tried
 from odt_sim.model.weights import Weights
 
 FINITE = sorted({*BUILTIN} - {"not_a_number"})
@@ -133,7 +134,7 @@ def renamed(content: bytes, signature: str, outputs: dict[str, str]) -> bytes:
 def test_output_in_the_way_of_a_canonical_name_is_left_out() -> None:
     content = renamed(generated("counted").content, "learn", {"accuracy": "loss", "loss": "objective"})
     corrections = {"train": {"name": "learn", "loss": "objective"}}
-    made = loaded(content, "renamed", signatures=corrections).content
+    made = tried(content, "renamed", partial(adapted, where="renamed", signatures=corrections)).content
     check_signatures(made)
     x, y = batch(generated("counted"))
     first = np.log(3) + 1  # an accuracy is smaller than what untrained weights lose
