@@ -10,16 +10,24 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
+from rich.markup import escape
 
 from odt_sim.benchmark.cells import FOLDER, Cell, Outcome, ended, read_outcome
 from odt_sim.benchmark.processes import run_cells
 from odt_sim.benchmark.results import read_results, write_command
 from odt_sim.cli.build import add_working_folder, check, check_data, model
+from odt_sim.cli.messages import say, warn
 from odt_sim.cli.overrides import check_keys, composed
-from odt_sim.cli.places import warn
 from odt_sim.cli.settings import COMPONENTS
-from odt_sim.cli.tune import central_rate, cleared_rate, fixed_overrides, resumable, split_arguments, whole_number
+from odt_sim.cli.tune import (
+    central_rate,
+    cleared_rate,
+    fixed_overrides,
+    resumable,
+    seeds_of,
+    split_arguments,
+    whole_number,
+)
 from odt_sim.control_groups import cores
 from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
@@ -87,13 +95,13 @@ def benchmark(arguments: Sequence[str]) -> int:
 
 
 def _benchmark(asked: Asked, arguments: Sequence[str]) -> int:
-    strategies = _named(asked, "strategy", "strategy")
+    strategies = _named(asked, "strategy")
     plans = _plans(asked, strategies)
     folder = Path(asked.given["output"])
     if not plans:
         raise ConfigurationError("task: no task has its data; give one its path, such as uci_har.data.path=PATH")
     warn(lost(folder, "output"))
-    jobs = _jobs(asked.given["jobs"])
+    jobs = whole_number("benchmark", "jobs", asked.given["jobs"] or str(cores()), 1)
     deciding = [each for each in arguments if not each.startswith(("markdown=", "jobs="))]
     write_command(folder, f"odt-sim benchmark {shlex.join(deciding)}".rstrip(), jobs)
     cells = [Cell(task, each, plan, asked.config_folder) for each in strategies for task, plan in plans.items()]
@@ -103,16 +111,15 @@ def _benchmark(asked: Asked, arguments: Sequence[str]) -> int:
 
 def _run(cells: Sequence[Cell], jobs: int) -> None:
     """Run the cells that have not ended, with a line for each and the time left."""
-    console = Console(stderr=True)
     waiting = [cell for cell in cells if ended(cell) is None]
     if len(waiting) < len(cells):
-        console.print(f"done already: {len(cells) - len(waiting)} of {len(cells)}", highlight=False)
+        say(f"done already: {len(cells) - len(waiting)} of {len(cells)}")
     started = time.monotonic()
     for done, (cell, outcome) in enumerate(run_cells(waiting, jobs), 1):
         left = (time.monotonic() - started) / done * (len(waiting) - done)
         place = f"{len(cells) - len(waiting) + done}/{len(cells)}"
         line = f"{place} {cell.task} {cell.strategy}: {_said(cell, outcome)}; about {duration(left)} left"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(escape(line))
 
 
 def _said(cell: Cell, outcome: Outcome) -> str:
@@ -177,7 +184,7 @@ def options(group: str, folder: str | None) -> list[str]:
     return sorted({path.stem for root in roots for path in (Path(root) / group).glob("*.yaml")})
 
 
-def _named(asked: Asked, name: str, group: str) -> list[str]:
+def _named(asked: Asked, name: str, group: str = "strategy") -> list[str]:
     """Return the chosen options of a group, by default all.
 
     Raises:
@@ -190,22 +197,13 @@ def _named(asked: Asked, name: str, group: str) -> list[str]:
     return named or known
 
 
-def _jobs(given: str) -> int:
-    return whole_number("benchmark", "jobs", given or str(cores()), 1)
-
-
 def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:
     """Return the tuning of each task that has its data; the others are named in a line each.
 
     Raises:
         OdtSimError: An argument does not fit, or the data of a task cannot be read or does not fit its model.
     """
-    seeds = [whole_number("benchmark", "seed", each) for each in asked.given["seed"].split(",")]
-    tuning_seed = whole_number("benchmark", "tuning_seed", asked.given["tuning_seed"])
-    if tuning_seed in seeds:
-        raise ConfigurationError(
-            f"tuning_seed: expected none of the seeds of the report, found {tuning_seed}; change one"
-        )
+    seeds, tuning_seed = seeds_of("benchmark", asked.given)
     budget = whole_number("benchmark", "budget", asked.given["budget"], 1)
     add_working_folder()
     plans = {}
@@ -217,6 +215,7 @@ def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:
         found = model(config)
         rate = float(config.train.learning_rate or central_rate(found))
         check_data(config, found, rate)
+        given = any(each.startswith("train.epochs=") for each in overrides)
         plan = Plan(
             strategies=strategies,
             budget=budget,
@@ -224,7 +223,7 @@ def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:
             tuning_seed=tuning_seed,
             overrides=[
                 *overrides,
-                *([] if _given("train.epochs", overrides) else [f"train.epochs={config.train.epochs}"]),
+                *([] if given else [f"train.epochs={config.train.epochs}"]),
                 *cleared_rate(config, overrides),
             ],
             sweeper="optuna" if find_spec("optuna") else "random",
@@ -240,16 +239,9 @@ def _task(task: str, overrides: Sequence[str], folder: str | None) -> DictConfig
     """Return the checked configuration of a task; None if the user has not given its data."""
     config = composed(fixed_overrides(overrides), folder)
     check_keys(config, COMPONENTS)
-    console = Console(stderr=True)
     if missing := sorted(OmegaConf.missing_keys(config)):
         needed = " ".join(f"{task}.{key}=..." for key in missing)
-        console.print(
-            f"skipped {task}: {', '.join(missing)} is not set; pass {needed}", highlight=False, soft_wrap=True
-        )
+        say(f"skipped {task}: {', '.join(missing)} is not set; pass {needed}")
         return None
     check(config)
     return config
-
-
-def _given(key: str, overrides: Sequence[str]) -> bool:
-    return any(each.partition("=")[0] == key for each in overrides)

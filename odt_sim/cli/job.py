@@ -13,10 +13,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import get_original_cwd
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.markup import escape
 
 from odt_sim.cli import build as configuration
+from odt_sim.cli.messages import say
 from odt_sim.cli.optuna_pruning import pruning
 from odt_sim.cli.resume import settle, settle_job
 from odt_sim.cli.saved_config import claim, save_changes, saved_overrides
@@ -95,7 +95,7 @@ def run_job(config: DictConfig, outcome: Outcome) -> float:
         outcome.failed += 1
         said = "for the same reason" if message == outcome.reason else message
         outcome.reason = message
-        _print(f"[red]failed[/red] {escape(', '.join(overrides))}: {escape(said)}")
+        say(f"[red]failed[/red] {escape(', '.join(overrides))}: {escape(said)}")
     return math.nan
 
 
@@ -103,10 +103,10 @@ def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | 
     """Run a job in its locked folder, which keeps the configuration, and the error if the job fails."""
     with locked(folder, lambda line: None):  # the simulation reports the warning
         if job is not None and (summary := settle_job(config, folder)):
-            _print(escape(" ".join([f"done already: {os.path.relpath(folder)}", *overrides])))
+            say(escape(" ".join([f"done already: {os.path.relpath(folder)}", *overrides])))
             return summary
         if message := settle(config, folder):
-            _print(escape(message))
+            say(escape(message))
         own = claim(folder, config, [*overrides, *(_own_storage(config, job) if job else [])])
         observers = [] if own else [_SaveChanges(config, overrides)]
         try:
@@ -201,7 +201,3 @@ def resume_hint(folder: Path, start: Path, overrides: Sequence[str] = ()) -> str
     if path.is_relative_to(start) and not is_submitted():
         path = path.relative_to(start)
     return f"resume with: odt-sim run {shlex.join([f'run.resume={path}', *overrides])}"
-
-
-def _print(message: str) -> None:
-    Console(stderr=True).print(message, highlight=False, soft_wrap=True)

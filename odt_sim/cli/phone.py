@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
-
 from odt_sim.cli.build import add_working_folder, build, federated
 from odt_sim.cli.overrides import check_keys, composed
-from odt_sim.cli.saved_config import CONFIG, DAMAGED
+from odt_sim.cli.saved_config import is_saved, saved_config
 from odt_sim.data.activity_windows import ACTIVITIES
 from odt_sim.device.native_output import quiet
 from odt_sim.errors import ConfigurationError
@@ -135,19 +133,8 @@ def _of_run(folder: Path) -> Subject:
         )
         raise ConfigurationError(f"{folder}: holds no {TRAINED_MODEL}; {remedy}")
     model = TrainableModel.load(file)
-    saved = folder / ".hydra" / CONFIG
-    if not saved.is_file():  # a run from Python
+    if not is_saved(folder):  # a run from Python
         return Subject.random(model)
-    data = federated(_read(saved))
+    data = federated(saved_config(folder))
     rows = data.train(0)
     return Subject.of(model, data.x[rows], data.y[rows], f"data {data.name}", LABELS.get(data.name, ()))
-
-
-def _read(path: Path) -> DictConfig:
-    try:
-        config = OmegaConf.load(path)
-    except DAMAGED as error:
-        raise ConfigurationError(f"{path}: damaged ({' '.join(str(error).split())}); give the .tflite file") from error
-    if not isinstance(config, DictConfig):
-        raise ConfigurationError(f"{path}: damaged (not a mapping); give the .tflite file")
-    return config

@@ -5,9 +5,8 @@ from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
-from rich.console import Console
-from rich.markup import escape
 
+from odt_sim.cli.messages import warn
 from odt_sim.simulation.submitted import is_submitted, lost
 
 
@@ -24,9 +23,3 @@ class Places(Callback):
         if any(override.startswith("hydra.run.dir=") for override in config.hydra.overrides.hydra):
             warn("hydra.run.dir is ignored with -m; name the sweep's folder by hydra.sweep.dir")
         warn(lost(Path(config.hydra.sweep.dir), "hydra.sweep.dir"))
-
-
-def warn(message: str | None) -> None:
-    """Print a warning, unless there is none."""
-    if message:
-        Console(stderr=True).print(f"[yellow]warning[/yellow] {escape(message)}", highlight=False, soft_wrap=True)

@@ -11,9 +11,10 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
+from rich.markup import escape
 
 from odt_sim.cli.build import compares_upwards
+from odt_sim.cli.messages import say
 from odt_sim.cli.saved_config import check_new_sweep
 from odt_sim.cli.search_space import Space, first_values, parsed_space
 from odt_sim.errors import ConfigurationError
@@ -157,4 +158,4 @@ def _write_best(best: Best, folder: Path) -> None:
     content = {"trial": best.trial, "validation": best.value, "overrides": list(best.overrides)}
     write_file(folder / BEST, document(content))
     line = f"best trial: {os.path.relpath(job)}, validation {best.value:.4g}: {' '.join(best.overrides)}"
-    Console(stderr=True).print(line, highlight=False, soft_wrap=True, markup=False)
+    say(escape(line))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from hydra.utils import get_object
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.markup import escape
 
 from odt_sim.cli import build as configuration
+from odt_sim.cli.messages import warn
 from odt_sim.cli.report import print_tables
 from odt_sim.cli.saved_config import is_saved, saved_config
 from odt_sim.errors import OdtSimError, SimulationError
@@ -38,7 +38,7 @@ def track_report(comparison: "Comparison", folder: Path) -> None:
         with user_code_errors(tracker, f"{type(tracker).__name__}.on_report: failed", SimulationError):
             tracker.on_report(_written(comparison, folder.absolute()))
     except OdtSimError as error:
-        Console(stderr=True).print(f"[yellow]warning[/yellow] {escape(str(error))}", highlight=False, soft_wrap=True)
+        warn(str(error))
 
 
 def _takes_reports(node: DictConfig | None) -> bool:

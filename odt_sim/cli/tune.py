@@ -1,7 +1,7 @@
 """The command `odt-sim tune`: give each strategy the same number of trials, and compare the winners."""
 
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
-from rich.text import Text
+from rich.markup import escape
 
 from odt_sim.cli.build import add_working_folder, check_data, model
+from odt_sim.cli.messages import say, warn
 from odt_sim.cli.overrides import check_keys, composed
-from odt_sim.cli.places import warn
 from odt_sim.cli.report import print_comparison
 from odt_sim.cli.search_space import check_searched, first_values, parsed_space
 from odt_sim.cli.settings import COMPONENTS, GROUPS
@@ -60,15 +60,14 @@ def tune(arguments: Sequence[str]) -> int:
 def _tune(plan: Plan, jobs: int) -> int:
     warn(lost(plan.folder, "output"))
     claim(plan, "a tuning")
-    console = Console(stderr=True)
-    console.print(f"tuning in {plan.folder}, {plan.sweeper} search", highlight=False, soft_wrap=True)
+    say(escape(f"tuning in {plan.folder}, {plan.sweeper} search"))
     searches = [Sweep(each, plan.search(each), plan.search_folder(each), plan.budget) for each in plan.strategies]
     run_sweeps("search", searches, jobs)
     found = {each: winner(each, plan.search_folder(each)) for each in plan.strategies}
     for strategy in (strategy for strategy, each in found.items() if each is None):
         folder = plan.search_folder(strategy)
         why = first_error(folder) or f"see {folder / LOG}"
-        console.print(f"[red]failed[/red] {strategy}: no trial has a validation figure;", Text(why), soft_wrap=True)
+        say(f"[red]failed[/red] {strategy}: no trial has a validation figure; {escape(why)}")
     winners = [each for each in found.values() if each]
     return max(int(len(winners) < len(found)), _compare(plan, winners, jobs)) if winners else 1
 
@@ -110,12 +109,7 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
     strategies = [each for each in dict.fromkeys(own["strategy"].split(",")) if each]
     if not strategies:
         raise ConfigurationError("strategy: expected the names of strategies, such as strategy=fedavg,ditto")
-    seeds = [whole_number("tune", "seed", each) for each in own["seed"].split(",")]
-    tuning_seed = whole_number("tune", "tuning_seed", own["tuning_seed"])
-    if tuning_seed in seeds:
-        raise ConfigurationError(
-            f"tuning_seed: expected none of the seeds of the report, found {tuning_seed}; change one"
-        )
+    seeds, tuning_seed = seeds_of("tune", own)
     plan = Plan(
         strategies=strategies,
         budget=whole_number("tune", "budget", own["budget"], 1),
@@ -155,6 +149,21 @@ def whole_number(command: str, name: str, value: str, low: int = 0) -> int:
         return checked_count(name, int(value), low, group=command)
     except ValueError as error:
         raise ConfigurationError(f"{command}.{name}: expected a whole number, found {value!r}") from error
+
+
+def seeds_of(command: str, given: Mapping[str, str]) -> tuple[list[int], int]:
+    """Return the seeds of the report, and that of the trials, which is none of them.
+
+    Raises:
+        ConfigurationError: It is one of them, or an argument is no whole number.
+    """
+    seeds = [whole_number(command, "seed", each) for each in given["seed"].split(",")]
+    tuning_seed = whole_number(command, "tuning_seed", given["tuning_seed"])
+    if tuning_seed in seeds:
+        raise ConfigurationError(
+            f"tuning_seed: expected none of the seeds of the report, found {tuning_seed}; change one"
+        )
+    return seeds, tuning_seed
 
 
 def fixed_overrides(overrides: Sequence[str]) -> list[str]:
