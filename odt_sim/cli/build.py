@@ -1,7 +1,6 @@
 """Build the objects of a run from its configuration."""
 
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,20 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import hydra.utils
-from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
-from odt_sim.cli.overrides import NO_PATH, check_keys, key_and_value, unknown_key, unused_averaging
+from odt_sim.cli.components import build, plain
+from odt_sim.cli.overrides import NO_PATH, check_keys, key_and_value
 from odt_sim.cli.saved_config import is_saved, named_start, saved_config
-from odt_sim.cli.settings import DECLARED, component
+from odt_sim.cli.settings import DECLARED
 from odt_sim.daemon_threads import in_daemon_thread
-from odt_sim.data.dataset import Dataset
 from odt_sim.data.federated import FederatedData, described, federate
-from odt_sim.declarations import check_values, fits, mismatch
+from odt_sim.declarations import check_values
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
+from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.export.cache import exported
 from odt_sim.export.needs import with_needs
 from odt_sim.metrics.names import higher_is_better, is_metric
@@ -40,16 +37,6 @@ from odt_sim.simulation.coordinator import Simulation
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.base import Strategy
 from odt_sim.user_code import imported, user_code_errors
-
-KINDS: Mapping[str, type] = {
-    "strategy": Strategy,
-    "aggregator": Aggregator,
-    "data": Dataset,
-    "backend": Backend,
-    "tracker": Observer,
-    "callbacks": object,  # functions and observers; the simulation checks them
-}
-"""What a group's component is; that of another group is a function."""
 
 
 def simulation(config: DictConfig, directory: Path) -> Simulation:
@@ -148,7 +135,7 @@ def _simulation(
 
 
 def _fleet(config: DictConfig) -> ConfiguredFleet:
-    return ConfiguredFleet(**_plain(config.fleet, "fleet"))
+    return ConfiguredFleet(**plain(config.fleet, "fleet"))
 
 
 def _listed(config: DictConfig, key: str) -> Any:
@@ -218,7 +205,7 @@ def model(config: DictConfig, path: Path | None = None, strategy: Strategy | Non
     """
     if "build" in config.model:
         return TrainableModel.load(path) if path else _exported_for(strategy, model_spec(config))
-    settings = _plain(config.model, "model")
+    settings = plain(config.model, "model")
     flex = config.backend.get("runtime") == "flex"
     if path:  # it has a manifest, in which earlier corrections are
         settings = {**settings, "signatures": None, "groups": None}
@@ -252,7 +239,7 @@ def model_file(config: DictConfig) -> Path:
 
 def model_spec(config: DictConfig) -> dict[str, Any]:
     """Return the specification of the configured export, see `odt_sim.export.cache.exported`."""
-    spec = _plain(config.model, "model")
+    spec = plain(config.model, "model")
     rates, optimizer = spec.pop("default_rates", None) or {}, spec["optimizer"]
     if optimizer is not None:
         known = optimizer.get("name") in rates
@@ -331,8 +318,8 @@ def check(config: DictConfig) -> None:
     General(config.seed, _listed(config, "metrics"), _listed(config, "callbacks"))
     for kind in DECLARED:
         if kind.group:
-            kind(**_plain(config[kind.group], kind.group))
-    model = _plain(config.model, "model")
+            kind(**plain(config[kind.group], kind.group))
+    model = plain(config.model, "model")
     check_values(ExportedModel if "build" in model else ModelFile, model)
     if "build" in model and model.get("path") not in (None, *model["build"].values()):
         raise ConfigurationError(NO_PATH)
@@ -347,100 +334,7 @@ def check(config: DictConfig) -> None:
         )
 
 
-def build(node: Any, group: str) -> Any:
-    """Return the component that a group's `_target_` names: the only call of Hydra's `instantiate`.
-
-    Args:
-        node: The group's node.
-        group: Its name.
-
-    Raises:
-        ConfigurationError: The target cannot be found, does not take a setting, or is no component of the group.
-        OdtSimError: The target itself raised it.
-    """
-    settings = _plain(node, group)
-    target = settings.get("_target_", "nothing")
-    if not isinstance(target, str):
-        raise ConfigurationError(f"{group}._target_: expected module.name, found {target!r}")
-    if group == "strategy" and (unused := unused_averaging(target, settings)):
-        settings = {name: value for name, value in settings.items() if name not in unused}
-        node = OmegaConf.masked_copy(node, list(settings))
-    _check_settings(group, target, settings)
-    try:
-        # With plain lists and mappings, which JSON takes, too, unless the node says otherwise.
-        built = hydra.utils.instantiate(node, _convert_=settings.get("_convert_", "all"))
-    except InstantiationException as error:
-        cause = error.__cause__
-        while cause is not None and not isinstance(cause, OdtSimError):
-            cause = cause.__cause__
-        if cause is not None:
-            raise cause from error
-        cause = error.__cause__ or error
-        reason = " ".join(str(cause).split())
-        if isinstance(cause, ImportError) or reason.startswith("Expected a callable target"):
-            _check_target(target, f"{group}._target_")  # unless a node within the group failed
-        raise ConfigurationError(
-            f"{group}: {type(cause).__name__}: {reason}{_how_to_set(group, target, reason)}"
-        ) from error
-    kind = KINDS.get(group)
-    if not (isinstance(built, kind) if kind else callable(built)):
-        wanted = kind.__name__ if kind else "a function"
-        raise ConfigurationError(
-            f"{group}._target_: expected a name that gives {wanted}, found {target}, which gives {type(built).__name__}"
-        )
-    return built
-
-
-def _check_target(target: str, key: str) -> None:
-    """Check that a name can be imported, and is a class or function.
-
-    Raises:
-        ConfigurationError: It cannot, or is not.
-    """
-    found = imported(target, key)
-    if not callable(found):
-        raise ConfigurationError(
-            f"{key}: expected the name of a class or function, found {target} of type {type(found).__name__}; correct it"
-        )
-
-
-def _how_to_set(group: str, target: str, reason: str) -> str:
-    """Return the advice about an argument that a target misses; empty for any other reason."""
-    missing = re.search(r"missing \d+ required (?:positional|keyword-only) arguments?: '(\w+)'", reason)
-    if not missing:
-        return ""
-    if group != "callbacks":
-        return f"; set it: {group}.{missing[1]}=..."
-    return "" if isinstance(imported(target, group), type) else "; a function takes its settings by _partial_: true"
-
-
-def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> None:
-    found = component(group, target)
-    if found is None:  # Hydra reports why the target cannot be imported
-        return
-    known = [each.key for each in found.settings]
-    for name, value in settings.items():
-        hint, key = found.hints.get(name, Any), f"{group}.{name}"
-        if not fits(value, hint):
-            raise ConfigurationError(mismatch(key, hint, value))
-        if not (found.open or name.startswith("_") or key in known):
-            raise ConfigurationError(unknown_key(key, known))
-
-
 def add_working_folder() -> None:
     """Add the working folder to the module search path, for user code."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-
-
-def _plain(node: DictConfig, name: str) -> dict[str, Any]:
-    if not isinstance(node, DictConfig):
-        raise ConfigurationError(f"{name}: expected a group of settings, found {node!r}; choose one: {name}=...")
-    try:
-        plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        raise ConfigurationError(
-            f"{name}: {str(error).splitlines()[0]}; set it: {error.full_key or name}=..."
-        ) from error
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}

@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from rich.markup import escape
 
 from odt_sim.cli import build as configuration
+from odt_sim.cli.components import build
 from odt_sim.cli.messages import say
 from odt_sim.cli.optuna_pruning import pruning
 from odt_sim.cli.resume import settle, settle_job
@@ -135,7 +136,7 @@ def exits_are_errors() -> Iterator[None]:
 def _simulate(config: DictConfig, folder: Path, overrides: Sequence[str], observers: Sequence[Observer]) -> Summary:
     configuration.check(config)
     configuration.add_working_folder()
-    tracker: Tracker = configuration.build(config.tracker, "tracker")
+    tracker: Tracker = build(config.tracker, "tracker")
     title = _title(HydraConfig.get().runtime.choices["strategy"], overrides)
     settings = settings_of(config)
     with closing(Display()) as display:

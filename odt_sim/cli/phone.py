@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from odt_sim.cli.build import add_working_folder, build, federated
+from odt_sim.cli.build import add_working_folder, federated
+from odt_sim.cli.components import build
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.saved_config import is_saved, saved_config
 from odt_sim.data.activity_windows import ACTIVITIES

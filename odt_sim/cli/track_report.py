@@ -8,7 +8,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig
 from rich.console import Console
 
-from odt_sim.cli import build as configuration
+from odt_sim.cli.components import build
 from odt_sim.cli.messages import warn
 from odt_sim.cli.report import print_tables
 from odt_sim.cli.saved_config import is_saved, saved_config
@@ -34,7 +34,7 @@ def track_report(comparison: "Comparison", folder: Path) -> None:
         node = next((saved_config(path).get("tracker") for path in find_runs([folder]) if is_saved(path)), None)
         if not _takes_reports(node):
             return
-        tracker: Tracker = configuration.build(node, "tracker")
+        tracker: Tracker = build(node, "tracker")
         with user_code_errors(tracker, f"{type(tracker).__name__}.on_report: failed", SimulationError):
             tracker.on_report(_written(comparison, folder.absolute()))
     except OdtSimError as error:

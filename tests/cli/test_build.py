@@ -8,6 +8,7 @@ import pytest
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from odt_sim.cli import build as config
+from odt_sim.cli.components import build
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.resume import resumed
 from odt_sim.errors import ConfigurationError, DataError, ModelError
@@ -80,26 +81,24 @@ def test_class_of_the_user_need_not_take_the_averaging_of_fedavg():
     given = [f"strategy._target_={__name__}.OwnSettings", "strategy.share=0.2"]
     chosen = composed(given).strategy
     assert chosen.weighting == "by_examples"
-    assert config.build(chosen, "strategy").share == 0.2
+    assert build(chosen, "strategy").share == 0.2
     with pytest.raises(
         ConfigurationError, match=r"^strategy\.weighting: unknown setting; expected one of strategy\.share$"
     ):
-        config.build(composed([*given, "strategy.weighting=uniform"]).strategy, "strategy")
+        build(composed([*given, "strategy.weighting=uniform"]).strategy, "strategy")
 
 
 def test_averaging_is_checked():
-    built = config.build(
-        composed(["strategy.weighting=uniform", "strategy.server_learning_rate=0.5"]).strategy, "strategy"
-    )
+    built = build(composed(["strategy.weighting=uniform", "strategy.server_learning_rate=0.5"]).strategy, "strategy")
     assert (built.weighting, built.server_learning_rate) == ("uniform", 0.5)
     with pytest.raises(
         ConfigurationError, match=r"^strategy\.weighting: expected by_examples or uniform, found 'equal'$"
     ):
-        config.build(composed(["strategy.weighting=equal"]).strategy, "strategy")
+        build(composed(["strategy.weighting=equal"]).strategy, "strategy")
 
 
 def test_component_is_built_with_its_settings():
-    built = config.build(node(_target_="odt_sim.strategies.fedavg_finetune.FedAvgFineTune", max_epochs=3), "strategy")
+    built = build(node(_target_="odt_sim.strategies.fedavg_finetune.FedAvgFineTune", max_epochs=3), "strategy")
     assert isinstance(built, FedAvgFineTune)
     assert built.max_epochs == 3
 
@@ -139,7 +138,7 @@ def test_component_is_built_with_its_settings():
 )  # fmt: skip
 def test_component_that_cannot_be_built_is_refused_in_one_line(keys, message):
     with pytest.raises(ConfigurationError, match=message) as caught:
-        config.build(node(**keys), "strategy")
+        build(node(**keys), "strategy")
     assert "\n" not in str(caught.value)
 
 
@@ -159,23 +158,23 @@ class KeepsItsSettings(Local):
 
 def test_component_gets_plain_lists_and_mappings():
     node = OmegaConf.create({"_target_": f"{__name__}.KeepsItsSettings", "parts": [1, 2], "named": {"inner": {"a": 1}}})
-    assert config.build(node, "strategy").kinds == (list, dict, dict)
+    assert build(node, "strategy").kinds == (list, dict, dict)
     node["_convert_"] = "none"
-    assert config.build(node, "strategy").kinds == (ListConfig, DictConfig, DictConfig)
+    assert build(node, "strategy").kinds == (ListConfig, DictConfig, DictConfig)
 
 
 def test_null_group_is_refused():
     with pytest.raises(ConfigurationError, match=r"^strategy: expected a group of settings, found None; choose one: "):
-        config.build(None, "strategy")
+        build(None, "strategy")
 
 
 def test_error_of_a_component_passes_through():
     with pytest.raises(
         ConfigurationError, match=r"^strategy\.max_epochs: expected a whole number, at least 0, found -1$"
     ):
-        config.build(node(_target_="odt_sim.strategies.fedavg_finetune.FedAvgFineTune", max_epochs=-1), "strategy")
+        build(node(_target_="odt_sim.strategies.fedavg_finetune.FedAvgFineTune", max_epochs=-1), "strategy")
     with pytest.raises(DataError, match=r"^data no\.npz: no such file"):
-        config.build(node(_target_="odt_sim.data.sources.npz", path="no.npz"), "data")
+        build(node(_target_="odt_sim.data.sources.npz", path="no.npz"), "data")
 
 
 def test_error_of_a_data_function_names_its_type_and_line(tmp_path):
@@ -184,7 +183,7 @@ def test_error_of_a_data_function_names_its_type_and_line(tmp_path):
     with pytest.raises(
         DataError, match=r"^data \S+:examples: failed with KeyError: 'x' \(\S+mine\.py:2\); correct it$"
     ):
-        config.build(built, "data")
+        build(built, "data")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from test_conf_partition import ARRIVALS, DRIFTS, PARTITIONS
 from test_conf_tasks import TASKS
 
 from odt_sim import TrainableModel
-from odt_sim.cli.build import build, check, model
+from odt_sim.cli.build import check, model
+from odt_sim.cli.components import build
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.run import launch
 from odt_sim.errors import ConfigurationError

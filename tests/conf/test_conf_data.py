@@ -12,7 +12,7 @@ from runs import FEW, ran
 from scipy.io import wavfile
 from sklearn.datasets import load_digits
 
-from odt_sim.cli.build import build
+from odt_sim.cli.components import build
 from odt_sim.cli.overrides import composed
 
 DATA = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from odt_sim.cli.build import build
+from odt_sim.cli.components import build
 from odt_sim.errors import ConfigurationError
 from odt_sim.trackers.base import Tracker
 

@@ -1,0 +1,129 @@
+"""Build the component that a group of a configuration names."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import hydra.utils
+from hydra.errors import InstantiationException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from odt_sim.aggregators.base import Aggregator
+from odt_sim.cli.overrides import unknown_key, unused_averaging
+from odt_sim.cli.settings import component
+from odt_sim.data.dataset import Dataset
+from odt_sim.declarations import fits, mismatch
+from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.observers.base import Observer
+from odt_sim.simulation.backend import Backend
+from odt_sim.strategies.base import Strategy
+from odt_sim.user_code import imported
+
+KINDS: Mapping[str, type] = {
+    "strategy": Strategy,
+    "aggregator": Aggregator,
+    "data": Dataset,
+    "backend": Backend,
+    "tracker": Observer,
+    "callbacks": object,  # functions and observers; the simulation checks them
+}
+"""What a group's component is; that of another group is a function."""
+
+
+def build(node: Any, group: str) -> Any:
+    """Return the component that a group's `_target_` names: the only call of Hydra's `instantiate`.
+
+    Args:
+        node: The group's node.
+        group: Its name.
+
+    Raises:
+        ConfigurationError: The target cannot be found, does not take a setting, or is no component of the group.
+        OdtSimError: The target itself raised it.
+    """
+    settings = plain(node, group)
+    target = settings.get("_target_", "nothing")
+    if not isinstance(target, str):
+        raise ConfigurationError(f"{group}._target_: expected module.name, found {target!r}")
+    if group == "strategy" and (unused := unused_averaging(target, settings)):
+        settings = {name: value for name, value in settings.items() if name not in unused}
+        node = OmegaConf.masked_copy(node, list(settings))
+    _check_settings(group, target, settings)
+    try:
+        # With plain lists and mappings, which JSON takes, too, unless the node says otherwise.
+        built = hydra.utils.instantiate(node, _convert_=settings.get("_convert_", "all"))
+    except InstantiationException as error:
+        cause = error.__cause__
+        while cause is not None and not isinstance(cause, OdtSimError):
+            cause = cause.__cause__
+        if cause is not None:
+            raise cause from error
+        cause = error.__cause__ or error
+        reason = " ".join(str(cause).split())
+        if isinstance(cause, ImportError) or reason.startswith("Expected a callable target"):
+            _check_target(target, f"{group}._target_")  # unless a node within the group failed
+        raise ConfigurationError(
+            f"{group}: {type(cause).__name__}: {reason}{_how_to_set(group, target, reason)}"
+        ) from error
+    kind = KINDS.get(group)
+    if not (isinstance(built, kind) if kind else callable(built)):
+        wanted = kind.__name__ if kind else "a function"
+        raise ConfigurationError(
+            f"{group}._target_: expected a name that gives {wanted}, found {target}, which gives {type(built).__name__}"
+        )
+    return built
+
+
+def _check_target(target: str, key: str) -> None:
+    """Check that a name can be imported, and is a class or function.
+
+    Raises:
+        ConfigurationError: It cannot, or is not.
+    """
+    found = imported(target, key)
+    if not callable(found):
+        raise ConfigurationError(
+            f"{key}: expected the name of a class or function, found {target} of type {type(found).__name__}; correct it"
+        )
+
+
+def _how_to_set(group: str, target: str, reason: str) -> str:
+    """Return the advice about an argument that a target misses; empty for any other reason."""
+    missing = re.search(r"missing \d+ required (?:positional|keyword-only) arguments?: '(\w+)'", reason)
+    if not missing:
+        return ""
+    if group != "callbacks":
+        return f"; set it: {group}.{missing[1]}=..."
+    return "" if isinstance(imported(target, group), type) else "; a function takes its settings by _partial_: true"
+
+
+def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> None:
+    found = component(group, target)
+    if found is None:  # Hydra reports why the target cannot be imported
+        return
+    known = [each.key for each in found.settings]
+    for name, value in settings.items():
+        hint, key = found.hints.get(name, Any), f"{group}.{name}"
+        if not fits(value, hint):
+            raise ConfigurationError(mismatch(key, hint, value))
+        if not (found.open or name.startswith("_") or key in known):
+            raise ConfigurationError(unknown_key(key, known))
+
+
+def plain(node: DictConfig, name: str) -> dict[str, Any]:
+    """Return a group's settings as plain values.
+
+    Raises:
+        ConfigurationError: It is no group, or a value is missing or cannot be resolved.
+    """
+    if not isinstance(node, DictConfig):
+        raise ConfigurationError(f"{name}: expected a group of settings, found {node!r}; choose one: {name}=...")
+    try:
+        found = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ConfigurationError(
+            f"{name}: {str(error).splitlines()[0]}; set it: {error.full_key or name}=..."
+        ) from error
+    assert isinstance(found, dict)
+    return {str(key): value for key, value in found.items()}
