@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from odt_sim.benchmark.results import MEAN, Results, TaskResult
-from odt_sim.metrics.names import higher_is_better, is_percent
+from odt_sim.metrics.names import higher_is_better
 from odt_sim.metrics.units import duration, significant
 from odt_sim.report import description
-from odt_sim.report.formatting import UNKNOWN, metric_name, probability, score
+from odt_sim.report.formatting import UNKNOWN, heading, probability, score
 from odt_sim.report.page import Section
 from odt_sim.report.page_tables import Cell, Name, Row, Table
 
@@ -242,9 +242,8 @@ def _ordered(results: Results) -> list[str]:
 
 
 def _heading(task: TaskResult) -> str:
-    unit = ", %" if is_percent(task.metric) else ""
     lower = "" if higher_is_better(task.metric) else "\n(less is better)"
-    return f"{task.name}\n{metric_name(task.metric)}{unit}{lower}"
+    return f"{task.name}\n{heading(task.metric)}{lower}"
 
 
 def _tasks(results: Results) -> Section:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from odt_sim.metrics.fleet import fraction_hurt, split_seen
-from odt_sim.metrics.names import higher_is_better
+from odt_sim.metrics.names import higher_is_better, title_of
 from odt_sim.metrics.rounds import rounds_to_target
 from odt_sim.persistence.run import Run
 from odt_sim.report.baseline import known_gains
-from odt_sim.report.formatting import metric_name, metric_unit
+from odt_sim.report.formatting import metric_unit
 from odt_sim.report.hurt import COLUMNS as HURT_COLUMNS
 from odt_sim.report.phone_columns import (
     by_availability,
@@ -183,11 +183,11 @@ def _phones(metric: str, target: float | None) -> list[Column]:
 def _further(metric: str, taken: Set[str]) -> Column:
     """Return the column of a metric that strategies are not compared by; one of the user may have a name that is taken."""
     key, figure = f"metric_{metric}" if metric in taken else metric, _fleet_figure("metrics", metric, "weighted_mean")
-    return Column(key, metric_name(metric), OTHER, metric_unit(metric), figure, higher_is_better(metric))
+    return Column(key, title_of(metric), OTHER, metric_unit(metric), figure, higher_is_better(metric))
 
 
 def _other(first: str) -> list[Column]:
-    name, unit, high = metric_name(first), metric_unit(first), higher_is_better(first)
+    name, unit, high = title_of(first), metric_unit(first), higher_is_better(first)
     train, validation = (
         _fleet_figure(part, first, "weighted_mean") for part in ("metrics_train", "metrics_validation")
     )

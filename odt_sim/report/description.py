@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from odt_sim.metrics.names import higher_is_better, is_percent
+from odt_sim.metrics.names import higher_is_better, is_percent, title_of
 from odt_sim.metrics.rounds import IMPROVEMENT
 from odt_sim.metrics.units import significant
 from odt_sim.persistence.records import by_reason
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.summary import Summary
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.formatting import Spread, after, difference_unit, metric_name, score, signed
+from odt_sim.report.formatting import Spread, after, difference_of, difference_unit, score, signed
 from odt_sim.report.pairing import Paired
 from odt_sim.report.provenance import machines, versions
 from odt_sim.report.significance import FEWEST, Unit
@@ -63,7 +63,7 @@ def result(comparison: Comparison) -> str:
     if not ranked:
         return "There is nothing to compare."
     best, figure = ranked[0]
-    metric = metric_name(comparison.metric)
+    metric = title_of(comparison.metric)
     value = _score(figure.mean, comparison)
     if len(ranked) == 1:
         mean = f"The mean test {metric} of the seen devices is {value}, weighted by test examples."
@@ -103,7 +103,7 @@ def undefined(comparison: Comparison) -> str | None:
     if not listed:
         return None
     return (
-        f"Seen devices on whose test examples the {metric_name(comparison.metric)} is undefined, and which are in no mean of "
+        f"Seen devices on whose test examples the {title_of(comparison.metric)} is undefined, and which are in no mean of "
         f"it: {listed}."
     )
 
@@ -200,10 +200,9 @@ def against(comparison: Comparison) -> str:
 
 def pairs_unit(comparison: Comparison) -> str:
     """Return the unit of the differences, and which sign is good."""
-    if is_percent(comparison.metric):
-        return f"percentage points of {metric_name(comparison.metric)}"
     sign = "above" if higher_is_better(comparison.metric) else "below"
-    return f"{metric_name(comparison.metric)}, {sign} zero is better"
+    which = "" if is_percent(comparison.metric) else f", {sign} zero is better"
+    return f"{difference_of(comparison.metric)}{which}"
 
 
 def pairs_result(comparison: Comparison) -> str:
@@ -228,7 +227,7 @@ def pairs_method(comparison: Comparison) -> str:
     known = [row for row in comparison.paired if row.pairs]
     kinds = list(dict.fromkeys(row.unit for row in known if row.unit))
     sentences = [
-        f"Difference: test {metric_name(comparison.metric)} of a seen device minus that of the same device under the "
+        f"Difference: test {title_of(comparison.metric)} of a seen device minus that of the same device under the "
         f"reference ({pairs_unit(comparison)}). Every device counts once.",
         "The 95 % interval and p are of one Student's t, so that p is below 0.05 exactly where the interval leaves out 0.",
         *(_METHODS[kind] for kind in kinds),

@@ -54,9 +54,9 @@ def after(rounds: Sequence[int]) -> str:
     return f"after {first} round" + ("s" if first > 1 else "")
 
 
-def metric_name(metric: str) -> str:
-    """Return a metric's name for a sentence."""
-    return title_of(metric)
+def heading(metric: str) -> str:
+    """Return a metric's name and unit for the head of a column."""
+    return f"{title_of(metric)}, %" if is_percent(metric) else title_of(metric)
 
 
 def metric_unit(metric: str) -> str:
@@ -66,7 +66,12 @@ def metric_unit(metric: str) -> str:
 
 def difference_unit(metric: str) -> str:
     """Return the unit of a difference of a metric."""
-    return "percentage points" if is_percent(metric) else metric_name(metric)
+    return "percentage points" if is_percent(metric) else title_of(metric)
+
+
+def difference_of(metric: str) -> str:
+    """Return what a difference of a metric is in, for a sentence."""
+    return f"percentage points of {title_of(metric)}" if is_percent(metric) else title_of(metric)
 
 
 def cell(spread: Spread | None, unit: str) -> tuple[str, str]:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odt_sim.files import write_file
+from odt_sim.metrics.names import title_of
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import document
 from odt_sim.report import description
 from odt_sim.report.comparison import Comparison
 from odt_sim.report.comparison_columns import COST, NEW_USERS, OTHER, OVER_TIME, PHONES, SERVED
 from odt_sim.report.comparison_json import comparison_document
-from odt_sim.report.formatting import metric_name, score
+from odt_sim.report.formatting import score
 from odt_sim.report.overrides import short_paths
 from odt_sim.report.page_tables import (
     Table,
@@ -110,7 +111,7 @@ def sections(comparison: Comparison) -> list[Section]:
         Section(NEW_USERS, _new_users_caption(comparison), comparison_table(comparison, NEW_USERS)),
         Section(OVER_TIME, _over_time_caption(comparison), comparison_table(comparison, OVER_TIME)),
         Section(COST, _cost_caption(comparison), comparison_table(comparison, COST)),
-        Section("At equal budgets", _BUDGETS.format(metric_name(comparison.metric)), budgets_table(comparison)),
+        Section("At equal budgets", _BUDGETS.format(title_of(comparison.metric)), budgets_table(comparison)),
         Section(PHONES, _phones_caption(comparison), comparison_table(comparison, PHONES)),
         Section("Classes of devices", _CLASSES, classes_table(comparison)),
         Section(OTHER, _other_caption(comparison), comparison_table(comparison, OTHER)),
@@ -137,7 +138,7 @@ def _differing_section(comparison: Comparison) -> list[Section]:
 def _served_caption(comparison: Comparison) -> str:
     seeds = max(len(row.runs) for row in comparison.rows)
     sentences = [
-        f"Test {metric_name(comparison.metric)} of the seen devices, which take part in training. The best value of each "
+        f"Test {title_of(comparison.metric)} of the seen devices, which take part in training. The best value of each "
         "column is marked. Hurt: devices that the local-only or the global model would serve better, with the 95 % interval "
         "(Wilson's over devices, Student's t over seeds that draw other devices), and how many of them lose one test "
         "example only; – if unknown, or if the strategy is that model itself."
@@ -159,14 +160,14 @@ def _new_users_caption(comparison: Comparison) -> str:
     known = any(column.key == "unseen_adapted" for column in comparison.columns)
     adapted = f" Adapted: after {steps} more local steps on their own training examples." if known else ""
     return (
-        f"Test {metric_name(comparison.metric)} of the unseen devices, which take no part in training, with the model as "
+        f"Test {title_of(comparison.metric)} of the unseen devices, which take no part in training, with the model as "
         f"it is deployed to them. Every device counts once.{adapted}"
     )
 
 
 def _over_time_caption(comparison: Comparison) -> str:
     return (
-        f"Test {metric_name(comparison.metric)} of the seen devices at the end of the last period: on the examples of this "
+        f"Test {title_of(comparison.metric)} of the seen devices at the end of the last period: on the examples of this "
         "period, and the mean over all periods so far. When new: each period's examples at the end of that period. "
         "Forgotten: how much better an earlier period's examples were served at their best than they are now."
     )
@@ -177,7 +178,7 @@ def _phones_caption(comparison: Comparison) -> str:
         "On the simulated clock, over all rounds. J a device and round: energy of a device each time it is selected, lost "
         "work included. Peak memory: the interpreter and the data of the device that holds most. Gini of reports: 0 if all "
         "seen devices reported equally often, towards 1 if few did. Never reached: seen devices without a report; too small: "
-        f"those whose memory does not hold model and data. Rarely available: {metric_name(comparison.metric)} of the quarter "
+        f"those whose memory does not hold model and data. Rarely available: {title_of(comparison.metric)} of the quarter "
         "of the devices that is available least; the others: of the rest."
     )
 
@@ -199,7 +200,7 @@ def _cost_caption(comparison: Comparison) -> str:
 def _other_caption(comparison: Comparison) -> str:
     means = (
         "Means over the seen devices, weighted by examples: the other metrics on test examples, and "
-        f"{metric_name(comparison.metric)} on training and validation examples."
+        f"{title_of(comparison.metric)} on training and validation examples."
     )
     return f"{means} {description.optimism(comparison) or ''}".rstrip()
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from odt_sim.metrics.names import is_metric, is_percent
+from odt_sim.metrics.names import is_metric
 from odt_sim.metrics.units import readable, significant
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
@@ -12,7 +12,7 @@ from odt_sim.report.formatting import (
     UNKNOWN,
     after,
     cell,
-    metric_name,
+    heading,
     metric_unit,
     probability,
     score,
@@ -124,8 +124,7 @@ def classes_table(comparison: Comparison) -> Table | None:
         for name, classes in found
         for class_name, figures in classes.items()
     ]
-    unit = ", %" if is_percent(metric) else ""
-    headings = ["strategy", "devices", f"{metric_name(metric)}{unit}", *spent, "never reached, %"]
+    headings = ["strategy", "devices", heading(metric), *spent, "never reached, %"]
     return Table(headings, rows) if rows else None
 
 
@@ -156,7 +155,7 @@ def device_heading(column: str) -> str:
     if metric is None:
         return {"train_examples": "train examples", "examples": "test examples"}.get(column, column.replace("_", " "))
     model = column.removesuffix(metric).replace("_", " ")
-    return f"{model}{metric_name(metric)}" + (", %" if is_percent(metric) else "")
+    return f"{model}{heading(metric)}"
 
 
 def device_text(value: Any, column: str) -> str:

@@ -8,13 +8,13 @@ from io import BytesIO
 import matplotlib
 from matplotlib.figure import Figure
 
-from odt_sim.metrics.names import higher_is_better, is_percent
+from odt_sim.metrics.names import higher_is_better, title_of
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.clock_plot import AXES, Axis, day_of, draw_day, draw_over, on_clock
 from odt_sim.report.comparison import Comparison
 from odt_sim.report.costs import COSTS, Cost
 from odt_sim.report.devices_plot import draw_distribution, draw_gains, gain_reference
-from odt_sim.report.formatting import metric_name
+from odt_sim.report.formatting import difference_of
 from odt_sim.report.pareto_plot import Point, draw_pareto, fronts, points
 from odt_sim.report.rounds_plot import draw_rounds
 from odt_sim.report.style import DARK, DPI, LIGHT, Theme
@@ -43,7 +43,7 @@ class Picture:
 
 def pictures(comparison: Comparison) -> list[Picture]:
     """Return the pictures for which the runs have data: the metric by round, by device and by cost, and gains."""
-    metric = metric_name(comparison.metric)
+    metric = title_of(comparison.metric)
     drawn: list[Picture] = []
     if any(record.get(comparison.metric) is not None for run in comparison.runs for record in run.rounds):
         drawn.append(
@@ -68,7 +68,7 @@ def _compares(cost: Cost, drawn: Sequence[Point]) -> bool:
 
 
 def _over(axis: Axis, comparison: Comparison) -> Picture:
-    metric = metric_name(comparison.metric)
+    metric = title_of(comparison.metric)
     caption = (
         f"Mean test {metric} of the seen devices, weighted by their test examples; {_direction(comparison)}. "
         f"At the end of each evaluated round.{_several_seeds(comparison, 'Bands show')}"
@@ -94,7 +94,7 @@ def _day(comparison: Comparison) -> list[Picture]:
 
 
 def _pareto(cost: Cost, comparison: Comparison) -> Picture:
-    title = f"Test {metric_name(comparison.metric)} by {cost.title}"
+    title = f"Test {title_of(comparison.metric)} by {cost.title}"
     draw = partial(draw_pareto, cost=cost)
     return _picture(f"pareto_{cost.key}", title, _pareto_caption(cost, comparison), draw, comparison)
 
@@ -127,7 +127,7 @@ def _png(draw: Callable[[Figure], None], theme: Theme) -> bytes:
 
 def _rounds_caption(comparison: Comparison) -> str:
     return (
-        f"Mean test {metric_name(comparison.metric)} of the seen devices, weighted by their test examples; "
+        f"Mean test {title_of(comparison.metric)} of the seen devices, weighted by their test examples; "
         f"{_direction(comparison)}.{_several_seeds(comparison, 'Bands show')}"
     )
 
@@ -142,14 +142,9 @@ def _distribution_caption(comparison: Comparison) -> str:
 
 
 def _gain_caption(comparison: Comparison, reference: str) -> str:
-    unit = (
-        f"percentage points of {metric_name(comparison.metric)}"
-        if is_percent(comparison.metric)
-        else metric_name(comparison.metric)
-    )
     return (
-        f"Each bar is the gain of a seen device in {unit}. Above zero the strategy serves the device better than "
-        f"{_model(reference)}, below zero worse."
+        f"Each bar is the gain of a seen device in {difference_of(comparison.metric)}. Above zero the strategy serves the "
+        f"device better than {_model(reference)}, below zero worse."
     )
 
 

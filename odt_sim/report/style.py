@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from numpy.typing import NDArray
 
-from odt_sim.metrics.names import is_percent, kind_of
+from odt_sim.metrics.names import is_percent, kind_of, title_of
 from odt_sim.report.comparison import Configuration
-from odt_sim.report.formatting import metric_name
 
 Array = NDArray[np.float64]
 
@@ -123,7 +122,7 @@ def percent_factor(metric: str) -> float:
 
 def axis_unit(metric: str) -> str:
     """Return a metric's name and unit for an axis."""
-    return f"{metric_name(metric)} (%)" if is_percent(metric) else metric_name(metric)
+    return f"{title_of(metric)} (%)" if is_percent(metric) else title_of(metric)
 
 
 def wrap_label(label: str) -> str:

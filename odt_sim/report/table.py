@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from odt_sim.metrics.names import is_percent
+from odt_sim.metrics.names import is_percent, title_of
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
 from odt_sim.report.description import (
@@ -22,7 +22,7 @@ from odt_sim.report.description import (
     tested_over,
     undefined,
 )
-from odt_sim.report.formatting import after, cell, metric_name, probability, score, signed, signed_range
+from odt_sim.report.formatting import after, cell, probability, score, signed, signed_range
 from odt_sim.report.pairing import Paired
 from odt_sim.report.provenance import differences
 
@@ -70,7 +70,7 @@ def comparison_table(comparison: Comparison, width: int = 100) -> Table | Text:
     shown = _fitting(comparison, width)
     taken = sum(1 + _width(comparison, column) for column in shown)
     percent = ", %" if is_percent(comparison.metric) else ""
-    table = _empty_table(f"Test {metric_name(comparison.metric)} by strategy{percent}")
+    table = _empty_table(f"Test {title_of(comparison.metric)} by strategy{percent}")
     table.add_column("\nstrategy", overflow="fold")
     for column in shown:
         table.add_column(_heading(column), justify="right", no_wrap=True)

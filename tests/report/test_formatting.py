@@ -1,6 +1,7 @@
 import pytest
 
-from odt_sim.report.formatting import Spread, cell, metric_name, over_seeds, probability, score, signed, signed_range
+from odt_sim.metrics.names import title_of
+from odt_sim.report.formatting import Spread, cell, over_seeds, probability, score, signed, signed_range
 from odt_sim.report.page_tables import device_heading, device_text
 
 
@@ -22,7 +23,7 @@ def test_device_columns_have_readable_headings_and_values(column, heading, text)
 
 
 def test_metrics_have_readable_names():
-    assert [metric_name(metric) for metric in ("accuracy", "balanced_accuracy", "auc", "r2", "mse")] == [
+    assert [title_of(metric) for metric in ("accuracy", "balanced_accuracy", "auc", "r2", "mse")] == [
         "accuracy",
         "balanced accuracy",
         "AUC",
