@@ -1,8 +1,9 @@
 """`backend=phones`: three browsers against the simulation, and phones that leave, return or send nonsense."""
 
 import json
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
@@ -278,6 +279,59 @@ def test_page_joins_again_by_itself_when_an_interrupted_run_is_resumed(
         again = running(urlsplit(address).port or 0, resume=True)
         page.get_by_text("The run has ended.", exact=True).wait_for()
         assert again.finish()["rounds"] == 3
+
+
+class Relay:
+    """A port that passes a run's connections on, and can lose them without a word to the page."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._servers = port, list[socket.socket]()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            page, server = self._listener.accept()[0], socket.create_connection(("127.0.0.1", self._port))
+            self._servers.append(server)
+            Thread(target=self._answers, args=(server, page), daemon=True).start()
+            Thread(target=self._requests, args=(page, server), daemon=True).start()
+
+    def _answers(self, server: socket.socket, page: socket.socket) -> None:
+        with suppress(OSError):
+            while answer := server.recv(1 << 16):
+                page.sendall(answer)
+
+    def _requests(self, page: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError), page:  # closed when the server does not take what the page has sent
+            while request := page.recv(1 << 16):
+                server.sendall(request)
+
+    def lose(self) -> None:
+        for server in self._servers:
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+
+
+def test_page_that_waits_joins_again_after_a_server_that_was_lost_without_a_word(
+    digits_mlp: TrainableModel, assets: Path, browser: Any, tmp_path: Path
+) -> None:
+    backend = PhonesBackend(phones=2, host="127.0.0.1", port=0, assets=str(assets))
+    running = Running(simulation(digits_mlp, FedAvg(), tmp_path / "run", backend, rounds=1), backend)
+    address = running.address()
+    relay = Relay(urlsplit(address).port or 0)
+    context = patient(browser.new_context())
+    page = context.new_page()
+    page.clock.install()
+    page.goto(address.replace(f":{urlsplit(address).port}/", f":{relay.port}/"))
+    page.get_by_text("Waiting for the next work …").wait_for()
+    relay.lose()
+    page.clock.fast_forward(20_000)
+    page.get_by_text("The connection to the run is lost. Joining again …").wait_for()
+    with joined(browser, address):
+        running.finish()
+    page.get_by_text("The run has ended.", exact=True).wait_for()
+    context.close()
 
 
 def test_examples_of_the_personalize_page_are_used(

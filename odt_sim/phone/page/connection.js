@@ -12,6 +12,7 @@ import { decode, encode } from "./frames.js";
 
 const PROGRESS = 1000; // milliseconds between two reports of progress
 const BLOCKED = 200; // milliseconds for which work may keep the page from being drawn
+const SIGN = 20_000; // milliseconds between two signs of life: a server that has gone shows only where something is sent
 const LONGEST_FRAME = 100; // milliseconds after which a frame is no longer waited for
 const PAUSES = [500, 1000, 2000, 4000, 8000]; // milliseconds before each attempt to join again
 const ATTEMPTS_AFTER_END = 3; // to join again after the run has ended: it may have been resumed
@@ -48,11 +49,14 @@ export class Connection {
     /** @type {Record<string, any>} */
     this.parting = {}; // the run's last words before this phone joins again by itself
     this.queue = Promise.resolve();
+    this.takesPart = false;
+    setInterval(() => this.sign(), SIGN);
   }
 
   /** Join the run. */
   join() {
     this.ended = false;
+    this.takesPart = false;
     this.show("connecting", {});
     const socket = new WebSocket(this.address);
     socket.binaryType = "arraybuffer";
@@ -94,6 +98,7 @@ export class Connection {
       const [ofTrain, ofValidation, ofTest] = [train, validation, test].map(({ x }) => x.shape[0]);
       const counts = { train: ofTrain, validation: ofValidation, test: ofTest };
       socket.send(encode({ do: "ready", fingerprint: header.fingerprint, ...counts }));
+      this.takesPart = true;
       this.attempts = 0;
       this.complete = false;
       this.parting = {};
@@ -178,9 +183,16 @@ export class Connection {
     this.join();
   }
 
-  /** Join again now, unless this phone takes part or the run has ended. */
+  /** Join again now, unless the run has ended; if this phone takes part, see whether the server is still there. */
   again() {
-    if (!this.socket && !this.ended) this.join();
+    if (this.socket) this.sign();
+    else if (!this.ended) this.join();
+  }
+
+  /** Send a sign of life, which the run ignores. */
+  sign() {
+    if (!this.takesPart || this.socket?.readyState !== WebSocket.OPEN) return;
+    this.socket.send(encode({ do: "progress", id: this.latest }));
   }
 }
 

@@ -204,5 +204,6 @@ document.addEventListener("visibilitychange", () => {
   keepAwake();
   connection.again();
 });
+addEventListener("online", () => connection.again());
 keepAwake();
 connection.join();
