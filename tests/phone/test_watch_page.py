@@ -77,11 +77,11 @@ def test_table_and_curves_grow_with_the_runs(browser: Any, tmp_path: Path) -> No
         assert page.locator("polyline").count() == 2
         assert page.title().startswith("1 running")
         RunFolder(tmp_path / "1").write_failure("no space left", [])
-        in_row(page, 2, "no space left")
+        in_row(page, 3, "no space left")  # below the job's row
         assert page.locator("thead th").all_text_contents()[3] == "accuracy (%)"
         shutil.rmtree(tmp_path / "0")
         in_row(page, 1, "fedper")
-        assert page.locator("tbody tr").count() == 1
+        assert page.locator("tbody tr").count() == 2
 
 
 def test_empty_folder_says_so(browser: Any, tmp_path: Path) -> None:
@@ -101,6 +101,12 @@ def test_narrow_page_fits(scheme: str, browser: Any, tmp_path: Path) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 24, 29)"}[scheme]
+        write_hydra(tmp_path / "2", ["strategy=fedper"])
+        RunFolder(tmp_path / "2").write_failure("no space left, as a sentence that fills more than one line of a phone", [])
+        in_row(page, 4, "no space left")
+        error = page.locator(".failure small").bounding_box()
+        assert 250 < error["width"] <= 360 - error["x"]
+        assert error["height"] < 60
 
 
 def test_names_are_text_and_not_markup(browser: Any, tmp_path: Path) -> None:

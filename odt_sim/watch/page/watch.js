@@ -94,7 +94,7 @@ function curves() {
 function table() {
   const names = HEADINGS.map((name) => (name === "score" ? metricHeading() : name));
   const head = names.map((name, index) => element("th", { scope: "col", class: index < 2 ? "text" : "" }, name));
-  const rows = shown.map(row);
+  const rows = shown.flatMap((job) => [row(job), ...(job.error ? [failure(job.error)] : [])]);
   return element(
     "table",
     {},
@@ -113,7 +113,6 @@ function metricHeading() {
 function row(job) {
   const name = element("th", { scope: "row" }, swatch(job.colour), job.strategy);
   if (job.label) name.append(element("small", {}, job.label));
-  if (job.error) name.append(element("small", { class: "failed" }, job.error));
   return element(
     "tr",
     {},
@@ -127,6 +126,12 @@ function row(job) {
       ? element("td", {}, UNKNOWN)
       : element("td", { "data-left": String(job.left), "data-changed": String(job.changed) }),
   );
+}
+
+/** @param {string} error */
+function failure(error) {
+  const cell = element("td", { class: "text", colspan: String(HEADINGS.length) }, element("small", { class: "failed" }, error));
+  return element("tr", { class: "failure" }, cell);
 }
 
 /** @param {Job} job */
