@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Files with long tests come first, see tests/conftest.py: at the end no core waits for another.
 ALL_CORES = --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo docs test test-slow test-both test-main test-flex test-flower test-torch test-oldest-ray test-newest test-phone lint-phone test-cluster test-all fuzz torture check benchmarks clean
+.PHONY: help demo docs test test-slow test-both test-main test-flex test-flower test-torch test-oldest-ray test-newest test-phone test-browsers lint-phone test-cluster test-all fuzz torture check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
@@ -67,6 +67,10 @@ lint-phone: tests/phone/node_modules/.installed  ## lint the phone's page and ch
 
 test-phone: .venv/.dev-installed lint-phone  ## drive the phone's page in Chromium
 	$(BIN)/pytest $(ALL_CORES) tests/phone
+
+test-browsers: .venv/.dev-installed tests/phone/node_modules/.installed  ## train a device in Firefox and in WebKit, the engine of iPhones
+	.ci/browser firefox-esr webkit2gtk-driver xvfb
+	$(BIN)/pytest tests/phone/test_other_browsers.py
 
 test-cluster: .venv/.all-installed  ## run the tests of ray job submit, S3 and the trackers, with their packages
 	$(BIN)/pytest $(ALL_CORES) tests/cluster tests/trackers

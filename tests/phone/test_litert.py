@@ -36,6 +36,26 @@ def test_signatures_are_those_of_the_file(harness: Any, softmax: TrainableModel)
 
 
 def test_steps_equal_those_of_python(harness: Any, softmax: TrainableModel) -> None:
+    assert_same_steps(harness, softmax)
+
+
+def test_steps_without_relaxed_simd_equal_those_of_python(browser: Any, harness: Any, softmax: TrainableModel) -> None:
+    """WebKit has none, so that iPhones load this build of LiteRT.js."""
+    page = patient(browser.new_page())
+    loaded: list[str] = []
+    page.on("request", lambda request: loaded.append(request.url.rpartition("/")[2]))
+    page.add_init_script("""
+      const { instantiate } = WebAssembly;  // LiteRT.js tries a module of 36 bytes
+      WebAssembly.instantiate = (...given) =>
+        given[0].byteLength < 100 ? Promise.reject(new Error("no relaxed SIMD")) : instantiate(...given);
+    """)
+    page.goto(harness.url)
+    assert_same_steps(page, softmax)
+    page.close()
+    assert "litert_wasm_compat_internal.wasm" in loaded
+
+
+def assert_same_steps(page: Any, softmax: TrainableModel) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(16, 8, 8, 1)).astype(np.float32), rng.integers(0, 10, 16).astype(np.int32)
     python = Runtime(softmax)
@@ -55,7 +75,7 @@ def test_steps_equal_those_of_python(harness: Any, softmax: TrainableModel) -> N
       return [losses, Array.from(weights.a0), Array.from(weights.a1)];
     """
     given = {"x": x.ravel().tolist(), "y": y.tolist(), "bytes": content(softmax)}
-    found, kernel, bias = run(harness, body, json.dumps(given))
+    found, kernel, bias = run(page, body, json.dumps(given))
     expected = python.call("parameters")
     np.testing.assert_allclose(found, losses, rtol=1e-6)
     np.testing.assert_allclose(kernel, expected["a0"].ravel(), rtol=1e-6, atol=1e-8)

@@ -102,7 +102,9 @@ def test_narrow_page_fits(scheme: str, browser: Any, tmp_path: Path) -> None:
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 24, 29)"}[scheme]
         write_hydra(tmp_path / "2", ["strategy=fedper"])
-        RunFolder(tmp_path / "2").write_failure("no space left, as a sentence that fills more than one line of a phone", [])
+        RunFolder(tmp_path / "2").write_failure(
+            "no space left, as a sentence that fills more than one line of a phone", []
+        )
         in_row(page, 4, "no space left")
         error = page.locator(".failure small").bounding_box()
         assert 250 < error["width"] <= 360 - error["x"]
