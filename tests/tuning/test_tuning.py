@@ -172,15 +172,6 @@ def test_cleared_rate_leaves_that_of_the_model():
     assert model_spec(config)["optimizer"] == {"name": "SGD", "learning_rate": 0.1}
 
 
-@pytest.mark.slow
-def test_model_with_a_rate_of_its_own_is_tuned_around_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    given = ["strategy=fedavg", "budget=1", "seed=0", "output=out", *FEW]
-    assert main(["tune", *given, "model.optimizer.learning_rate=0.5"]) == 0, capsys.readouterr().err
-    chosen = json.loads((tmp_path / "out" / "tuning.json").read_text())
-    assert chosen["searched"]["fedavg"]["train.learning_rate"] == "tag(log,interval(0.017,1.7))"
-
-
 def test_search_does_not_wait_for_data_that_takes_long(tmp_path, monkeypatch, digits_mlp):
     (tmp_path / "slow_data.py").write_text("import time\n\ndef load():\n    time.sleep(9)\n")
     monkeypatch.chdir(tmp_path)
@@ -227,14 +218,16 @@ def wait(condition, seconds=60):
 
 
 @pytest.mark.slow
-def test_killed_tuning_resumes_and_compares_the_winners(tmp_path, monkeypatch, capsys, digits_mlp):
+def test_killed_tuning_around_a_models_own_rate_resumes_and_compares_the_winners(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     out = tmp_path / "out"
-    kill_once(lambda: list(out.glob("search/*/0/summary.json")), TINY)
-    assert main(TINY) == 0
+    given = [*TINY, "model.optimizer.learning_rate=0.5"]
+    kill_once(lambda: list(out.glob("search/*/0/summary.json")), given)
+    assert main(given) == 0
     printed = capsys.readouterr().out
     chosen = json.loads((out / "tuning.json").read_text())
+    assert chosen["searched"]["fedavg"]["train.learning_rate"] == "tag(log,interval(0.017,1.7))"
     assert [each["strategy"] for each in chosen["winners"]] == ["fedavg", "fedprox"]
     for each in chosen["winners"]:
         best = json.loads((out / "search" / each["strategy"] / "best.json").read_text())
