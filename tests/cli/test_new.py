@@ -1,11 +1,11 @@
 """The starts that `odt-sim new` writes run, and their tests pass as they are written."""
 
 import ast
-import subprocess
 import sys
 
 import pytest
 from commands import FEW, lines
+from exporter import EXPORTER
 
 from odt_sim.cli.new import RUNS, write_start
 from odt_sim.errors import ConfigurationError
@@ -56,11 +56,17 @@ def test_unusable_name_is_refused(kind, name, found, folder):
     assert set(folder.iterdir()) == before
 
 
+PASSES = """
+import pytest
+
+assert pytest.main(["-q", "--assert=plain", "-W", "error::UserWarning", "test_fresh_one.py"]) == 0
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", RUNS)
 def test_written_test_passes_as_it_is(kind, folder):
+    """In a fork of the process of exports, which has imported TensorFlow."""
     write_start(kind, "fresh_one")
-    command = [sys.executable, "-W", "error::UserWarning", "-m", "pytest", "-q", "test_fresh_one.py"]
-    child = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
-    assert child.returncode == 0, child.stdout + child.stderr
-    assert "passed" in child.stdout
+    (folder / "passes.py").write_text(PASSES)
+    EXPORTER.program(folder / "passes.py")
