@@ -182,14 +182,14 @@ MODELS = {
     "mobilenet": {},
     "mobilenet_transfer": {"model.build.weights": "mine.weights.h5"},
     "mobilenet_v2": {},
-    "next_word": {"model.build.length": 5},
+    "next_word": {},
     "recommender": {},
     "resnet8": {},
     "softmax": {},
     "tflite": {"model.path": "softmax.tflite"},
     "transformer_encoder": {},
     "unet": {},
-    "word_tagger": {"model.build.length": 5},
+    "word_tagger": {},
 }
 OF_FIVE = 64 * 5 + 5 + 5 * 10 + 10
 OTHERWISE = {"keras": ("keras", OF_FIVE), "keras_file": ("keras_file", OF_FIVE), "tflite": ("softmax", 650)}
@@ -202,11 +202,11 @@ SAVED = {
 
 FAST = ("digits_mlp", "softmax", "tflite")
 ELSEWHERE = (
-    "mini_gpt",
-    "mobilenet",
-    "mobilenet_v2",
-    "recommender",
-)  # tests/export/test_export_zoo.py; test_conf_tasks.py
+    "mini_gpt",  # tests/strategies/test_training_options.py
+    *("ds_cnn", "mobilenet", "mobilenet_v2", "transformer_encoder"),  # tests/export/test_export_zoo.py
+    *("arm_mlp", "labels_mlp", "next_word", "recommender", "unet", "word_tagger"),  # test_conf_tasks.py, most there too
+)
+"""Models that other tests export and train, with their loss and optimizer."""
 
 
 @pytest.mark.parametrize(
