@@ -181,6 +181,13 @@ def softmax_with_embedding() -> TrainableModel:
 
 
 @pytest.fixture(scope="session")
+def of_small_images() -> Callable[[str], Path]:
+    """Return a function that exports a model of `conf/model` for inputs [8, 32, 32, 3], with seed 4, and gives the file."""
+    chosen = ["model.build.input_shape=[32,32,3]", "model.batch_size=8", "model.seed=4"]
+    return lambda name: model_file(composed([f"model={name}", *chosen]))
+
+
+@pytest.fixture(scope="session")
 def momentum() -> TrainableModel:
     """A small perceptron, [4, 6] to 3 classes, with one optimizer slot per parameter."""
     return _small("momentum", SMALL_MLP, {"name": "SGD", "momentum": 0.9})

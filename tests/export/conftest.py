@@ -140,20 +140,25 @@ def _same_slot(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 @pytest.fixture(scope="session")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Twins]:
-    """Return a function that exports a Keras model and opens the file."""
+    """Return a function that exports a Keras model and opens the file, or a given file with other weights."""
     from odt_sim.export import export_model
 
     gc.freeze()  # TensorFlow collects garbage in every export, which takes long in a process full of objects
 
     def make(
-        model: Any, loss: Any = "sparse_categorical_crossentropy", optimizer: Any = "sgd", **options: Any
+        model: Any,
+        loss: Any = "sparse_categorical_crossentropy",
+        optimizer: Any = "sgd",
+        path: Path | None = None,
+        **options: Any,
     ) -> Twins:
         import keras
 
         optimizer = keras.optimizers.get(optimizer)
         optimizer.learning_rate = RATE
-        path = tmp_path_factory.mktemp("export") / "model.tflite"
-        export_model(model, path, loss=loss, optimizer=optimizer, **{"batch_size": BATCH, **options})
+        if path is None:
+            path = tmp_path_factory.mktemp("export") / "model.tflite"
+            export_model(model, path, loss=loss, optimizer=optimizer, **{"batch_size": BATCH, **options})
         if loss == "sparse_categorical_crossentropy":
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer.build(model.trainable_variables)  # inside its first step, Keras leaves out what a slot starts from

@@ -1,5 +1,7 @@
 """Every model of `conf/model`, and every optimizer, trains in Chromium as in Python."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,7 @@ OPTIMIZERS = "RMSprop Adagrad Adadelta Adam AdamW Adamax Nadam Lion Ftrl Muon Ad
 SMALLER = {
     "character_lstm": ["model.build.length=6"],
     "har_cnn": ["model.build.length=32"],
-    "mobilenet": ["model.build.input_shape=[32,32,3]"],
     "mobilenet_transfer": ["model.build.input_shape=[32,32,3]", "model.build.weights=null"],
-    "mobilenet_v2": ["model.build.input_shape=[32,32,3]"],
     "resnet8": ["model.build.input_shape=[8,8,3]"],
     "transformer_encoder": ["model.optimizer.name=SGD"],
 }
@@ -73,9 +73,11 @@ def test_adam_of_the_transformer_agrees_except_where_gradients_are_rounding(harn
 
 
 @pytest.mark.parametrize("name", ["mobilenet", "mobilenet_v2"])
-def test_steps_of_networks_that_magnify_rounding_agree(harness: Any, name: str) -> None:
+def test_steps_of_networks_that_magnify_rounding_agree(
+    harness: Any, name: str, of_small_images: Callable[[str], Path]
+) -> None:
     """Each step starts from the same state; those where rounding flips a ReLU6 may be off by more."""
-    recording = Recording(loaded(f"model={name}", *SMALLER[name]))
+    recording = Recording(TrainableModel.load(of_small_images(name)))
     states = [recording.state()]
     for _ in range(3):
         recording.train()
