@@ -1,6 +1,6 @@
 """Sums of updates, in a fixed order, so that their bits do not depend on the backend."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -89,14 +89,24 @@ def scaled(tensors: Tensors, factor: float) -> Tensors:
 
 
 def check_tensors(tensors: Tensors, what: str) -> None:
-    """Check the types of tensors that a strategy or an aggregator made.
+    """Check the types and names of tensors that a strategy or an aggregator made.
 
     Raises:
-        TypeError: An entry is neither `Weights` nor an array.
+        TypeError: They are no mapping, a name is no text, or an entry is neither `Weights` nor an array of numbers.
     """
+    if not isinstance(tensors, Mapping):
+        raise TypeError(
+            f"{what} tensors are a {type(tensors).__name__}, expected a mapping of names to Weights or arrays"
+        )
     for name, tensor in tensors.items():
+        if not isinstance(name, str):  # files hold names as text, so that a resumed run would not find it
+            raise TypeError(
+                f"{what} {name!r} has a name of type {type(name).__name__}, expected text; use str({name!r})"
+            )
         if not isinstance(tensor, Weights | np.ndarray):
             raise TypeError(f"{what} {name!r} is a {type(tensor).__name__}, expected Weights or a numpy array")
+        if isinstance(tensor, np.ndarray) and tensor.dtype.kind not in "biuf":
+            raise TypeError(f"{what} {name!r} has the dtype {tensor.dtype}, expected an array of numbers")
 
 
 def check_finite(tensors: Tensors, what: str) -> None:

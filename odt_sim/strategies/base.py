@@ -35,7 +35,8 @@ class Update:
     """The result of a device's local work.
 
     Attributes:
-        tensors: Tensors to average over the cohort, by name.
+        tensors: Tensors to average over the cohort, by name. The base class's `aggregate` adds the mean of `weights` to the
+            server's weights, so that `weights` is the change since `broadcast`, not the trained weights.
         weight: Weight of the device in the average, above 0; by default its number of training examples. Unused with
             `weighting=uniform`.
         losses: `[steps]`, the loss of each training step.
@@ -145,7 +146,13 @@ class Strategy:
         Args:
             initial: All weights of the exported model.
         """
-        return ServerState({"weights": initial.select(initial.layout.select(lambda p: p.moves and self.shared(p)))})
+        return ServerState({"weights": initial.select(initial.layout.select(lambda p: p.moves and self._travels(p)))})
+
+    def _travels(self, parameter: Parameter) -> bool:
+        travels = self.shared(parameter)
+        if travels is None:  # a forgotten `return`, by which nothing would travel
+            raise StrategyError(f"shared returned None for the parameter {parameter.name}; return True or False")
+        return travels
 
     def message(self, state: ServerState, device: int) -> Tensors:
         """Return what one device receives; its size counts as downloaded bytes.

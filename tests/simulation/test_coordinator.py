@@ -415,6 +415,11 @@ def test_device_without_examples_is_refused(simulation, fleet_data, tmp_path, co
         ("RaisesInInit", r"in init with RuntimeError: no start \(.*user_strategies\.py:\d+\)"),
         ("RaisesInAggregate", r"in aggregate in round 1 with TypeError: .*user_strategies\.py:\d+\)"),
         ("AddsInPlace", "in aggregate in round 1 with ValueError: output array is read-only"),
+        (
+            "NamesByDevice",
+            "in aggregate in round 1 with TypeError: the server's private 1 has a name of type int, expected text",
+        ),
+        ("ForgetsToReturnShared", "in init with StrategyError: shared returned None for the parameter .*; return True"),
         ("ForgetsTheState", "in aggregate in round 1 with TypeError: returned NoneType, expected a ServerState"),
         (
             "BroadcastsText",

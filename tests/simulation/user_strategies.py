@@ -71,6 +71,24 @@ class SendsAFloat(FedAvg):
         return type(update)({**update.tensors, "loss": 0.5}, update.weight, update.losses)
 
 
+class SendsWeightsAlone(FedAvg):
+    def local(self, device, broadcast):
+        update = super().local(device, broadcast)
+        return type(update)(update.tensors["weights"], update.weight, update.losses)
+
+
+class SendsText(FedAvg):
+    def local(self, device, broadcast):
+        update = super().local(device, broadcast)
+        return type(update)({**update.tensors, "label": np.array(["cat"])}, update.weight, update.losses)
+
+
+class KeepsByNumber(FedAvg):
+    def local(self, device, broadcast):
+        device.state[7] = np.zeros(2, np.float32)
+        return super().local(device, broadcast)
+
+
 class KeepsAList(FedAvg):
     def local(self, device, broadcast):
         device.state["seen"] = [1, 2]
@@ -104,6 +122,21 @@ class KeepsForARound(Local):
 class ForgetsTheState(FedAvg):
     def aggregate(self, state, updates):
         super().aggregate(state, updates)
+
+
+class NamesByDevice(FedAvg):
+    """Keeps the server's tensors by ids, which a resumed run would read as text."""
+
+    keeps_updates = True
+
+    def aggregate(self, state, updates):
+        own = {device: update.tensors["weights"] for device, update in updates.each.items()}
+        return type(state)(super().aggregate(state, updates).broadcast, own)
+
+
+class ForgetsToReturnShared(FedAvg):
+    def shared(self, parameter):
+        parameter.group != "head"  # noqa: B015
 
 
 class BroadcastsText(FedAvg):
