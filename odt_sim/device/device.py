@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from numbers import Integral
@@ -17,7 +18,7 @@ from odt_sim.device.batches import Batch, batches, prepared
 from odt_sim.device.checkpoint import checkpoint_of, read_saved, weights_alone, write_checkpoint
 from odt_sim.device.examples import Examples, check_ids, checked_inputs
 from odt_sim.device.further_inputs import NONE, SAMPLE_WEIGHT, FurtherInputs, checked_call
-from odt_sim.device.inference import Calls, Inference
+from odt_sim.device.inference import Calls, Inference, check_answers
 from odt_sim.device.orders import Orders
 from odt_sim.device.plan import TrainingPlan, learning_rate_of
 from odt_sim.device.predictor import Predictor
@@ -26,12 +27,13 @@ from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.device.stacked_batches import StackedBatches, stacked_batches
 from odt_sim.device.training_step import GradientOffset, Step, run_stack, run_steps, step_for, steps_at_once
-from odt_sim.errors import ConfigurationError, DataError, ModelError
+from odt_sim.errors import ConfigurationError, DataError, InvocationError, ModelError, SimulationError
 from odt_sim.metrics.counting import counting
 from odt_sim.metrics.device import model_example_losses, model_figures, model_loss
 from odt_sim.metrics.own import OwnMetric, own_figures
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
+from odt_sim.user_code import user_code_errors
 
 Array = NDArray[Any]
 Pair = tuple[Any, Any]
@@ -450,7 +452,14 @@ class Device:
     def _corrected(self, embeddings: Rows, outputs: Rows) -> Array:
         assert self.correction is not None
         advice = "choose another strategy"
-        return self.correction(only(embeddings, "embed", advice), only(outputs, "infer", advice))
+        given = only(embeddings, "embed", advice), only(outputs, "infer", advice)
+        with self._errors_of("correction", self.correction):
+            corrected = self.correction(*given)
+            check_answers(corrected, self.model, len(given[1]))
+        return corrected
+
+    def _errors_of(self, name: str, owner: Any) -> AbstractContextManager[None]:
+        return user_code_errors(owner, f"device {self.id}: the {name} failed", SimulationError, passes=InvocationError)
 
     def outputs(self, split: str) -> Rows:
         """Return the model's outputs of a split, `[examples, ...]` float32, in the order of its examples.
@@ -512,7 +521,9 @@ class Device:
         x, y = examples.take()
         self.predictor = None  # it may use this device
         try:
-            outputs = predictor.predict(x)
+            with self._errors_of(f"predictor {type(predictor).__name__}", predictor):
+                outputs = predictor.predict(x)
+                check_answers(outputs, self.model, len(x))
         finally:
             self.predictor = predictor
         losses = self._inference.losses(x, y, outputs, {}) if self.model.returns_losses else {}

@@ -15,6 +15,7 @@ from odt_sim.device.embedding_cache import digest_of_body
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime, inputs_of
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
+from odt_sim.errors import ModelError
 from odt_sim.model.names import full, parts
 from odt_sim.model.trainable import TrainableModel
 
@@ -112,6 +113,23 @@ class Inference:
         return _batches(runtime, signature, inputs_of(self._pool.model, signature, x))
 
 
+def check_answers(answers: Any, model: TrainableModel, rows: int) -> None:
+    """Check what a predictor or a correction of the user returned for some rows, for a model with one output.
+
+    Raises:
+        TypeError: It is no array.
+        ValueError: Its shape is not that of what `infer` returns; targets would take that shape, so that figures were wrong.
+    """
+    if len(model.answers) > 1:
+        return
+    if not isinstance(answers, np.ndarray):
+        raise TypeError(f"it returned {type(answers).__name__}, expected a numpy array")
+    expected = (rows, *model.output.shape[1:])
+    fits = zip(answers.shape, expected, strict=False)
+    if answers.ndim != len(expected) or not all(wanted in (found, -1) for found, wanted in fits):
+        raise ValueError(f"it returned the shape {list(answers.shape)}, expected {list(expected)}, as infer returns")
+
+
 def losses_of(runtime: Runtime, x: Rows, y: Rows, outputs: Rows, masks: Mapping[str, Array]) -> dict[str, Array]:
     """Return each example's loss, `[rows]`, by the signature `loss`: in sum (`""`), and by the name of several outputs.
 
@@ -148,6 +166,15 @@ def _call_count(model: TrainableModel, signature: str, rows: int) -> int:
 
 
 def _call_size(model: TrainableModel, signature: str) -> tuple[int, bool]:
-    """Return the rows of one call, and whether each call needs exactly that many."""
+    """Return the rows of one call, and whether each call needs exactly that many.
+
+    Raises:
+        ModelError: The file has no such signature.
+    """
+    if signature not in model.signatures:
+        raise ModelError(
+            f"{model.where}: has no signature {signature!r}; export the model with it, for example by "
+            f"needs = frozenset({{{signature!r}}}) of the strategy"
+        )
     rows = next(iter(model.signatures[signature].inputs.values())).shape[0]
     return (rows, True) if rows > 0 else (model.batch_size, False)

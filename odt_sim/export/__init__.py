@@ -6,7 +6,10 @@ TensorFlow is imported only here, and only on first use.
 import os
 import sys
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
 
 from odt_sim.errors import ExportError
 
@@ -41,6 +44,7 @@ OTHER_BACKEND = (
     "Keras runs on {found}, and exports run on TensorFlow; save the model by model.save('model.keras'), and export the file "
     "with KERAS_BACKEND=tensorflow: odt-sim export model=keras_file model.path=model.keras"
 )
+OLDEST_KERAS = "3.15"  # as in the extra `export`
 MODULES = {"add_adapters": "adapters", "add_valve": "valve", "export_model": "keras", "deflex": "rewriting"}
 
 
@@ -52,11 +56,34 @@ def _check_backend() -> None:
         raise ExportError(OTHER_BACKEND.format(found=found))
 
 
+def _check_versions() -> None:
+    """Check that the installed TensorFlow and Keras are those that this process imported, and that Keras is not too old."""
+    installed = {name: _installed(name) for name in ("tensorflow", "keras")}
+    for name, found in installed.items():
+        loaded = getattr(sys.modules.get(name), "__version__", None)
+        if found and loaded and Version(loaded).base_version != Version(found).base_version:
+            raise ExportError(
+                f"{name} {found} is installed, but this process imported {name} {loaded} before; restart Python (in a "
+                "notebook: restart the kernel)"
+            )
+    keras = installed["keras"]
+    if keras and Version(keras) < Version(OLDEST_KERAS):
+        raise ExportError(f"export needs keras>={OLDEST_KERAS}, found {keras}; run: pip install 'odt_sim[export]'")
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # it may come by another package, such as tensorflow-cpu
+        return None
+
+
 def __getattr__(name: str) -> Any:
     """Import the exporter, and with it TensorFlow, on first access (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     _check_backend()
+    _check_versions()
     try:
         module = import_module(f"odt_sim.export.{MODULES.get(name, 'tflite_model')}")
     except ModuleNotFoundError as error:

@@ -1,5 +1,7 @@
 """Models that cannot be exported are refused in one line, before the conversion."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import tensorflow as tf
 from keras import layers
 
 from odt_sim.errors import ExportError
-from odt_sim.export import export_model
+from odt_sim.export import OLDEST_KERAS, export_model
 
 
 def model(*body: Any, shape: tuple[int | None, ...] = (6, 6, 2), dtype: str = "float32") -> Any:
@@ -205,3 +207,35 @@ def test_settings_are_refused(settings: dict[str, Any], message: str, tmp_path: 
     with pytest.raises(ExportError, match=message):
         export_model(exported, tmp_path / "m.tflite", **arguments)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("package", "found", "message"),
+    [
+        ("keras", "99.0", r"^keras 99\.0 is installed, but this process imported keras 3\.\S+ before; restart Python"),
+        ("tensorflow", "99.0", r"^tensorflow 99\.0 is installed, but this process imported tensorflow 2\.\S+ before"),
+    ],
+)
+def test_packages_that_pip_replaced_after_their_import_are_refused(
+    package: str, found: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(package, found, tmp_path, monkeypatch)
+    with pytest.raises(ExportError, match=message):
+        from odt_sim.export import export_model  # noqa: F401
+
+
+def test_old_keras_is_refused_before_its_import(tmp_path: Path) -> None:
+    installed("keras", "3.10.0", tmp_path)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from odt_sim.export import export_model"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ExportError: export needs keras>=3.15, found 3.10.0; run: pip install 'odt_sim[export]'" in done.stderr
+    assert f'"keras>={OLDEST_KERAS}"' in (Path(__file__).parents[2] / "pyproject.toml").read_text()
+
+
+def installed(package: str, found: str, folder: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
+    """Make a folder that says that a version of a package is installed."""
+    metadata = folder / f"{package}-{found}.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {found}\n")
+    if monkeypatch:
+        monkeypatch.syspath_prepend(folder)

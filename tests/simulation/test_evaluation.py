@@ -10,7 +10,8 @@ from orders import orders
 
 from odt_sim import Device, Fleet, TrainingPlan
 from odt_sim.data.federated import FederatedData
-from odt_sim.errors import SimulationError
+from odt_sim.device.predictor import Predictor
+from odt_sim.errors import ModelError, SimulationError
 from odt_sim.metrics.tasks import TASK_METRICS
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import storage_at
@@ -227,6 +228,55 @@ def test_correction_applies_to_the_deployed_model_only(grouped, fleet_data):
     assert figures(knn, "others") != figures(plain, "others")
     assert figures(knn, "adapted") == figures(plain, "adapted")
     assert figures(knn, "global") == figures(plain, "global")
+
+
+class Answers(Predictor):
+    """Answers by a function of the device and the rows."""
+
+    nbytes = 0
+
+    def __init__(self, device, function):
+        self.device, self.function = device, function
+
+    def predict(self, x):
+        return self.function(self.device, x)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda device, x: {}["p"], r"KeyError: 'p' \(.*test_evaluation\.py:\d+\)"),
+        (lambda device, x: device.infer(x).tolist(), "TypeError: it returned list, expected a numpy array"),
+        (lambda device, x: device.infer(x).T, r"ValueError: it returned the shape \[3, \d\], expected \[\d, 3\], as"),
+    ],
+)
+@pytest.mark.parametrize("corrects", [False, True])
+def test_error_of_deployed_code_is_one_line(grouped, fleet_data, function, message, corrects):
+    class Deploys(FedAvg):
+        def deploy(self, device, broadcast):
+            weights = super().deploy(device, broadcast)
+            if not corrects:
+                return Answers(device, function)
+            device.correction = lambda embeddings, outputs: function(Holder(outputs), None)
+            return weights
+
+    class Holder:
+        def __init__(self, outputs):
+            self.infer = lambda x: outputs
+
+    part = "correction" if corrects else "predictor Answers"
+    with pytest.raises(SimulationError, match=f"^device 2: the {part} failed with {message}"):
+        measured(grouped, fleet_data, Deploys(), 2)
+
+
+def test_correction_without_embeddings_says_what_is_missing(momentum, fleet_data):
+    class Corrects(FedAvg):
+        def deploy(self, device, broadcast):
+            device.correction = lambda embeddings, outputs: outputs
+            return super().deploy(device, broadcast)
+
+    with pytest.raises(ModelError, match=r"has no signature 'embed'; export the model with it, for example by needs"):
+        measured(momentum, fleet_data, Corrects(), 2)
 
 
 # --- names -------------------------------------------------------------------------------------------------------------
