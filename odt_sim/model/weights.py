@@ -91,7 +91,7 @@ class Weights:
         if self.vector.shape != (self.layout.size,) or self.vector.dtype != np.float32:
             raise ModelError(
                 f"weights: expected a float32 vector of [{self.layout.size}] for {len(self.layout.parameters)} parameters, "
-                f"found {self.vector.dtype} {list(self.vector.shape)}; use the weights of the same model"
+                f"found {self.vector.dtype} {list(self.vector.shape)}; {_advice(self.vector)}"
             )
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ class Weights:
             if array.shape != parameter.shape or array.dtype != np.float32:
                 raise ModelError(
                     f"weights: {parameter.name}: expected float32 {list(parameter.shape)}, "
-                    f"found {array.dtype} {list(array.shape)}; use the weights of the same model"
+                    f"found {array.dtype} {list(array.shape)}; {_advice(array)}"
                 )
         flat = [array.reshape(-1) for array in arrays]
         return cls(layout, np.concatenate(flat) if flat else np.zeros(0, np.float32))
@@ -246,6 +246,11 @@ def exceeds(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
     with np.errstate(over="ignore"):
         exact = sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays)
     return math.sqrt(exact) > limit
+
+
+def _advice(array: NDArray[Any]) -> str:
+    """Return what to do about an array whose shape or dtype does not fit."""
+    return "use the weights of the same model" if array.dtype == np.float32 else "convert it by .astype(np.float32)"
 
 
 def _gather(vector: Vector, places: Iterable[slice]) -> Vector:

@@ -198,7 +198,7 @@ def test_errors_name_the_difference() -> None:
     other = Layout((Parameter("kernel", (3, 2)),))
     with pytest.raises(ModelError, match=r"expected a float32 vector of \[10\].*found float32 \[9\]"):
         Weights(LAYOUT, np.zeros(9, np.float32))
-    with pytest.raises(ModelError, match="found float64"):
+    with pytest.raises(ModelError, match=r"found float64 \[10\]; convert it by \.astype\(np\.float32\)"):
         Weights(LAYOUT, np.zeros(10))
     with pytest.raises(ModelError, match="no parameter 'gamma'; there are kernel, bias, scale"):
         weights["gamma"]
