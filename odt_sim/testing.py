@@ -10,7 +10,8 @@ class TestHalfway(StrategyConformance):
 ```
 
 The tests run a few devices in this process and take seconds in all. `model` may be overridden too; the default is a small
-perceptron, exported once, with a head, a body, embeddings and a gradient offset.
+perceptron, exported once, with a head, a body, embeddings, a gradient offset, and what else the strategy needs, such as a
+term of the loss.
 """
 
 import copy
@@ -34,6 +35,7 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.random_rows import random_rows
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.export.cache import exported
+from odt_sim.export.needs import with_needs
 from odt_sim.model.tensors import array_of, read_only
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Fleet
@@ -83,7 +85,9 @@ class StrategyConformance:
 
     def model(self) -> TrainableModel:
         """Return a model with all capabilities that the strategy needs."""
-        return TrainableModel.load(exported(PERCEPTRON))
+        model = TrainableModel.load(exported(PERCEPTRON))
+        missing = self.strategy().needed(model) - model.capabilities
+        return TrainableModel.load(exported(with_needs(PERCEPTRON, missing))) if missing else model
 
     # --- reproducibility
 

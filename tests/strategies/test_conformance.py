@@ -179,3 +179,14 @@ def test_random_data_fit_any_model(request: pytest.FixtureRequest, tmp_path: Pat
     data = random_data(model, [3, 1])
     assert data.train_sizes.tolist() == [3, 1]
     assert np.array_equal(data.x, random_data(model, [3, 1]).x)
+
+
+def test_model_of_the_suite_has_what_the_strategy_needs() -> None:
+    class Distils(FedAvg):
+        needs = frozenset({"distillation"})
+
+    class Suite(StrategyConformance):
+        def strategy(self) -> Strategy:
+            return Distils()
+
+    assert "teacher_logits" in Suite().model().train_inputs
