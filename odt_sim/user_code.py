@@ -107,7 +107,7 @@ def user_frames(trace: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames of odt_sim, of Python's library and of installed packages; None for none."""
     found, kept = trace, list[TracebackType]()
     while found:
-        kept += [found] if _is_users(found.tb_frame.f_code.co_filename) else []
+        kept += [found] if is_users(found.tb_frame.f_code.co_filename) else []
         found = found.tb_next
     users: TracebackType | None = None
     for each in reversed(kept):
@@ -115,7 +115,7 @@ def user_frames(trace: TracebackType | None) -> TracebackType | None:
     return users
 
 
-def _is_users(file: str) -> bool:
+def is_users(file: str) -> bool:
     """Return whether code of a file is the user's; code that is made at runtime or compiled has no path."""
     return file.startswith(PROMPTS) or (os.path.isabs(file) and not file.startswith(INSTALLED))
 

@@ -1,5 +1,6 @@
 """All backends give the same bits, also when workers die."""
 
+import importlib
 import json
 import os
 import socket
@@ -113,6 +114,23 @@ def test_broadcast_changed_in_place_is_sent_again(backend, serial, user, results
 
 def test_strategies_differ(serial):
     assert len({serial(name).devices for name in STRATEGIES}) == len(STRATEGIES)
+
+
+@pytest.mark.parametrize("backend", [RayBackend(actors=2), ProcessesBackend(2)], ids=["ray", "processes"])
+def test_edited_and_reloaded_module_is_that_of_workers(backend, results, tmp_path, monkeypatch):
+    """Actors outlive a job, and keep the modules that they have imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    name = f"edited_{type(backend).__name__.lower()}"
+    deployed = []
+    for factor in ("0.5", "0.0625"):
+        text = "from odt_sim.strategies import FedAvg\n\n\nclass Edited(FedAvg):\n    def deploy(self, device, broadcast):\n"
+        (tmp_path / f"{name}.py").write_text(f"{text}        return {factor} * super().deploy(device, broadcast)\n")
+        module = importlib.reload(sys.modules[name]) if name in sys.modules else importlib.import_module(name)
+        found = results(module.Edited(), tmp_path / factor, rounds=1, backend=backend)
+        found.assert_same_bits(results(module.Edited(), tmp_path / f"{factor}_serial", rounds=1))
+        deployed.append(found.devices)
+    assert deployed[0] != deployed[1]
 
 
 def test_next_job_reuses_the_actors(user, results, tmp_path):

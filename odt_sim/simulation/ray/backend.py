@@ -4,6 +4,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from odt_sim.simulation.ray.capacity import (
     wait_for_room,
 )
 from odt_sim.simulation.ray.cluster import is_callers, join_cluster, session
+from odt_sim.simulation.ray.loaded_code import LoadedCode, loaded_code, was_reloaded
 from odt_sim.simulation.ray.node_check import Expected, check_node, credentials, expect, withdraw
 from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule
 from odt_sim.simulation.ray.settings import check_settings
@@ -66,8 +68,17 @@ class _Host:
         return [getattr(self._worker, method)(task, self._broadcast) for task in tasks]
 
 
-_idle: dict[str, tuple[Resources, list[Any]]] = {}
-"""Actors without a job, which later jobs of this process use: by Ray session what each reserves, and the actors."""
+@dataclass
+class _Idle:
+    """Actors without a job, what each reserves, and the user's code that they may have imported."""
+
+    reserved: Resources
+    code: LoadedCode
+    actors: list[Any]
+
+
+_idle: dict[str, _Idle] = {}
+"""By Ray session the actors that later jobs of this process use."""
 
 
 def _end(actors: Iterable[Any]) -> None:
@@ -121,6 +132,7 @@ class RayBackend:
         self._job: Job | None = None
         self._sent: tuple[Tensors, Any] | None = None  # the last broadcast; what calls take: itself, or its reference
         self._needs: Resources = {}
+        self._code: LoadedCode = {}
 
     def start(self) -> None:
         """Start Ray or join a cluster, unless this process has done so before.
@@ -176,7 +188,7 @@ class RayBackend:
             if is_callers():
                 _end(idle)
             else:
-                _idle[session()] = self._needs, idle
+                _idle[session()] = _Idle(self._needs, self._code, idle)
         self._actors, self._job, self._sent = Actors(self._actor, ()), None, None
         if self._expected:
             withdraw(self._expected)
@@ -200,10 +212,13 @@ class RayBackend:
             self._places += added
 
     def _take_idle(self, most: int) -> list[Any]:
-        """Return up to `most` idle actors with this job's reservation; end the others."""
-        reserved, actors = _idle.pop(session(), (self._needs, []))
-        kept = actors[:most] if reserved == self._needs else []
-        _end(actors[len(kept) :])
+        """Return up to `most` idle actors with this job's reservation and the user's code as it is now; end the others."""
+        now = loaded_code()
+        idle = _idle.pop(session(), _Idle(self._needs, {}, []))
+        fit = idle.reserved == self._needs and not was_reloaded(idle.code, now)
+        kept = idle.actors[:most] if fit else []
+        _end(idle.actors[len(kept) :])
+        self._code = {**idle.code, **now} if kept else now
         return kept
 
     def _reservation(self, job: Job, cpus: int, nodes: list[Resources]) -> tuple[Resources, int]:
