@@ -3,13 +3,14 @@
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from odt_sim.aggregators.base import Aggregator
+from odt_sim.errors import SimulationError
 from odt_sim.files import write_file
 from odt_sim.persistence.run_folder import CODE, RunFolder
 from odt_sim.simulation.job import Job
@@ -31,8 +32,7 @@ def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str],
     Raises:
         FileError: The file cannot be written.
     """
-    owners: dict[str, Strategy | Aggregator] = {"strategy": job.strategy, "aggregator": job.aggregator}
-    digests = {key: digest for key, owner in owners.items() if (digest := code_digest(owner))}
+    owners, digests = _owners(job), class_digests(job)
     if not digests:
         return
     before = RunFolder(directory).code() if committed else {}
@@ -43,6 +43,30 @@ def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str],
                 "for results of one code, start a new run in another folder"
             )
     write_file(directory / CODE, json.dumps({"python": PYTHON, **digests}).encode())
+
+
+def class_digests(job: Job) -> dict[str, str]:
+    """Return the digests of the user's classes among the job's strategy and aggregator."""
+    return {key: digest for key, owner in _owners(job).items() if (digest := code_digest(owner))}
+
+
+def check_classes(job: Job, expected: Mapping[str, str]) -> None:
+    """Check that a worker, which imports modules by itself, has the classes of the process that started it.
+
+    Raises:
+        SimulationError: A class differs.
+    """
+    found = class_digests(job)
+    for key, digest in expected.items():
+        if found.get(key) != digest:
+            raise SimulationError(
+                f"{key} {_owners(job)[key].name}: workers import other code than this process did, as its file or its class "
+                "was changed since; import it again by importlib.reload, or restart Python"
+            )
+
+
+def _owners(job: Job) -> dict[str, Strategy | Aggregator]:
+    return {"strategy": job.strategy, "aggregator": job.aggregator}
 
 
 def code_digest(owner: Any) -> str | None:

@@ -133,6 +133,20 @@ def test_edited_and_reloaded_module_is_that_of_workers(backend, results, tmp_pat
     assert deployed[0] != deployed[1]
 
 
+def test_module_edited_after_its_import_is_refused_on_ray(simulation, tmp_path, monkeypatch):
+    """Else `aggregate` would run the earlier code, and `local` and `deploy` the edited one."""
+    monkeypatch.syspath_prepend(tmp_path)
+    file, text = (
+        tmp_path / "edited_later.py",
+        "from odt_sim.strategies import FedAvg\n\n\nclass Edited(FedAvg):\n    factor = ",
+    )
+    file.write_text(f"{text}1\n")
+    strategy = importlib.import_module("edited_later").Edited()
+    file.write_text(f"{text}0.25\n")
+    with pytest.raises(SimulationError, match=r"^strategy Edited: workers import other code than .*importlib\.reload"):
+        simulation(strategy, tmp_path / "run", backend=RayBackend(actors=1)).run()
+
+
 def test_next_job_reuses_the_actors(user, results, tmp_path):
     def processes(directory):
         rows = results(user.RecordsProcess(), directory, rounds=1, backend=RayBackend(actors=2)).devices.splitlines()

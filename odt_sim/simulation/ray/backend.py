@@ -13,6 +13,7 @@ import ray
 from odt_sim.device.engines import FLEX_MEMORY, RuntimeChoice, RuntimeName
 from odt_sim.model.tensors import read_only, size_of
 from odt_sim.model.verification import memory_needed
+from odt_sim.simulation.code import check_classes, class_digests
 from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
@@ -48,7 +49,9 @@ class _Host:
     _broadcast: Tensors
     _round: Any = None  # the reference of the fetched broadcast
 
-    def setup(self, path: list[str], environment: Mapping[str, str], references: list[Any]) -> None:
+    def setup(
+        self, path: list[str], environment: Mapping[str, str], references: list[Any], classes: Mapping[str, str]
+    ) -> None:
         """Check the node and fetch the job."""
         os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its idle threads would spin
         os.environ.update(environment)  # before the storage is unpickled
@@ -56,7 +59,9 @@ class _Host:
         expected, *job = references
         check_node(ray.get(expected))
         settings, data = ray.get(job)
-        self._worker = Worker(Job(data=data, **settings), replaceable=True)
+        fetched = Job(data=data, **settings)
+        check_classes(fetched, classes)
+        self._worker = Worker(fetched, replaceable=True)
 
     def work(self, call: tuple[Method, Sequence[Task], Any]) -> list[Any]:
         """Run some blocks; a large broadcast is a reference, so that it is fetched once a round rather than once a call."""
@@ -165,7 +170,7 @@ class RayBackend:
         references = [
             ray.put(part) for part in (self._expected, settings, job.data)
         ]  # workers map the arrays of the data
-        self._actors = Actors(self._actor, (sys.path, credentials(job.storage), references))
+        self._actors = Actors(self._actor, (sys.path, credentials(job.storage), references, class_digests(job)))
         self._actors.start(idle, count, at_once=cpus)  # more would only wait for CPUs
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
