@@ -101,7 +101,7 @@ $(UV): constraints.txt
 	touch $@ .venv/.demo-installed
 
 .venv/.all-installed: .venv/.dev-installed
-	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[dev,torch,cluster,wandb]' 'moto[s3,server]' s3fs
+	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[dev,torch,cluster,wandb]' 'moto[s3,server]' s3fs transformers
 	touch $@
 
 .venv-flex/.installed: pyproject.toml constraints-flex.txt $(UV)

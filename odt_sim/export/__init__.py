@@ -5,6 +5,7 @@ TensorFlow is imported only here, and only on first use.
 
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -78,11 +79,25 @@ def _installed(name: str) -> str | None:
         return None
 
 
+def _settle_triton() -> None:
+    """Import Triton before TensorFlow, or keep it from being imported after it.
+
+    Triton, a compiler for GPUs, comes with PyTorch, which imports it late, as for models of `transformers`. Its LLVM aborts
+    the process once TensorFlow's is loaded; the other way round both work.
+    """
+    if "tensorflow" in sys.modules:
+        sys.modules.setdefault("triton", None)  # type: ignore[arg-type]  # an import of it raises ImportError
+        return
+    with suppress(ImportError):
+        import_module("triton")
+
+
 def __getattr__(name: str) -> Any:
     """Import the exporter, and with it TensorFlow, on first access (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     _check_backend()
+    _settle_triton()
     _check_versions()
     try:
         module = import_module(f"odt_sim.export.{MODULES.get(name, 'tflite_model')}")

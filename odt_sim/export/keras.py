@@ -97,8 +97,8 @@ def export_model(
         loss_weights: A factor of each output's loss: a list, or a mapping by the output's name; None for 1.
         example: A batch `(x, y)`, `(x,)` or `x` as `fit` takes it: arrays, or anything with their shapes and dtypes, such as
             `keras.Input`. It builds a model with its own `call`, gives open shapes of inputs, and the shape of `y` where a
-            loss leaves it open; its values are not used. For a `torch.nn.Module`: an example of its input `[rows, ...]`, or a
-            tuple of several.
+            loss leaves it open; its values are not used. For a `torch.nn.Module`: an example of its input `[rows, ...]`, a
+            tuple of several, or a mapping by the names of `forward`'s arguments.
         batch_size: Rows per call of `train` and `infer`; None accepts any number and records `DEFAULT_BATCH_SIZE` as the
             rows of a device's step.
         name: The model's name in the manifest; None uses Keras' name.

@@ -71,7 +71,10 @@ def _check_input(tensor: keras.KerasTensor, where: str, name: str) -> None:
         raise ExportError(f"{where}: expected an input{name} of numbers, found strings; {advice}")
     if None in tensor.shape[1:]:
         found = tensor.shape[1:]
-        raise ExportError(f"{where}: expected an input{name} of fixed shape, found {found}; give Input the full shape")
+        raise ExportError(
+            f"{where}: expected an input{name} of fixed shape, found {found}; give Input the full shape, or a batch of that "
+            "shape by example=x, as for models of KerasHub"
+        )
 
 
 def check_flavour(model: keras.Model, flavour: str) -> None:

@@ -29,7 +29,8 @@ def model_of(source: Any, example: Any = None, batch_size: int | None = None, *,
     Args:
         source: A Keras model, the path of a `.keras` or `.h5` file of a whole model, or of a SavedModel directory, or a
             `torch.nn.Module`.
-        example: An example of the PyTorch module's input `[rows, ...]`, or a tuple of several.
+        example: An example of the PyTorch module's input `[rows, ...]`, a tuple of several, or a mapping by the names of
+            `forward`'s arguments.
         batch_size: The rows of a PyTorch module's batches.
         compiled: Whether to load what a model was compiled with.
 

@@ -211,3 +211,44 @@ class Decomposed(nn.Module):
         pooled = F.adaptive_max_pool2d(x, 1).flatten(1) + torch.logaddexp(x, x.detach() + 1).mean((2, 3))
         variance, mean = torch.var_mean(x, (2, 3))
         return self.both(pooled, other) + F.huber_loss(mean, other) + variance.nan_to_num()[:, :5]
+
+
+@module(_tokens(), torch.tensor([[1] * 6, [1] * 4 + [0] * 2, [1] * 5 + [0], [1] * 6]))
+class Decoder(nn.Module):
+    """Attention as `transformers` writes it: a mask read by indices of four axes, grouped queries, rotary embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.query, self.key = nn.Embedding(11, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+        self.value, self.head = nn.Linear(8, 4), nn.Linear(8, 11)
+
+    def _rotated(self, x: torch.Tensor) -> torch.Tensor:
+        angles = torch.arange(x.shape[2])[:, None] / torch.tensor([1.0, 10.0])
+        turned, kept = x[..., :4], x[..., 4:]  # the latter is empty
+        first, second = turned.chunk(2, -1)
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat([first * cos - second * sin, second * cos + first * sin, kept], -1)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(input_ids)
+        rows, places = x.shape[:2]
+        query, key, value = (
+            own(x).view(rows, places, -1, 4).transpose(1, 2) for own in (self.query, self.key, self.value)
+        )
+        at = torch.arange(places)
+        real = attention_mask.bool()[torch.arange(rows)[:, None, None, None], at[None, None, None, :]]
+        mask = real & ~(at[None, :] > at[:, None])
+        x = F.scaled_dot_product_attention(self._rotated(query), self._rotated(key), value, mask, enable_gqa=True)
+        return self.head(x.transpose(1, 2).reshape(rows, places, 8))
+
+
+@module(_values(12, 2))
+class Patches(nn.Module):
+    """Overlapping windows of signals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 3), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x).unfold(1, 4, 3))

@@ -87,6 +87,53 @@ def test_exported_module_trains_as_in_pytorch(tmp_path: Path, name: str) -> None
     np.testing.assert_allclose(device.infer(inputs), twin.eval()(x).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_inputs_have_the_names_of_forward(tmp_path: Path) -> None:
+    create, (ids, mask) = MODULES["Decoder"]
+    module = create()
+    path = export_model(
+        module, tmp_path / "m.tflite", example={"input_ids": ids, "attention_mask": mask},
+        loss="sparse_categorical_crossentropy", optimizer="sgd", batch_size=4,
+    )  # fmt: skip
+    x = dict(zip(("input_ids", "attention_mask"), _arrays((ids, mask)), strict=True))
+    device = Device(TrainableModel.load(path), (x, x["input_ids"]))
+    logits = module(ids, mask)
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, 11), ids.reshape(-1))
+    np.testing.assert_allclose(device.infer(x), logits.detach(), rtol=1e-4, atol=1e-5)
+    assert device.train_batch(x, x["input_ids"], 0.1) == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_example_by_name_may_leave_arguments_out() -> None:
+    class Cached(torch.nn.Module):
+        def forward(self, x: torch.Tensor, cache: Any = None, scale: Any = None, **_: Any) -> torch.Tensor:
+            return x * scale
+
+    model = keras_model(Cached(), {"scale": torch.full((1, 2), 3.0), "x": torch.zeros(1, 2)}, 1)
+    assert [x.name for x in model.inputs] == ["x", "scale"]
+    np.testing.assert_array_equal(model([np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])]), [[3.0, 8.0]])
+
+
+def test_inputs_that_forward_takes_as_a_list_are_numbered() -> None:
+    class Sums(torch.nn.Module):
+        def forward(self, *xs: torch.Tensor) -> torch.Tensor:
+            return xs[0] + xs[1]
+
+    model = keras_model(Sums(), (torch.zeros(1, 2), torch.zeros(1, 2)), 1)
+    assert [x.name for x in model.inputs] == ["xs0", "xs1"]
+
+
+def test_dropout_of_attention_is_that_of_training() -> None:
+    class Attention(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            zeros, rate = torch.zeros_like(x), 0.5 if self.training else 0.0
+            return torch.nn.functional.scaled_dot_product_attention(zeros, zeros, x, dropout_p=rate)
+
+    model = keras_model(Attention(), torch.eye(64)[None], 1)
+    weights = model([np.eye(64, dtype=np.float32)[None]], training=True).numpy() * 64
+    assert {*np.unique(weights)} == {0.0, 2.0}
+    assert 0.4 < (weights == 0).mean() < 0.6
+    np.testing.assert_allclose(model([np.eye(64, dtype=np.float32)[None]], training=False), 1 / 64)
+
+
 @pytest.mark.parametrize("clips", [False, True])
 def test_embedding_takes_one_step_for_all_places_of_a_row(tmp_path: Path, clips: bool) -> None:
     embedding, head = torch.nn.Embedding(5, 4), torch.nn.Linear(4, 3)
@@ -297,14 +344,24 @@ def test_parts_of_pytorch_that_keras_replaces_are_refused(
 
 
 TRACED = """
+{first}
+from odt_sim.export import export_model
 import torch
-from odt_sim.export.pytorch.module import keras_model
-keras_model(torch.nn.Linear(2, 1), torch.zeros(1, 2), 1)
+export_model(torch.nn.Linear(2, 1), "m.tflite", example=torch.zeros(1, 2), loss="mse", optimizer="sgd")
+try:
+    import triton
+except ImportError:
+    print("no triton")
 """
 
 
-def test_triton_is_not_loaded_beside_tensorflow(tmp_path: Path) -> None:
-    (tmp_path / "triton.py").write_text("import os; os.abort()")  # as its LLVM does beside TensorFlow's
+@pytest.mark.parametrize(("first", "printed"), [("", "before"), ("import tensorflow", "no triton")])
+def test_triton_is_not_loaded_after_tensorflow(first: str, printed: str, tmp_path: Path) -> None:
+    # Its LLVM aborts the process beside TensorFlow's.
+    (tmp_path / "triton.py").write_text("import sys; print('after' if 'tensorflow' in sys.modules else 'before')")
     variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    child = subprocess.run([sys.executable, "-c", TRACED], env=variables, capture_output=True, check=False)
-    assert child.returncode == 0, child.stderr
+    code = TRACED.format(first=first)
+    child = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+    )
+    assert child.stdout.split("\n")[0] == printed, child.stderr

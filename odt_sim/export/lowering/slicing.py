@@ -62,6 +62,8 @@ def strided_slice_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> lis
     begin, end, strides = ([int(n) for n in known(tensor_of(t))] for t in bounds)
     slices = _slices(op, len(sizes), begin, end, strides)
     ranges = [_places(s, size) for s, size in zip(slices, sizes, strict=True)]
+    if not all(ranges):  # an empty slice, as of a rotary embedding that turns all numbers
+        return [tf.zeros(tensor_of(shape))]
     gradient = reshaped(
         tensor_of(gradient), [-1 if size == OPEN else len(r) for r, size in zip(ranges, sizes, strict=True)]
     )

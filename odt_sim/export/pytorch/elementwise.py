@@ -10,7 +10,8 @@ from odt_sim.export.pytorch.registry import OPS, computes, expect, number
 
 _UNARY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "abs": tf.abs, "ceil": tf.math.ceil, "cos": tf.cos, "erf": tf.math.erf, "exp": tf.exp, "expm1": tf.math.expm1,
-    "floor": tf.floor, "log": tf.math.log, "log1p": tf.math.log1p, "logical_not": tf.logical_not, "neg": tf.negative,
+    "floor": tf.floor, "log": tf.math.log, "log1p": tf.math.log1p, "logical_not": tf.logical_not,
+    "bitwise_not": tf.logical_not, "neg": tf.negative,
     "reciprocal": tf.math.reciprocal, "relu": tf.nn.relu, "relu6": tf.nn.relu6, "round": tf.round,
     "rsqrt": tf.math.rsqrt, "sigmoid": tf.sigmoid, "sign": tf.sign, "silu": tf.nn.silu, "sin": tf.sin,
     "sqrt": tf.sqrt, "square": tf.square, "tan": tf.tan, "tanh": tf.tanh, "selu": tf.nn.selu, "atan": tf.atan,
@@ -21,7 +22,7 @@ _UNARY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 _COMPARE: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "eq": tf.equal, "ne": tf.not_equal, "gt": tf.greater, "ge": tf.greater_equal, "lt": tf.less, "le": tf.less_equal,
     "maximum": tf.maximum, "minimum": tf.minimum, "logical_and": tf.logical_and, "logical_or": tf.logical_or,
-    "bitwise_and": tf.logical_and, "bitwise_or": tf.logical_or, "bitwise_not": tf.logical_not,
+    "bitwise_and": tf.logical_and, "bitwise_or": tf.logical_or,
 }  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 import inspect
 import io
 import logging
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
@@ -70,7 +69,8 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
 
     Args:
         module: A `torch.nn.Module` that `torch.export` can trace in both modes.
-        example: One of its inputs `[rows, ...]`, or a tuple of several, as tensors or arrays.
+        example: One of its inputs `[rows, ...]`, a tuple of several, or a mapping by the names of `forward`'s arguments, as
+            tensors or arrays.
         batch_size: The rows of every batch.
 
     Raises:
@@ -82,14 +82,7 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
             "example, one of its inputs with the rows first" if example is None else "batch_size, a number of rows"
         )
         raise ExportError(f"torch: module {type(module).__name__} has no fixed shapes of its own; give {missing}")
-    given = [_rows(x, batch_size) for x in (example if isinstance(example, list | tuple) else [example])]
-    try:
-        inspect.signature(module.forward).bind(*given)
-    except TypeError as error:
-        raise ExportError(
-            f"example: {type(module).__name__} takes other inputs than the {len(given)} given ({error}); give its inputs "
-            "alone, without targets"
-        ) from error
+    given = _given(module, example, batch_size)
     layers = _layers(module)
     _warn_of_frozen(module, layers)
     owners = {_join(layer.module_path, name): layer for layer in layers for name in layer.own}
@@ -104,7 +97,8 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     programs = {training: Program(exported, variables) for training, exported in graphs.items()}
     name = type(module).__name__.lower()
     inputs = [
-        keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=f"x{i}") for i, x in enumerate(given)
+        keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=name)
+        for name, x in _by_name(given).items()
     ]
     own = Module(layers, programs, name)
     try:
@@ -112,6 +106,31 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
         return keras.Model(inputs, own(inputs), name=name)
     except Exception as error:
         raise own.problem or error from None
+
+
+def _given(module: Any, example: Any, count: int) -> inspect.BoundArguments:
+    """Return an example's inputs with as many rows as a batch has, as the arguments of a module's `forward`."""
+    named = isinstance(example, Mapping)
+    several = example.values() if named else example if isinstance(example, list | tuple) else [example]
+    rows, signature = [_rows(x, count) for x in several], inspect.signature(module.forward)
+    try:
+        return signature.bind(**dict(zip(example, rows, strict=True))) if named else signature.bind(*rows)
+    except TypeError as error:
+        raise ExportError(
+            f"example: {type(module).__name__} takes other inputs than the {len(rows)} given ({error}); give its inputs "
+            "alone, without targets"
+        ) from error
+
+
+def _by_name(given: inspect.BoundArguments) -> dict[str, Any]:
+    """Return arguments by their names in `forward`; those of `*args` are numbered."""
+    inputs = dict[str, Any]()
+    for name, value in given.arguments.items():
+        if isinstance(value, tuple):
+            inputs |= {f"{name}{i}": x for i, x in enumerate(value)}
+        else:
+            inputs |= value if isinstance(value, dict) else {name: value}
+    return inputs
 
 
 def _warn_of_frozen(module: Any, layers: Sequence[Weights]) -> None:
@@ -129,7 +148,7 @@ def _warn_of_frozen(module: Any, layers: Sequence[Weights]) -> None:
         )
 
 
-def _exported(module: Any, given: Sequence[Any], *, training: bool) -> Any:
+def _exported(module: Any, given: inspect.BoundArguments, *, training: bool) -> Any:
     """Return the graph of a module in one mode, which stays as it was."""
     import torch
 
@@ -142,11 +161,10 @@ def _exported(module: Any, given: Sequence[Any], *, training: bool) -> Any:
             warnings.catch_warnings(),
             redirect_stdout(io.StringIO()),
             redirect_stderr(io.StringIO()),
-            _without_triton(),
             _masks_given(),
         ):
             warnings.simplefilter("ignore")
-            return decomposed(torch.export.export(module, tuple(given), strict=False))
+            return decomposed(torch.export.export(module, given.args, given.kwargs, strict=False))
     except Exception as error:  # PyTorch raises many types
         line = " ".join(str(error).split())[:300]
         raise ExportError(f"torch: torch.export cannot trace {type(module).__name__} ({line})") from error
@@ -154,19 +172,6 @@ def _exported(module: Any, given: Sequence[Any], *, training: bool) -> Any:
         logging.disable(logging.NOTSET)
         for part, mode in before:
             part.training = mode
-
-
-@contextmanager
-def _without_triton() -> Iterator[None]:
-    """Have PyTorch do without Triton, a compiler for GPUs, whose LLVM aborts the process once TensorFlow's is loaded."""
-    if "triton" in sys.modules:
-        yield
-        return
-    sys.modules["triton"] = None  # type: ignore[assignment]  # an import of it raises ImportError
-    try:
-        yield
-    finally:
-        del sys.modules["triton"]
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """ATen ops that multiply matrices: linear layers, attention, embeddings."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -63,21 +63,33 @@ def embedding(weight: tf.Tensor, index: tf.Tensor, padding: int = -1, *_: Any) -
     return tf.gather(weight, index)
 
 
-@computes("scaled_dot_product_attention")
 def attention(
     query: tf.Tensor,
     key: tf.Tensor,
     value: tf.Tensor,
     mask: tf.Tensor | None = None,
-    dropout: float = 0.0,
+    rate: float = 0.0,
     causal: bool = False,
     *,
+    dropout: Callable[[tf.Tensor, float], tf.Tensor],
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tf.Tensor:
-    """Return `softmax(scale query key^T + mask) value` (arXiv:1706.03762)."""
-    expect("dropout_p", dropout, 0.0)
-    expect("enable_gqa", enable_gqa, False)
+    """Return `dropout(softmax(scale query key^T + mask), rate) value` (arXiv:1706.03762).
+
+    Args:
+        query: `[..., heads, places, size]`.
+        key: Of as many heads, or of fewer with `enable_gqa`, each for several heads of the query in turn (arXiv:2305.13245).
+        value: Of as many heads as `key`.
+        mask: Booleans of what may be read, or numbers to add.
+        rate: The rate of dropout.
+        causal: Whether a place reads those up to itself.
+        dropout: The function that applies it.
+        scale: None is `1 / sqrt(size)`.
+        enable_gqa: Whether keys are of fewer heads.
+    """
+    if enable_gqa:
+        key, value = (tf.repeat(x, query.shape[-3] // x.shape[-3], axis=len(x.shape) - 3) for x in (key, value))
     scores = tf.matmul(query, key, transpose_b=True) * (scale or 1 / math.sqrt(query.shape[-1]))
     if causal:
         mask = tf.constant(True) & (tf.range(scores.shape[-2])[:, None] >= tf.range(scores.shape[-1])[None])
@@ -85,4 +97,4 @@ def attention(
         scores = tf.where(mask, scores, tf.constant(float(tf.float32.min)))
     elif mask is not None:
         scores = scores + tf.maximum(mask, float(tf.float32.min) / 2)  # an infinite logit is NaN in LiteRT's softmax
-    return tf.matmul(tf.nn.softmax(scores), value)
+    return tf.matmul(dropout(tf.nn.softmax(scores), rate), value)

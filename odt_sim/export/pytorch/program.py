@@ -243,6 +243,10 @@ def _channel_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode) -> t
     return keras.random.dropout(x, rate, noise_shape=shape, seed=mode.generator) if draws else x
 
 
+def _attention(*given: Any, mode: Mode, **settings: Any) -> tf.Tensor:
+    return products.attention(*given, dropout=lambda x, rate: _dropout(x, rate, True, mode=mode), **settings)
+
+
 def _normal(x: Any, *_: Any, mode: Mode) -> tf.Tensor:
     return keras.random.normal(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
 
@@ -254,6 +258,7 @@ def _uniform(x: Any, *_: Any, mode: Mode) -> tf.Tensor:
 RANDOM: dict[str, Callable[..., tf.Tensor]] = {
     "dropout": _dropout,
     "feature_dropout": _channel_dropout,
+    "scaled_dot_product_attention": _attention,
     "randn": _normal,
     "randn_like": _normal,
     "rand": _uniform,

@@ -1,6 +1,7 @@
 """ATen ops on shapes: views, joins, slices, and tensors of constant content."""
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import tensorflow as tf
@@ -183,7 +184,17 @@ def index(x: tf.Tensor, indices: Sequence[tf.Tensor | None]) -> tf.Tensor:
         return tf.gather(x, given[0], axis=len(indices) - 1)
     if len(given) != len(indices):
         raise Refusal("indexes several axes behind others; transpose them to the front")
-    return tf.gather_nd(x, tf.stack([tf.broadcast_to(i, given[0].shape) for i in given], -1))
+    shape = reduce(tf.broadcast_dynamic_shape, map(tf.shape, given))
+    return tf.gather_nd(x, tf.stack([tf.broadcast_to(i, shape) for i in given], -1))
+
+
+@computes("unfold")
+def unfold(x: tf.Tensor, dim: int, size: int, step: int) -> tf.Tensor:
+    """Return the windows along an axis; their values are the last axis."""
+    dim %= len(x.shape)
+    count = (x.shape[dim] - size) // step + 1
+    windows = [x[_at(x, dim, slice(i, i + (count - 1) * step + 1, step))] for i in range(size)]
+    return tf.stack(windows, -1)
 
 
 @computes("pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d")

@@ -182,6 +182,7 @@ def slices() -> list[Call]:
         lambda x: x[::2, 3::-2, 1:6:3],
         lambda x: x[1, ..., -1],
         lambda x: x[:, tf.newaxis, 2:],
+        lambda x: x[:, 5:],
         lambda x: x[-1],
     ]
     return [Call(lambda x, part=part: tf.gradients(part(x) * part(x), x)[0], (whole(4, 5, 7),), 0.0) for part in chosen]
