@@ -20,7 +20,8 @@ def shared(key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
         setattr(graph, _ATTRIBUTE, {})
     known = getattr(graph, _ATTRIBUTE)
     if key not in known:
-        known[key] = make()
+        with graph.control_dependencies(None):
+            known[key] = make()
     tensor: tf.Tensor = known[key]
     return tensor
 

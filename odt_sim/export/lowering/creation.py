@@ -47,6 +47,8 @@ def read(handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return created("ReadVariableOp", [handle], [dtype], {"dtype": type_attribute(dtype)})[0]
 
 
-def assign(handle: tf.Tensor, value: tf.Tensor) -> None:
-    """Assign a variable."""
-    created("AssignVariableOp", [handle, value], [], {"dtype": type_attribute(value.dtype)})
+def assign(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    """Assign a variable; return the op."""
+    graph = tf.compat.v1.get_default_graph()
+    attributes = {"dtype": type_attribute(value.dtype)}
+    return _CREATE(graph, "AssignVariableOp", [handle, value], [], attrs=attributes)

@@ -27,6 +27,8 @@ from odt_sim.export.lowering.registry import (
     tensor_of,
     unknown,
 )
+from odt_sim.export.lowering.row_blocks import ASSIGNS, MAPPED, BlockedVariable, RowBlocks, in_blocks
+from odt_sim.export.lowering.variables import write_blocks
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def emit(
     trace: Trace,
     operations: list[tf.Operation],
     inputs: Mapping[str, tf.Tensor],
-    variables: Mapping[int, tf.Variable | tf.Tensor],
+    variables: Mapping[int, tf.Variable | BlockedVariable | tf.Tensor],
     native: Callable[[tf.Operation], bool] | None = None,
 ) -> dict[str, tf.Tensor]:
     """Emit a trace into the current graph.
@@ -157,6 +159,7 @@ def emit(
             _emit_operation(op, values, emission)
         except Refusal as refusal:
             raise ExportError(f"{trace.where(op)}: {refusal}") from refusal
+    write_blocks(emission.memo)
     return {name: tensor_of(values[t.name].value) for name, t in trace.concrete.structured_outputs.items()}
 
 
@@ -164,7 +167,7 @@ def argument(
     trace: Trace,
     op: tf.Operation,
     inputs: Mapping[str, tf.Tensor],
-    variables: Mapping[int, tf.Variable | tf.Tensor],
+    variables: Mapping[int, tf.Variable | BlockedVariable | tf.Tensor],
     constants: Mapping[str, tf.Tensor],
 ) -> tf.Tensor:
     """Return the tensor for a placeholder: a variable's handle or value, a captured constant, or an argument."""
@@ -188,6 +191,8 @@ def _is_table(op: tf.Operation) -> bool:
 def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emission) -> None:
     """Emit one op, through its lowering or as it is; its outputs join `values`."""
     inputs = [values[t.name] for t in op.inputs]
+    if op.type in LOOPS:  # may read what waits to be written
+        write_blocks(emission.memo)
     outputs = _loop(op, inputs, emission) if op.type in LOOPS else _outputs(op, inputs, emission)
     values.update(zip((t.name for t in op.outputs), outputs, strict=True))
 
@@ -231,6 +236,11 @@ def _outputs(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> lis
 def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[Value]:
     if is_complex(op, inputs):
         return _complex(op, inputs, emission)
+    if any(isinstance(value, RowBlocks) for value in inputs):
+        if op.type in MAPPED:
+            return [in_blocks(lambda *own: tensor_of(_lowered(op, list(own), emission)[0]), *inputs)]
+        if op.type not in ASSIGNS:
+            inputs = [value.tensor() if isinstance(value, RowBlocks) else value for value in inputs]
     if emission.in_parts:
         parts = in_parts(op, inputs, emission.memo, lambda own: _lowered(op, own, emission))
         if parts is not None:

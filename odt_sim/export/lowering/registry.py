@@ -46,7 +46,7 @@ KEPT = frozenset(
     Square SquaredDifference Sqrt Rsqrt Pow Exp Log
     Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot Any All
     Tanh Sigmoid Relu6 LeakyRelu Elu Softmax LogSoftmax AvgPool
-    Bitcast EnsureShape ResizeBilinear ResizeNearestNeighbor ReverseV2 GatherV2 UnsortedSegmentSum ArgMax
+    Bitcast EnsureShape ResizeBilinear ResizeNearestNeighbor ReverseV2 GatherV2 ArgMax
     """.split()  # noqa: SIM905
 )
 """Op types with a built-in TFLite kernel, emitted unchanged."""

@@ -1,15 +1,56 @@
 """Tensors with some rows replaced or added to, and products with sparse matrices."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.constant_folding import known
-from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.constant_folding import copied, evaluated, known
+from odt_sim.export.lowering.constants import integers, reshaped
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes, lowers
+
+GATHERS = ("GatherV2", "ResourceGather")
 
 
 def _shape(x: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
     return tf.shape(x, out_type=indices.dtype)
+
+
+def summed_rows(rows: tf.Tensor, places: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """Return Y of a shape: Y[i] is the sum of the rows with place i, added in their order, and 0 without one.
+
+    UNSORTED_SEGMENT_SUM has the same sums, but LiteRT allocates its output in each call and runs what follows by slower
+    kernels.
+
+    Args:
+        rows: The rows, `[..., *shape[1:]]`.
+        places: The place of each row, integers in `[0, shape[0])`.
+        shape: The shape of Y, which is fixed.
+    """
+    indices = reshaped(tf.cast(places, tf.int32), [-1, 1])
+    return tf.scatter_nd(indices, reshaped(rows, [-1, *shape[1:]]), integers(shape))
+
+
+@lowers("UnsortedSegmentSum")
+def unsorted_segment_sum(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y[i] = the sum of the rows with place i, as for the gradient of an embedding; negative places add nowhere."""
+    rows, places, count = inputs
+    shape = tf.TensorShape([tf.get_static_value(count)]).concatenate(rows.shape[places.shape.rank :])
+    if rows.dtype == tf.float32 and shape.is_fully_defined() and _are_places(op.inputs[1]):
+        return [summed_rows(rows, places, shape.as_list())]
+    return copied(op, inputs)
+
+
+def _are_places(places: tf.Tensor) -> bool:
+    """Return whether no place can be negative: a gather has taken rows at them, or they are constants."""
+    if any(user.type in GATHERS and user.inputs[1] is places for user in places.consumers()):
+        return True
+    if places.op.type == "ConcatV2":
+        return all(_are_places(part) for part in places.op.inputs[:-1])
+    if places.op.type in ("Reshape", "Identity", "Cast"):
+        return _are_places(places.op.inputs[0])
+    value = evaluated(places)
+    return value is not None and bool((value >= 0).all())
 
 
 @computes("TensorScatterUpdate")

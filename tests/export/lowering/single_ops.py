@@ -202,6 +202,23 @@ def scatters(op: Any) -> list[Call]:
     return calls
 
 
+def segment_sums() -> list[Call]:
+    """Return sums of rows at places, some of them twice: of rows that were gathered there, and with a negative place."""
+
+    def of_gathered(x: Any, places: Any) -> Any:
+        rows = tf.gather(x, places)
+        return raw.UnsortedSegmentSum(data=rows * rows, segment_ids=tf.reshape(places, places.shape), num_segments=6)
+
+    def of_rows(rows: Any, places: Any) -> Any:
+        return raw.UnsortedSegmentSum(data=rows, segment_ids=places, num_segments=6)
+
+    given = [
+        (np.array(own, np.int32), shape) for own in ([2, 0, 2], [[5, 5], [1, 5]]) for shape in ((6,), (6, 3), (6, 2, 3))
+    ]
+    calls = [Call(of_gathered, (whole(*shape), places), 0.0) for places, shape in given]
+    return [*calls, Call(of_rows, (whole(4, 3), np.array([1, -1, 0, 1], np.int32)), 0.0)]
+
+
 def writes(op: Any) -> list[Call]:
     """Return calls that write to a variable twice, and answer with what it held before, between and after."""
     variable = tf.Variable(whole(2, 3))
@@ -529,5 +546,6 @@ OPS: dict[str, Callable[[], list[Call]]] = {
         for v in (tf.Variable(whole(2, 3)),)
     ],
     "Xdivy": lambda: each(lambda x, y: raw.Xdivy(x=x, y=y), 2),
+    "UnsortedSegmentSum": segment_sums,
     "Xlogy": lambda: each(lambda x, y: raw.Xlogy(x=x, y=y * y), 2),
 }

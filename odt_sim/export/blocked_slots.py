@@ -1,0 +1,66 @@
+"""Choose the slots that are kept in blocks of rows: large ones that a step changes number by number.
+
+See `odt_sim.export.lowering.row_blocks`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.calls import READS
+from odt_sim.export.lowering.row_blocks import ASSIGNS, MAPPED, BlockedVariable
+
+SMALLEST = 1 << 21
+"""Bytes of the smallest slot in blocks; the caches hold smaller ones."""
+BLOCK = 1 << 18
+"""Bytes of a block: with those of the weights, of the other slots and of the gradient, it fits a core's cache."""
+MOST = 50
+"""The most blocks of a slot: an update takes some ops for each, which the file holds."""
+
+
+def blocked_slots(
+    slots: Mapping[int, tf.Variable], traces: Mapping[str, Trace], operations: Mapping[str, list[tf.Operation]]
+) -> dict[int, Any]:
+    """Return slots by handle id; those for which this is faster become a `BlockedVariable`."""
+    return {
+        key: _in_blocks(slot) if _is_large(slot) and _is_mapped(key, traces, operations) else slot
+        for key, slot in slots.items()
+    }
+
+
+def variables_of(variables: Iterable[Any]) -> list[tf.Variable]:
+    """Return all variables that a file holds."""
+    return [own for v in variables for own in (v.blocks if isinstance(v, BlockedVariable) else (v,))]
+
+
+def _is_large(slot: tf.Variable) -> bool:
+    size = slot.shape.num_elements() * slot.dtype.size
+    return bool(slot.dtype == tf.float32 and slot.shape.rank == 2 and size >= SMALLEST and slot.shape[0] > 1)
+
+
+def _in_blocks(slot: tf.Variable) -> BlockedVariable:
+    values: NDArray[np.float32] = slot.numpy()
+    rows, count = len(values), min(MOST, len(values), max(2, values.nbytes // BLOCK))
+    size, name = -(-rows // count), slot.name.partition(":")[0]
+    blocks = [values[i : i + size] for i in range(0, rows, size)]
+    return BlockedVariable(tuple(tf.Variable(block, name=f"{name}.{i}") for i, block in enumerate(blocks)))
+
+
+def _is_mapped(key: int, traces: Mapping[str, Trace], operations: Mapping[str, list[tf.Operation]]) -> bool:
+    """Return whether all that is computed from a slot is computed number by number, and then assigned."""
+    for name, trace in traces.items():
+        live = {op.name for op in operations[name]}
+        pending = [op for op in operations[name] if trace.variables.get(op.name) == key]
+        seen = {op.name for op in pending}
+        while pending:
+            op = pending.pop()
+            users = [user for t in op.outputs for user in t.consumers() if user.name in live and user.name not in seen]
+            if any(user.type not in (*MAPPED, *ASSIGNS, *READS) or user.type == "ResourceGather" for user in users):
+                return False
+            seen |= {user.name for user in users}
+            pending += users
+    return True
