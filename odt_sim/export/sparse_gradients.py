@@ -32,6 +32,16 @@ def _division(own: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             or not len(getattr(x2, "shape", ()))
         ):
             return own(x1, x2)
-        return tf.IndexedSlices(own(x1.values, tf.gather(x2, x1.indices)), x1.indices, x1.dense_shape)
+        return tf.IndexedSlices(own(x1.values, _rows(x2, x1.indices)), x1.indices, x1.dense_shape)
 
     return divide
+
+
+def _rows(x: Any, places: tf.Tensor) -> tf.Tensor:
+    """Return rows of D; where D = sqrt(E) or E + e, computed from the rows of E, which are fewer."""
+    op = getattr(x, "op", None)
+    if op is not None and op.type == "Sqrt":
+        return tf.sqrt(_rows(op.inputs[0], places))
+    if op is not None and op.type == "AddV2" and op.inputs[1].shape.rank == 0:
+        return _rows(op.inputs[0], places) + op.inputs[1]
+    return tf.gather(x, places)

@@ -104,3 +104,11 @@ def test_gradient_of_an_embedding_has_a_fixed_shape(tmp_path: Path) -> None:
     graph = read_graph(path.read_bytes(), str(path))
     kinds = {op.kind for op in graph.subgraph("train").ops}
     assert kinds & {"SCATTER_ND", "UNSORTED_SEGMENT_SUM"} == {"SCATTER_ND"}
+
+
+def test_divisor_of_a_sparse_gradient_is_computed_for_its_rows_alone(tmp_path: Path) -> None:
+    path = export_model(words(), tmp_path / "m.tflite", loss="sparse_categorical_crossentropy", optimizer="rmsprop")
+    step = read_graph(path.read_bytes(), str(path)).subgraph("train")
+    roots = [step.tensors[op.outputs[0]].shape for op in step.ops if op.kind in ("SQRT", "RSQRT")]
+    assert (7, 3) not in roots
+    assert len(roots) == 3
