@@ -18,6 +18,8 @@ SMALLEST = 1 << 21
 """Bytes of the smallest slot in blocks; the caches hold smaller ones."""
 BLOCK = 1 << 18
 """Bytes of a block: with those of the weights, of the other slots and of the gradient, it fits a core's cache."""
+HEAD = "head_train"
+"""A file with this step has no blocks: `odt_sim.model.head_file` takes each variable as one array."""
 MOST = 50
 """The most blocks of a slot: an update takes some ops for each, which the file holds."""
 
@@ -26,6 +28,8 @@ def blocked_slots(
     slots: Mapping[int, tf.Variable], traces: Mapping[str, Trace], operations: Mapping[str, list[tf.Operation]]
 ) -> dict[int, Any]:
     """Return slots by handle id; those for which this is faster become a `BlockedVariable`."""
+    if HEAD in traces:
+        return dict(slots)
     return {
         key: _in_blocks(slot) if _is_large(slot) and _is_mapped(key, traces, operations) else slot
         for key, slot in slots.items()

@@ -12,6 +12,8 @@ from keras import layers, optimizers
 
 from odt_sim.export import blocked_slots, export_model
 from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.head_file import head_file
+from odt_sim.model.trainable import TrainableModel
 
 Patch = pytest.MonkeyPatch
 
@@ -112,3 +114,11 @@ def test_divisor_of_a_sparse_gradient_is_computed_for_its_rows_alone(tmp_path: P
     roots = [step.tensors[op.outputs[0]].shape for op in step.ops if op.kind in ("SQRT", "RSQRT")]
     assert (7, 3) not in roots
     assert len(roots) == 3
+
+
+def test_slots_stay_whole_beside_a_head_that_trains_alone(tmp_path: Path, monkeypatch: Patch) -> None:
+    keep_in_blocks(monkeypatch)
+    options = {"optimizer": optimizers.SGD(momentum=0.9), "embed": True}
+    path = export_model(words(), tmp_path / "m.tflite", loss="sparse_categorical_crossentropy", **options)
+    assert head_file(TrainableModel.load(path)) is not None
+    assert {"s0", "s1"} <= variables_in(path)
