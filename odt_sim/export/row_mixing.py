@@ -15,6 +15,9 @@ from odt_sim.export.pytorch.module import Module
 
 TRIALS = 3
 
+LARGE = 10_000_000
+"""The weights above which a model is run on one pair of batches: each call of a model of 100 million takes seconds."""
+
 
 def check_rows_alone(model: keras.Model, infer: Trace, batch_size: int | None) -> None:
     """Check that rows which pad a partial batch change no other row's output.
@@ -67,6 +70,7 @@ def _mixes(function: Any) -> bool:
     """Return whether the first row's outputs change with the other rows, on random batches."""
     random = np.random.default_rng(0)
     states = _states(function)
+    trials = 1 if sum(value.shape.num_elements() for _, value in states) > LARGE else TRIALS
 
     def first(arguments: Any) -> list[Any]:
         for handle, value in states:
@@ -78,7 +82,7 @@ def _mixes(function: Any) -> bool:
         return tf.nest.map_structure(lambda spec: _drawn(spec, random), function.structured_input_signature)
 
     try:
-        for _ in range(TRIALS):
+        for _ in range(trials):
             one, other = batch(), batch()
             mixed = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), one, other)
             pairs = zip(first(one), first(mixed), strict=True)

@@ -93,6 +93,12 @@ def test_other_code_passes_and_leaves_the_model_unchanged(build: Any) -> None:
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
+def test_large_model_that_mixes_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odt_sim.export.row_mixing.LARGE", 10)
+    with pytest.raises(ExportError, match="^layer 'centre': an example's output depends on the others"):
+        checked(sequential(Centring(name="centre")))
+
+
 def test_saved_model_that_mixes_rows_is_refused(tmp_path: Path) -> None:
     sequential(Centring()).export(tmp_path / "saved", verbose=False)
     with pytest.raises(ExportError, match=r"^model 'saved_model': an example's output depends on the others"):
