@@ -126,6 +126,8 @@ def _made(name: str, settings: dict[str, Any]) -> Any:
         try:
             if "." in name:
                 return class_at(name, keras.optimizers.Optimizer)(**settings)
+            if name.lower() == "lamb":  # which Keras' lookup leaves out
+                return keras.optimizers.Lamb(**settings)
             return keras.optimizers.get({"class_name": name, "config": settings})
         except UserWarning as error:
             raise ExportError(

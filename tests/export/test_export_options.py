@@ -154,6 +154,12 @@ def test_schedules_from_settings_are_those_of_keras(settings: dict[str, Any]) ->
     assert settings_of(optimizer_of(given), schedule)["learning_rate"] == pytest.approx(expected[0])
 
 
+def test_optimizer_that_keras_does_not_look_up_has_its_name() -> None:
+    found = optimizer_of({"name": "Lamb", "learning_rate": 0.25})
+    assert type(found) is optimizers.Lamb
+    assert float(found.learning_rate) == 0.25
+
+
 def test_optimizers_from_settings() -> None:
     own = optimizer_of(
         {"name": f"{__name__}.Halved", "learning_rate": 0.2, "exclude_from_weight_decay": ["bias", "gamma"]}

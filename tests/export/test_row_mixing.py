@@ -95,7 +95,7 @@ def test_other_code_passes_and_leaves_the_model_unchanged(build: Any) -> None:
 
 def test_large_model_that_mixes_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odt_sim.export.row_mixing.LARGE", 10)
-    with pytest.raises(ExportError, match="^layer 'centre': an example's output depends on the others"):
+    with pytest.raises(ExportError, match=r"^layer 'centre': an example's output depends on the others"):
         checked(sequential(Centring(name="centre")))
 
 
