@@ -13,7 +13,7 @@ FLAGS = {
     "deflex": ("--batch-size",),
     "join": ("bottleneck=", "train_head=", "optimizer=", "initialize="),
     "inspect": ("--html",),
-    "deploy": ("--device", "--all", "--global", "--new", "--format", "-o"),
+    "deploy": ("--device", "--user", "--all", "--global", "--new", "--format", "-o"),
     "phone": ("--host", "--port", "--assets", "--certificate", "--key"),
     "watch": ("--host", "--port"),
     "doctor": ("--environment", "--json", "--signature", "--flex-python"),

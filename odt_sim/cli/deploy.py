@@ -16,6 +16,7 @@ from odt_sim.metrics.names import first_metric
 from odt_sim.persistence.run import find_runs, one_run
 
 if TYPE_CHECKING:
+    from odt_sim.data.federated import FederatedData
     from odt_sim.simulation.coordinator import Simulation
 
 
@@ -28,6 +29,7 @@ def deploy(arguments: Sequence[str]) -> int:
     )
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--device", type=int, metavar="ID", help="the model of this device's user")
+    chosen.add_argument("--user", metavar="ID", help="the model of the user whom the data call so")
     chosen.add_argument("--all", action="store_true", help="the model of every device")
     chosen.add_argument("--global", action="store_true", dest="shared", help="the server's model")
     chosen.add_argument("--new", action="store_true", help="the model that a new user's phone trains first")
@@ -75,7 +77,7 @@ def _rows(simulation: "Simulation", output: Path, options: argparse.Namespace) -
     from odt_sim.deploy.write import deploy
 
     formats = FORMATS if options.format is None else tuple(dict.fromkeys(options.format))
-    devices = None if options.shared else range(simulation.data.devices) if options.all else [options.device]
+    devices = _devices(simulation.data, options)
     models = deploy(simulation, output, devices, formats)
     total = len(devices) if devices else 1
     progress = Console(stderr=True)
@@ -83,6 +85,17 @@ def _rows(simulation: "Simulation", output: Path, options: argparse.Namespace) -
     return [
         row for rows in track(models, "deploy", total, console=progress, transient=True, disable=hidden) for row in rows
     ]
+
+
+def _devices(data: "FederatedData", options: argparse.Namespace) -> Sequence[int] | None:
+    """Return the devices whose models are wanted; None for the server's."""
+    if options.user is None:
+        return None if options.shared else range(data.devices) if options.all else [options.device]
+    users = [] if data.users is None else list(map(str, data.users.tolist()))
+    if options.user not in users:
+        known = f"one of {', '.join(users[:5])}{', ..' if users[5:] else ''}" if users else "data of users"
+        raise ConfigurationError(f"--user: expected {known}, found {options.user!r}; or give the device by --device")
+    return [users.index(options.user)]
 
 
 def _check_examples(folder: Path) -> None:

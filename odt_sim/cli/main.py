@@ -52,7 +52,7 @@ USAGE = """usage: odt-sim COMMAND ...
                               with it, or what is missing here
   watch DIR [--host HOST] [--port PORT]
                               serve a live page of the runs in a folder
-  deploy RUN --device ID|--all|--global|--new [--format ...] [-o DIR]
+  deploy RUN --device ID|--user ID|--all|--global|--new [--format ...] [-o DIR]
          [data.path=...]
                               write a run's models for phones, to train and for
                               inference

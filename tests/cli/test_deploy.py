@@ -57,6 +57,8 @@ def test_device_and_global_models_are_written(odt_sim, run, folder):
         1,
         "error: --format: a new user's model is for training on the phone; leave it out with --new\n",
     )
+    code, _, errors = odt_sim("deploy", "mine", "--user", "4")
+    assert (code, errors) == (1, "error: --user: expected data of users, found '4'; or give the device by --device\n")
     code, _, errors = odt_sim("deploy", "mine", "--device", "4")
     assert (code, errors) == (1, "error: device 4: expected an id from 0 to 3\n")
 
@@ -127,6 +129,19 @@ def test_run_of_phones_that_kept_their_examples_is_refused(odt_sim, run, folder)
         "error: mine: its phones kept their examples, so no file can be calibrated and measured here"
     )
     assert not (folder / "mine" / "deploy").exists()
+
+
+def test_model_of_a_user_is_that_of_the_users_device(odt_sim, run, folder):
+    generator, users = np.random.default_rng(0), np.repeat(["anna", "ben", "cem"], 20)
+    np.savez("own.npz", x=generator.random((60, 8, 8, 1), np.float32), y=np.arange(60) % 10, writer=users)
+    data = ("data=npz", "data.path=own.npz", "data.users=writer", "partition=by_user", "fleet.unseen=0")
+    settings = [each for each in RUN if not each.startswith("fleet.")]
+    assert run(*settings, *data, "fleet.devices=null", "strategy=local", "run.rounds=1", "hydra.run.dir=mine")[0] == 0
+    assert odt_sim("deploy", "mine", "--user", "ben", "--format")[0] == 0
+    assert (folder / "mine" / "deploy" / "device_1.tflite").exists()
+    code, _, errors = odt_sim("deploy", "mine", "--user", "dora", "--format")
+    expected = "--user: expected one of anna, ben, cem, found 'dora'; or give the device by --device"
+    assert (code, errors) == (1, f"error: {expected}\n")
 
 
 def test_run_that_is_not_complete_is_refused(odt_sim, run, folder):
