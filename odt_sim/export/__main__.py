@@ -7,7 +7,7 @@ import gc
 import json
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,6 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
     """
     from odt_sim.export import add_adapters, add_valve, export_model  # first: its error says how to install TensorFlow
 
-    import keras  # isort: skip
-
-    keras.utils.set_random_seed(int(spec["seed"]))
     built = _build(spec)
     model, example = built if isinstance(built, tuple) and len(built) == 2 else (built, None)
     if spec.get("lora_rank") is not None:
@@ -87,7 +84,7 @@ def _build(spec: Mapping[str, Any]) -> Any:
     arguments = dict(spec["build"])
     target = arguments.pop("_target_")
     try:
-        return imported(target, "model.build._target_")(**arguments)
+        return _seeded(imported(target, "model.build._target_"), arguments, int(spec["seed"]))
     except SystemExit as error:
         raise ExportError(
             f"model.build: {target} called sys.exit({error.code!r}); return a Keras model, or raise an exception"
@@ -96,6 +93,20 @@ def _build(spec: Mapping[str, Any]) -> Any:
         raise ExportError(str(error)) from error
     except Exception as error:  # user code may raise anything
         raise ExportError(f"model.build: {target} failed: {_one_line(error)}") from error
+
+
+def _seeded(build: Callable[..., Any], arguments: Mapping[str, Any], seed: int) -> Any:
+    """Return what a function builds from a seed; once more where it was the function that imported PyTorch, unseeded."""
+    import keras
+
+    while True:
+        torch = sys.modules.get("torch")
+        keras.utils.set_random_seed(seed)
+        if torch is not None:
+            torch.manual_seed(seed)
+        built = build(**arguments)
+        if sys.modules.get("torch") is torch:
+            return built
 
 
 def _one_line(error: BaseException) -> str:

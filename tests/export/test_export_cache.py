@@ -1,6 +1,7 @@
 """Export of configured models: cached, once, in a subprocess."""
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,23 @@ def test_build_function_may_import_what_is_hidden_from_keras(spec: dict[str, Any
     assert TrainableModel.load(exported(spec, tmp_path / "cache")).name == "tiny"
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_pytorch_is_seeded_where_the_function_imports_it_too(
+    inside: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text("from random import Random\nrandom = Random()\nmanual_seed = random.seed\n")
+    line = "import torch\n"
+    body = f"{'' if inside else line}def drawn():\n    {line if inside else ''}\n    return torch.random.random()\n"
+    (tmp_path / f"drawing_{inside}.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = {"build": {"_target_": f"drawing_{inside}.drawn"}, "seed": 7}
+    for _ in range(2):
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+        monkeypatch.delitem(sys.modules, f"drawing_{inside}", raising=False)
+        assert _build(spec) == random.Random(7).random()
+    monkeypatch.delitem(sys.modules, "torch")
+
+
 def test_key_covers_the_specification_and_the_build_source(spec: dict[str, Any], tmp_path: Path) -> None:
     keys = {cache._key(spec), cache._key({**spec, "seed": 4}), cache._key({**spec, "batch_size": 8})}
     (tmp_path / "tiny_models.py").write_text(BUILD.replace("(3,)", "(4,)"))
@@ -164,7 +182,7 @@ def test_crash_of_the_export_names_signal_and_last_line(spec: dict[str, Any], tm
 )
 def test_unusable_build_function_is_reported(target: str, message: str) -> None:
     with pytest.raises(ExportError, match=message):
-        _build({"build": {"_target_": target}})
+        _build({"build": {"_target_": target}, "seed": 0})
 
 
 @pytest.mark.parametrize(
