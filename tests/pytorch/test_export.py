@@ -121,6 +121,15 @@ def test_inputs_that_forward_takes_as_a_list_are_numbered() -> None:
     assert [x.name for x in model.inputs] == ["xs0", "xs1"]
 
 
+def test_input_may_have_the_name_of_its_module() -> None:
+    class Signals(torch.nn.Module):
+        def forward(self, signals: torch.Tensor) -> torch.Tensor:
+            return 2 * signals
+
+    model = keras_model(Signals(), torch.zeros(1, 2), 1)
+    assert ([x.name for x in model.inputs], model.name) == (["signals"], "signals")
+
+
 def test_dropout_of_attention_is_that_of_training() -> None:
     class Attention(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

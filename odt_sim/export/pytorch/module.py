@@ -95,12 +95,11 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     graphs = {training: _exported(module, given, training=training) for training in (True, False)}
     check_buffers(list(graphs.values()))
     programs = {training: Program(exported, variables) for training, exported in graphs.items()}
-    name = type(module).__name__.lower()
+    arguments, name = _by_name(given), type(module).__name__.lower()
     inputs = [
-        keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=name)
-        for name, x in _by_name(given).items()
+        keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=own) for own, x in arguments.items()
     ]
-    own = Module(layers, programs, name)
+    own = Module(layers, programs, f"{name}_module" if name in arguments else name)  # as Keras' names are unique
     try:
         own(inputs, training=True)  # here, where an error is not yet wrapped
         return keras.Model(inputs, own(inputs), name=name)
