@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import CodeType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.errors import SimulationError
@@ -18,6 +19,9 @@ from odt_sim.simulation.run_settings import text_of
 from odt_sim.strategies.base import Strategy
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+_seen: WeakKeyDictionary[type, dict[str, tuple[Any, str | None]]] = WeakKeyDictionary()
+"""By class and name the constants that were described, with their texts."""
 
 
 def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str], None]) -> None:
@@ -84,9 +88,17 @@ def _described(kind: type) -> Iterator[str]:
     for name, member in sorted(vars(kind).items()):
         function = inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", member))
         code = getattr(function, "__code__", None)
-        text = _text(code) if code else None if name.startswith("__") else text_of(member)
+        text = _text(code) if code else None if name.startswith("__") else _constant(kind, name, member)
         if text is not None:
             yield f"{kind.__qualname__}.{name} {text}"
+
+
+def _constant(kind: type, name: str, value: Any) -> str | None:
+    """Return a constant of a class as it was at first: a run may keep results in a list or mapping of the class."""
+    seen = _seen.setdefault(kind, {})
+    if name not in seen or seen[name][0] is not value:
+        seen[name] = value, text_of(value)
+    return seen[name][1]
 
 
 def _text(constant: Any) -> str:

@@ -147,6 +147,11 @@ def test_module_edited_after_its_import_is_refused_on_ray(simulation, tmp_path, 
         simulation(strategy, tmp_path / "run", backend=RayBackend(actors=1)).run()
 
 
+def test_what_a_run_keeps_in_a_class_is_no_change_of_its_code(user, results, tmp_path):
+    for name in ("first", "second"):
+        results(user.KeepsInItsClass(), tmp_path / name, rounds=1, backend=RayBackend(actors=1))
+
+
 def test_next_job_reuses_the_actors(user, results, tmp_path):
     def processes(directory):
         rows = results(user.RecordsProcess(), directory, rounds=1, backend=RayBackend(actors=2)).devices.splitlines()
