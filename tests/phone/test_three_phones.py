@@ -21,6 +21,7 @@ from odt_sim.data.dataset import Dataset
 from odt_sim.errors import SimulationError
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.phone.backend import PhonesBackend
+from odt_sim.phone.frames import decode
 from odt_sim.simulation.backend import Backend
 from odt_sim.strategies import Ditto, FedAvg, FedPer, FedProx, FedRep, Local, PerFedAvg, Scaffold
 
@@ -323,8 +324,12 @@ def test_page_that_waits_joins_again_after_a_server_that_was_lost_without_a_word
     context = patient(browser.new_context())
     page = context.new_page()
     page.clock.install()
-    page.goto(address.replace(f":{urlsplit(address).port}/", f":{relay.port}/"))
+    with page.expect_websocket() as opened:
+        page.goto(address.replace(f":{urlsplit(address).port}/", f":{relay.port}/"))
     page.get_by_text("Waiting for the next work …").wait_for()
+    with opened.value.expect_event("framesent") as sign:
+        page.clock.fast_forward(20_000)
+    assert decode(sign.value).header == {"do": "progress"}  # of no request, which would else seem to be worked on
     relay.lose()
     page.clock.fast_forward(20_000)
     page.get_by_text("The connection to the run is lost. Joining again …").wait_for()
