@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -54,6 +55,20 @@ def class_digests(job: Job) -> dict[str, str]:
     return {key: digest for key, owner in _owners(job).items() if (digest := code_digest(owner))}
 
 
+def imported_digests(job: Job) -> dict[str, str]:
+    """Return the digests of those classes that workers import as this process did.
+
+    Import hooks that only this process has, such as pytest's for assertions, compile other code.
+    """
+    owners = _owners(job)
+    return {key: digest for key, digest in class_digests(job).items() if all(map(_is_plain, _classes(owners[key])))}
+
+
+def _is_plain(kind: type) -> bool:
+    spec = getattr(sys.modules.get(kind.__module__), "__spec__", None)
+    return type(getattr(spec, "loader", None)) is SourceFileLoader
+
+
 def check_classes(job: Job, expected: Mapping[str, str]) -> None:
     """Check that a worker, which imports modules by itself, has the classes of the process that started it.
 
@@ -78,10 +93,13 @@ def code_digest(owner: Any) -> str | None:
 
     It is of the bytecode, which notebooks have too, and which comments do not change; other versions of Python have another.
     """
-    known = {"odt_sim", *sys.stdlib_module_names}
-    classes = [kind for kind in type(owner).__mro__ if kind.__module__.partition(".")[0] not in known]
-    text = "\n".join(line for kind in classes for line in _described(kind))
+    text = "\n".join(line for kind in _classes(owner) for line in _described(kind))
     return sha256(text.encode()).hexdigest()[:12] if text else None
+
+
+def _classes(owner: Any) -> list[type]:
+    known = {"odt_sim", *sys.stdlib_module_names}
+    return [kind for kind in type(owner).__mro__ if kind.__module__.partition(".")[0] not in known]
 
 
 def _described(kind: type) -> Iterator[str]:

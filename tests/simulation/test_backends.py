@@ -147,6 +147,16 @@ def test_module_edited_after_its_import_is_refused_on_ray(simulation, tmp_path, 
         simulation(strategy, tmp_path / "run", backend=RayBackend(actors=1)).run()
 
 
+class Asserts(FedAvg):
+    def local(self, device, broadcast):
+        assert device.id in range(device.id + 1)
+        return super().local(device, broadcast)
+
+
+def test_class_whose_assertions_pytest_has_rewritten_runs_on_ray(results, tmp_path):
+    results(Asserts(), tmp_path / "run", rounds=1, backend=RayBackend(actors=1))
+
+
 def test_what_a_run_keeps_in_a_class_is_no_change_of_its_code(user, results, tmp_path):
     for name in ("first", "second"):
         results(user.KeepsInItsClass(), tmp_path / name, rounds=1, backend=RayBackend(actors=1))

@@ -13,7 +13,7 @@ import ray
 from odt_sim.device.engines import FLEX_MEMORY, RuntimeChoice, RuntimeName
 from odt_sim.model.tensors import read_only, size_of
 from odt_sim.model.verification import memory_needed
-from odt_sim.simulation.code import check_classes, class_digests
+from odt_sim.simulation.code import check_classes, imported_digests
 from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
@@ -170,7 +170,7 @@ class RayBackend:
         references = [
             ray.put(part) for part in (self._expected, settings, job.data)
         ]  # workers map the arrays of the data
-        self._actors = Actors(self._actor, (sys.path, credentials(job.storage), references, class_digests(job)))
+        self._actors = Actors(self._actor, (sys.path, credentials(job.storage), references, imported_digests(job)))
         self._actors.start(idle, count, at_once=cpus)  # more would only wait for CPUs
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
