@@ -215,12 +215,12 @@ class Decomposed(nn.Module):
 
 @module(_tokens(), torch.tensor([[1] * 6, [1] * 4 + [0] * 2, [1] * 5 + [0], [1] * 6]))
 class Decoder(nn.Module):
-    """Attention as `transformers` writes it: a mask read by indices of four axes, grouped queries, rotary embedding."""
+    """Attention as `transformers` writes it: a mask read by indices of four axes, grouped queries, a scale, rotations."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding, self.query, self.key = nn.Embedding(11, 8), nn.Linear(8, 8), nn.Linear(8, 4)
-        self.value, self.head = nn.Linear(8, 4), nn.Linear(8, 11)
+        self.embedding, self.query, self.key = nn.Embedding(11, 8), nn.Linear(8, 16), nn.Linear(8, 8)
+        self.value, self.head = nn.Linear(8, 8), nn.Linear(16, 11)
 
     def _rotated(self, x: torch.Tensor) -> torch.Tensor:
         angles = torch.arange(x.shape[2])[:, None] / torch.tensor([1.0, 10.0])
@@ -238,8 +238,9 @@ class Decoder(nn.Module):
         at = torch.arange(places)
         real = attention_mask.bool()[torch.arange(rows)[:, None, None, None], at[None, None, None, :]]
         mask = real & ~(at[None, :] > at[:, None])
-        x = F.scaled_dot_product_attention(self._rotated(query), self._rotated(key), value, mask, enable_gqa=True)
-        return self.head(x.transpose(1, 2).reshape(rows, places, 8))
+        query, key = self._rotated(query), self._rotated(key)
+        x = F.scaled_dot_product_attention(query, key, value, mask, scale=0.9, enable_gqa=True)
+        return self.head(x.transpose(1, 2).reshape(rows, places, 16))
 
 
 @module(_values(12, 2))
@@ -252,3 +253,18 @@ class Patches(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.second(self.first(x).unfold(1, 4, 3))
+
+
+@module(_tokens())
+class Counts(nn.Module):
+    """Sums, running sums and tests of booleans and of integers, as masks of padding have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        real = x != 2
+        places = real.cumsum(1) * real
+        shares = self.embedding(places) / real.sum(1, keepdim=True)[..., None]
+        return torch.where((x - 2).any(1)[:, None, None] & (x + 1).all(1)[:, None, None], shares, -shares)

@@ -90,7 +90,7 @@ def attention(
     """
     if enable_gqa:
         key, value = (tf.repeat(x, query.shape[-3] // x.shape[-3], axis=len(x.shape) - 3) for x in (key, value))
-    scores = tf.matmul(query, key, transpose_b=True) * (scale or 1 / math.sqrt(query.shape[-1]))
+    scores = tf.matmul(query, key, transpose_b=True) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if causal:
         mask = tf.constant(True) & (tf.range(scores.shape[-2])[:, None] >= tf.range(scores.shape[-1])[None])
     if mask is not None and mask.dtype == tf.bool:

@@ -136,7 +136,7 @@ class Program:
             return self._batch_norm(node, positional, mode)
         positional, keywords = (_filled_variables(v) for v in (positional, keywords))
         if plain in RANDOM:
-            return RANDOM[plain](*positional, mode=mode)
+            return RANDOM[plain](*positional, mode=mode, **keywords)
         if plain not in OPS:
             raise Refusal("has no TensorFlow function; use other ops, or export the module's forward in Keras")
         return OPS[plain](*positional, **keywords)
@@ -247,11 +247,11 @@ def _attention(*given: Any, mode: Mode, **settings: Any) -> tf.Tensor:
     return products.attention(*given, dropout=lambda x, rate: _dropout(x, rate, True, mode=mode), **settings)
 
 
-def _normal(x: Any, *_: Any, mode: Mode) -> tf.Tensor:
+def _normal(x: Any, *_: Any, mode: Mode, **__: Any) -> tf.Tensor:
     return keras.random.normal(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
 
 
-def _uniform(x: Any, *_: Any, mode: Mode) -> tf.Tensor:
+def _uniform(x: Any, *_: Any, mode: Mode, **__: Any) -> tf.Tensor:
     return keras.random.uniform(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
 
 

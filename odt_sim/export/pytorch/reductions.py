@@ -17,9 +17,15 @@ _PLAIN: dict[str, Callable[..., tf.Tensor]] = {
 def _reduce(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     def reduced(x: tf.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: tf.DType | None = None) -> tf.Tensor:
         x = x if dtype is None else tf.cast(x, dtype)
+        x = tf.cast(x, tf.bool) if function in (tf.reduce_any, tf.reduce_all) else counted(x)
         return function(x, axis=axes_of(dim, len(x.shape)), keepdims=keepdim)
 
     return reduced
+
+
+def counted(x: tf.Tensor) -> tf.Tensor:
+    """Return a tensor with numbers in place of booleans, as PyTorch adds and multiplies them."""
+    return tf.cast(x, tf.int32) if x.dtype == tf.bool else x
 
 
 OPS.update({name: _reduce(function) for name, function in _PLAIN.items()})
@@ -81,7 +87,7 @@ def variance_and_mean(
 @computes("cumsum")
 def cumsum(x: tf.Tensor, dim: int, *, dtype: tf.DType | None = None) -> tf.Tensor:
     """Return the running sum along an axis."""
-    return tf.cumsum(x if dtype is None else tf.cast(x, dtype), axis=dim)
+    return tf.cumsum(counted(x) if dtype is None else tf.cast(x, dtype), axis=dim)
 
 
 @computes("softmax", "_softmax", "_safe_softmax")
