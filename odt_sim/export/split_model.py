@@ -9,6 +9,8 @@ from odt_sim.export.interface import interface_of
 from odt_sim.export.lowering import Trace
 from odt_sim.export.parameters import leaf_layers, random_states_of
 from odt_sim.export.precision import with_float32_inputs
+from odt_sim.export.pytorch.cut import ADVICE
+from odt_sim.export.pytorch.module import Module, split_module
 from odt_sim.export.signatures import handle
 
 RANDOM = (
@@ -21,7 +23,6 @@ RANDOM = (
     keras.layers.SpatialDropout3D,
 )
 STRENGTHS = ("rate", "stddev")  # with 0 a random layer draws no numbers
-ADVICE = "leave embed out, or name the last layers as the head"
 
 
 def split_before_head(model: keras.Model, groups: Mapping[int, str]) -> tuple[keras.Model, keras.Model]:
@@ -29,6 +30,8 @@ def split_before_head(model: keras.Model, groups: Mapping[int, str]) -> tuple[ke
 
     The embedding is the input of the head's first layers, or of a random layer right before them.
     """
+    if any(isinstance(layer, Module) for layer in model.layers):
+        return split_module(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) == "head"])
     first = _first_of_head(model, groups)
     embedding = _embedding(first[0])
     if any(_embedding(layer) is not embedding for layer in first):
@@ -70,6 +73,11 @@ def check_not_random(body: keras.Model, trained: Trace) -> None:
     generators = {handle(v) for v in random_states_of(body)}
     for op in trained.live_operations(weights=()):
         if trained.variables.get(op.name) in generators:
+            if any(isinstance(layer, Module) for layer in body.layers):
+                raise ExportError(
+                    "embed: the body draws random numbers in training mode, such as by Dropout; its features differ from "
+                    "step to step, so call train() of the module and then eval() of its body, or leave embed out"
+                )
             layers = [layer for layer in leaf_layers(body) if _draws(layer)]
             strengths = [f"layer.{name}" for name in STRENGTHS if any(hasattr(layer, name) for layer in layers)]
             advice = f"set {' or '.join(strengths)} = 0 of each, or leave embed out" if strengths else "leave embed out"

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from odt_sim.device.device import Device
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import export_model
+from odt_sim.export.parameters import group_of_layers
 from odt_sim.export.pytorch.module import Module, keras_model
+from odt_sim.export.split_model import split_before_head
 from odt_sim.model.trainable import TrainableModel
 from tests.pytorch.modules import MODULES
 
@@ -110,6 +112,70 @@ def test_example_by_name_may_leave_arguments_out() -> None:
     model = keras_model(Cached(), {"scale": torch.full((1, 2), 3.0), "x": torch.zeros(1, 2)}, 1)
     assert [x.name for x in model.inputs] == ["x", "scale"]
     np.testing.assert_array_equal(model([np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])]), [[3.0, 8.0]])
+
+
+class _Two(torch.nn.Module):
+    """Two heads on one layer, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Linear(2, 4)
+        self.kind, self.rating = torch.nn.Linear(4, 3), torch.nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        features = self.body(x).relu_()
+        return {"kind": self.kind(features), "rating": self.rating(features)}
+
+
+def test_outputs_have_the_names_of_a_mapping() -> None:
+    module, x = _Two(), torch.ones(1, 2)
+    found = keras_model(module, x, 1)([x.numpy()])
+    assert list(found) == ["kind", "rating"]
+    np.testing.assert_allclose(found["rating"], module(x)["rating"].detach(), rtol=1e-5)
+
+
+def test_module_is_cut_before_its_heads() -> None:
+    module, x = _Two(), torch.ones(1, 2)
+    model = keras_model(module, x, 1)
+    body, head = split_before_head(model, group_of_layers(model, ["kind", "rating"]))
+    np.testing.assert_allclose(body([x.numpy()]), module.body(x).relu().detach(), rtol=1e-5)
+    np.testing.assert_allclose(head(body([x.numpy()]))["kind"], module(x)["kind"].detach(), rtol=1e-5)
+    assert [v.path for v in head.trainable_weights] == ["kind/weight", "kind/bias", "rating/weight", "rating/bias"]
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (
+            "kind",
+            r"^embed: what follows the head of the PyTorch module also takes 'rating\.weight'; leave embed out, or",
+        ),
+        (
+            ["body", "kind", "rating"],
+            r"^embed: the head of the PyTorch module takes its inputs themselves; leave embed",
+        ),
+    ],
+)
+def test_module_that_cannot_be_cut_is_refused(head: str | list[str], message: str) -> None:
+    model = keras_model(_Two(), torch.ones(1, 2), 1)
+    with pytest.raises(ExportError, match=message):
+        split_before_head(model, group_of_layers(model, head))
+
+
+def test_body_that_draws_has_no_embeddings(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Dropout(), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    with pytest.raises(ExportError, match=r"^embed: the body draws random numbers in training mode, .* call train\(\)"):
+        export_model(
+            module, tmp_path / "m.tflite", example=torch.zeros(1, 2), loss="mean_squared_error", optimizer="sgd",
+            batch_size=2, embed=True,
+        )  # fmt: skip
+
+
+def test_weights_without_values_are_refused() -> None:
+    with pytest.raises(
+        ExportError, match=r"^torch: '0\.weight' has no values, since it is on the device 'meta'; build"
+    ):
+        keras_model(torch.nn.Sequential(torch.nn.Linear(2, 1, device="meta")), torch.zeros(1, 2), 1)
 
 
 def test_inputs_that_forward_takes_as_a_list_are_numbered() -> None:

@@ -10,7 +10,9 @@ import torch
 import transformers
 
 from odt_sim.device.device import Device
+from odt_sim.errors import ExportError
 from odt_sim.export import export_model
+from odt_sim.export.pytorch.module import keras_model
 from odt_sim.model.trainable import TrainableModel
 
 IDS = torch.randint(0, 50, (4, 6), generator=torch.Generator().manual_seed(0))
@@ -30,9 +32,44 @@ def _language_model() -> torch.nn.Module:
     return transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
             vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-            intermediate_size=16, use_cache=False,
+            intermediate_size=16,
         )
     )  # fmt: skip
+
+
+def test_language_model_needs_no_mask_and_keeps_its_cache(tmp_path: Path) -> None:
+    config = transformers.GPT2Config(
+        vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=8, bos_token_id=0, eos_token_id=0,
+        output_hidden_states=True,
+    )  # fmt: skip
+    module = transformers.GPT2LMHeadModel(config).eval()
+    model = keras_model(module, {"input_ids": IDS}, 4)
+    wanted = module(input_ids=IDS)
+    np.testing.assert_allclose(model([IDS.numpy().astype(np.int32)]), wanted.logits.detach(), rtol=1e-4, atol=1e-5)
+    assert wanted.past_key_values is not None
+
+
+def test_loss_of_its_own_is_refused() -> None:
+    with pytest.raises(ExportError, match=r"^torch: forward computes a loss of its own, .*; leave them out of example"):
+        keras_model(_classifier(), {"input_ids": IDS, "labels": torch.zeros(4, dtype=torch.long)}, 4)
+
+
+def test_head_trains_on_embeddings_as_on_inputs(tmp_path: Path) -> None:
+    module = _classifier()
+    module.distilbert.requires_grad_(False)
+    path = export_model(
+        module, tmp_path / "m.tflite", example={"input_ids": IDS, "attention_mask": MASK}, batch_size=4,
+        loss="sparse_categorical_crossentropy", optimizer="sgd", embed=True, head=["pre_classifier", "classifier"],
+    )  # fmt: skip
+    model = TrainableModel.load(path)
+    x = {"input_ids": IDS.numpy().astype(np.int32), "attention_mask": MASK.numpy().astype(np.int32)}
+    data = x, np.array([0, 1, 2, 1])
+    plain, frozen = Device(model, data), Device(model, data)
+    for _ in range(3):
+        wanted = plain.train(learning_rate=0.1)
+        found = frozen.train(learning_rate=0.1, group="head")
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(frozen.infer(x), plain.infer(x), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class Weights(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
         with ExitStack() as scopes:
             for part in filter(None, path.split(".")):
                 scopes.enter_context(keras.name_scope(part))
-            self.own = {name: _variable(name, tensor) for name, tensor in tensors.items()}
+            self.own = {name: _variable(name, tensor, _join(path, name)) for name, tensor in tensors.items()}
         for variable in self.own.values():
             self._track_variable(variable)
         self.built = True
@@ -37,10 +37,12 @@ class Weights(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
 class Module(keras.Model):  # type: ignore[misc]
     """A model that runs the graphs of a PyTorch module: one for training, one for inference."""
 
-    def __init__(self, layers: Sequence[Weights], programs: Mapping[bool, Program], name: str) -> None:
+    def __init__(
+        self, layers: Sequence[Weights], programs: Mapping[bool, Program], name: str, generator: Any = None
+    ) -> None:
         super().__init__(name=name)
-        self.weights_of_layers, self._programs = list(layers), programs
-        self.generator = keras.random.SeedGenerator(0)
+        self.weights_of_layers, self.programs = list(layers), programs
+        self.generator = generator or keras.random.SeedGenerator(0)
         self.sample_weight: tf.Tensor | None = None
         self.problem: ExportError | None = None
         self.built = True
@@ -50,11 +52,30 @@ class Module(keras.Model):  # type: ignore[misc]
         mode = Mode(training, self.generator, self.sample_weight)
         given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         try:
-            outputs = self._programs[training].run([tf.convert_to_tensor(x) for x in given], mode)
+            return self.programs[training].run([tf.convert_to_tensor(x) for x in given], mode)
         except ExportError as error:
             self.problem = error  # Keras wraps it in pages of text
             raise
-        return outputs[0] if len(outputs) == 1 else outputs
+
+
+def split_module(model: keras.Model, head: Sequence[Weights]) -> tuple[keras.Model, keras.Model]:
+    """Return the body of a PyTorch module, from its inputs to the embedding, and its head, with the same weights.
+
+    Args:
+        model: What `keras_model` returned.
+        head: Its layers that are the head.
+
+    Raises:
+        ExportError: Its graphs cannot be cut before the head.
+    """
+    (own,) = (layer for layer in model.layers if isinstance(layer, Module))
+    rest = [layer for layer in own.weights_of_layers if all(layer is not each for each in head)]
+    halves = {training: program.halves(head) for training, program in own.programs.items()}
+    body = Module(rest, {t: first for t, (first, _) in halves.items()}, f"{model.name}_body", own.generator)
+    last = Module(head, {t: second for t, (_, second) in halves.items()}, f"{model.name}_head", own.generator)
+    before = keras.Model(model.inputs, body(model.inputs), name=body.name)
+    embedding = keras.Input(batch_shape=tuple(before.output.shape), dtype=before.output.dtype, name="embedding")
+    return before, keras.Model(embedding, last(embedding), name=last.name)
 
 
 def is_module(source: Any) -> bool:
@@ -161,6 +182,7 @@ def _exported(module: Any, given: inspect.BoundArguments, *, training: bool) -> 
             redirect_stdout(io.StringIO()),
             redirect_stderr(io.StringIO()),
             _masks_given(),
+            _no_caches(module),
         ):
             warnings.simplefilter("ignore")
             return decomposed(torch.export.export(module, given.args, given.kwargs, strict=False))
@@ -184,6 +206,20 @@ def _masks_given() -> Iterator[None]:
         yield
     finally:
         transformer._detect_is_causal_mask = own
+
+
+@contextmanager
+def _no_caches(module: Any) -> Iterator[None]:
+    """Let language models of `transformers` return no keys and values for a next token: `torch.export` cannot."""
+    configs = {id(part.config): part.config for part in module.modules() if hasattr(part, "config")}
+    caching = [config for config in configs.values() if getattr(config, "use_cache", False)]
+    for config in caching:
+        config.use_cache = False
+    try:
+        yield
+    finally:
+        for config in caching:
+            config.use_cache = True
 
 
 def _rows(x: Any, count: int) -> Any:
@@ -225,9 +261,11 @@ def _is_weight(name: str, tensor: Any) -> bool:
     return tensor is not None and (tensor.requires_grad or name in STATISTICS or type(tensor).__name__ == "Parameter")
 
 
-def _variable(name: str, tensor: Any) -> keras.Variable:
+def _variable(name: str, tensor: Any, path: str) -> keras.Variable:
     if str(tensor.dtype) != "torch.float32":
-        raise ExportError(f"torch: expected float32 weights, found {tensor.dtype} in {name!r}; call module.float()")
+        raise ExportError(f"torch: expected float32 weights, found {tensor.dtype} in {path!r}; call module.float()")
+    if tensor.is_meta:
+        raise ExportError(f"torch: {path!r} has no values, since it is on the device 'meta'; build the module on a CPU")
     values = tensor.detach().cpu().numpy()
     return keras.Variable(values, trainable=tensor.requires_grad, dtype="float32", name=name)
 

@@ -1,5 +1,6 @@
 """A graph of `torch.export` as TensorFlow ops."""
 
+import copy
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.pytorch import convolution, elementwise, products, recurrent, reductions, shapes
+from odt_sim.export.pytorch.cut import ADVICE, embedding_node, nodes_after, nodes_until
 from odt_sim.export.pytorch.normalization import batch_norm
+from odt_sim.export.pytorch.outputs import structured
 from odt_sim.export.pytorch.registry import OPS, Refusal
 
 FAMILIES = (convolution, elementwise, products, recurrent, reductions, shapes)
@@ -64,7 +67,8 @@ class Program:
             exported: A `torch.export.ExportedProgram`.
             variables: Its parameters and buffers.
         """
-        self._graph, self._variables = exported.graph, variables
+        self._nodes, self._given, self._result = list(exported.graph.nodes), None, None
+        self._exported, self._graph, self._variables = exported, exported.graph, variables
         signature = exported.graph_signature
         self._names = {
             **signature.inputs_to_parameters,
@@ -85,21 +89,52 @@ class Program:
         Raises:
             ExportError: An op has no TensorFlow function.
         """
-        values: dict[Any, Any] = {}
-        given = dict(zip(self._inputs, inputs, strict=True))
-        for node in self._graph.nodes:
+        values: dict[Any, Any] = {} if self._given is None else {self._given: inputs[0]}
+        given = dict(zip(self._inputs, inputs, strict=True)) if self._given is None else {}
+        for node in self._nodes:
             if node.op == "placeholder":
                 values[node] = given[node.name] if node.name in given else self._stored(self._names[node.name])
             elif node.op == "output":
-                return _filled(node.args[0], values)
+                return structured(self._exported, _filled(node.args[0], values))
             elif node.op == "call_function":
                 self._call(node, values, mode)
+                if node is self._result:
+                    return values[node]
             else:
                 raise ExportError(
                     "torch: the module runs a part as a graph of its own, such as a block under torch.no_grad() or a "
                     "parametrization with buffers; leave that out"
                 )
         raise ExportError("torch: the graph has no output")
+
+    def halves(self, head: Sequence[keras.layers.Layer]) -> tuple["Program", "Program"]:
+        """Return the graph up to the embedding, the one tensor that enters some layers, and the graph from there.
+
+        Args:
+            head: The layers of the head.
+
+        Raises:
+            ExportError: Several tensors enter them, or what follows uses inputs or other weights.
+        """
+        owners = {node: self._owner(node) for node in self._nodes if node.op == "placeholder"}
+        of_head = {node for node, owner in owners.items() if any(owner is layer for layer in head)}
+        of_body = {node for node, owner in owners.items() if owner is not None} - of_head
+        inputs = {node for node in owners if node.name in self._inputs}
+        embedding = embedding_node(self._graph, of_head, inputs)
+        before, after = copy.copy(self), copy.copy(self)
+        before._nodes, before._result = nodes_until(self._graph, embedding), embedding
+        after._nodes, after._given = nodes_after(self._graph, embedding, _changes), embedding
+        if bypassing := [node for node in after._nodes if node in of_body | inputs]:
+            raise ExportError(
+                f"embed: what follows the head of the PyTorch module also takes {self._called(bypassing[0])}; {ADVICE}"
+            )
+        return before, after
+
+    def _owner(self, placeholder: Any) -> keras.layers.Layer | None:
+        return self._variables.layers.get(self._names.get(placeholder.name, ""))
+
+    def _called(self, placeholder: Any) -> str:
+        return repr(self._names.get(placeholder.name, placeholder.name))
 
     def _stored(self, name: str) -> Any:
         if name in self._variables.own:
