@@ -356,7 +356,9 @@ class ExportedModel(Settings, group="model"):
     sys_path: Sequence[str] | None = setting(
         None, "folders to search for the build function, besides the working folder"
     )
-    head: str | None = setting(None, "layer that begins the head; null for the last layer with weights")
+    head: str | Sequence[str] | None = setting(
+        None, "layer that is the head, or a list of layers; null for the last layer with weights"
+    )
     class_weight: Mapping[Any, float] | None = setting(None, "factor of each class in the loss, such as '{0:1,1:5}'")
     task: str | Mapping[str, str] | None = setting(
         None, "classification, regression, multi_label, ranking or other; null derives it from the loss"

@@ -55,6 +55,11 @@ def test_pair_that_a_shell_has_left_of_a_mapping_is_explained(value, advice):
     assert str(caught.value) == f"model.class_weight: expected a mapping or null, found '{value}'{advice}"
 
 
+@pytest.mark.parametrize("value", ["last", ["hidden", "last"], None])
+def test_head_is_one_layer_or_several(value):
+    check_values(ExportedModel, {"head": value})
+
+
 UNREAD = [
     (
         Schedule,
