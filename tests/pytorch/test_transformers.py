@@ -37,7 +37,16 @@ def _language_model() -> torch.nn.Module:
     )  # fmt: skip
 
 
-def test_language_model_needs_no_mask_and_keeps_its_cache(tmp_path: Path) -> None:
+def _scaled_language_model() -> torch.nn.Module:
+    return transformers.Gemma3ForCausalLM(
+        transformers.Gemma3TextConfig(
+            vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+            intermediate_size=16, head_dim=4,
+        )
+    )  # fmt: skip
+
+
+def test_language_model_needs_no_mask_and_keeps_its_cache() -> None:
     config = transformers.GPT2Config(
         vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=8, bos_token_id=0, eos_token_id=0,
         output_hidden_states=True,
@@ -73,7 +82,12 @@ def test_head_trains_on_embeddings_as_on_inputs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("create", "y"), [(_classifier, torch.tensor([0, 1, 2, 1])), (_language_model, IDS.roll(-1, 1))]
+    ("create", "y"),
+    [
+        (_classifier, torch.tensor([0, 1, 2, 1])),
+        (_language_model, IDS.roll(-1, 1)),
+        (_scaled_language_model, IDS.roll(-1, 1)),
+    ],
 )
 def test_exported_model_trains_as_in_pytorch(create: Callable[[], Any], y: torch.Tensor, tmp_path: Path) -> None:
     torch.manual_seed(0)
