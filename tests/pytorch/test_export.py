@@ -299,7 +299,7 @@ class _Tracking(torch.nn.Sequential):
         (_Centred, r"^torch: op mul_ changes the buffer 'mean', and a file carries"),
         (_Detached, r"^torch: op mul_ changes the buffer 'mean', and a file carries"),
         (_Kept, r"^torch: op copy_ changes the buffer 'mean', and a file carries"),
-        (_Spectral, r"^torch: the module runs a part as a graph of its own, such as a block under torch\.no_grad\(\)"),
+        (_Spectral, r"^torch: op div.* changes the buffer '0\.parametrizations\.weight\.0\._[uv]', and a file carries"),
         (_Tracking, r"^torch: op instance_norm of module '1' keeps running statistics, .*track_running_stats=False$"),
     ],
 )
@@ -389,6 +389,95 @@ def test_unknown_op_is_refused_by_name() -> None:
         keras_model(Inverse(), torch.zeros(2, 3), 2)
 
 
+class _Auxiliary(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> Any:
+        return (super().forward(x), x) if self.training else super().forward(x)
+
+
+class _Autocast(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().forward(x).float()
+
+
+class _Packed(torch.nn.LSTM):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x[None], torch.tensor([2]), batch_first=True)
+        return super().forward(packed)[1][0]
+
+
+class _Complex(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward((x * torch.tensor(1j)).abs())
+
+
+@pytest.mark.parametrize(
+    ("create", "message"),
+    [
+        (
+            _Auxiliary,
+            r"^torch: _Auxiliary returns 2 outputs while it trains and 1 in evaluation; turn auxiliary outputs off",
+        ),
+        (
+            _Autocast,
+            r"^torch: the module runs a block under torch\.autocast, and a file computes in float32; leave autocast",
+        ),
+        (
+            _Packed,
+            r"^torch: torch\.export cannot trace _Packed \(sizes of packed sequences depend on their lengths; give",
+        ),
+        (_Complex, r"^torch: complex numbers do not train in a file; compute with their real and imaginary parts$"),
+        (
+            lambda *_: torch.nn.LazyLinear(2),
+            r"^torch: LazyLinear of module '' has no weights yet; call the module once",
+        ),
+        (
+            lambda *_: torch.nn.BatchNorm1d(3, momentum=None),
+            r"^torch: BatchNorm1d of module '' has momentum=None, which",
+        ),
+        (
+            lambda *_: torch.jit.script(torch.nn.Linear(3, 2)),
+            r"^torch: the module is TorchScript, which cannot be traced",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.jit")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_no_file_computes_is_refused(create: Any, message: str) -> None:
+    with pytest.raises(ExportError, match=message):
+        keras_model(create(3, 2), torch.zeros(2, 3), 2)
+
+
+def test_stochastic_depth_keeps_rows_whole() -> None:
+    class Depth(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * x.new_empty(x.shape[0], 1).bernoulli_(0.5).div_(0.5) if self.training else x
+
+    model = keras_model(Depth(), torch.ones(400, 2), 400)
+    rows = model([np.ones((400, 2), np.float32)], training=True).numpy()
+    assert {*np.unique(rows)} == {0.0, 2.0}
+    assert 120 < rows[:, 0].sum() / 2 < 280
+    np.testing.assert_array_equal(rows[:, 0], rows[:, 1])
+
+
+def test_dropout_between_recurrent_layers_is_that_of_training() -> None:
+    module = torch.nn.LSTM(2, 64, 2, dropout=0.5)
+    model = keras_model(torch.nn.Sequential(module), torch.ones(3, 2), 3)
+    x = [np.ones((3, 2), np.float32)]
+    expected = module.eval()(torch.ones(3, 2))[0].detach()
+    np.testing.assert_allclose(model(x, training=False)[0], expected, rtol=1e-5, atol=1e-6)
+    assert np.abs(model(x, training=True)[0] - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize("channels", [False, True])
+def test_alpha_dropout_keeps_mean_and_deviation(channels: bool) -> None:
+    module = torch.nn.FeatureAlphaDropout(0.4) if channels else torch.nn.AlphaDropout(0.4)
+    x = np.random.default_rng(0).normal(size=(60, 60, 4)).astype(np.float32)
+    dropped = keras_model(module, torch.tensor(x), 60)([x], training=True).numpy()
+    assert dropped.mean() == pytest.approx(0, abs=0.08)
+    assert dropped.std() == pytest.approx(1, abs=0.08)
+
+
 def test_untraceable_module_is_refused() -> None:
     class Branches(torch.nn.Module):
         def __init__(self) -> None:
@@ -398,7 +487,9 @@ def test_untraceable_module_is_refused() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x) if x.sum() > 0 else self.layer(-x)
 
-    with pytest.raises(ExportError, match=r"torch.export cannot trace Branches"):
+    with pytest.raises(
+        ExportError, match=r"cannot trace Branches \(a branch or a size depends on the values of a tensor[^()]*\)$"
+    ):
         keras_model(Branches(), torch.zeros(2, 3), 2)
 
 

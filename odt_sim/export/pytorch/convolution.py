@@ -112,7 +112,8 @@ def max_pool(
     """Return the largest value of each window."""
     count = len(x.shape) - 2
     expect("dilation", pair(dilation, count), [1] * count)
-    return _pooled(x, size, stride, padding, ceil, _LARGEST[count], float(tf.float32.min))
+    size, stride, pads = _windows(x, size, stride, padding, ceil)
+    return _pooled(x, size, stride, pads, _LARGEST[count], float(tf.float32.min))
 
 
 @computes("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -125,40 +126,60 @@ def average_pool(
     count_padding: bool = True,
     divisor: int | None = None,
 ) -> tf.Tensor:
-    """Return the mean of each window."""
+    """Return the mean of each window; what `ceil` adds behind the padding never counts."""
     expect("divisor_override", divisor, None)
     count = len(x.shape) - 2
-    padded = any(pair(padding, count))
-    if padded and not count_padding:
-        weights = _pooled(tf.ones_like(x[:1, :1]), size, stride, padding, ceil, _MEAN[count], 0.0)
-        return _pooled(x, size, stride, padding, ceil, _MEAN[count], 0.0) / weights
-    return _pooled(x, size, stride, padding, ceil, _MEAN[count], 0.0)
+    size, stride, pads = _windows(x, size, stride, padding, ceil)
+    result = _pooled(x, size, stride, pads, _MEAN[count], 0.0)
+    padding = pair(padding, count) if count_padding else [0] * count
+    if all(given == (p, p) for given, p in zip(pads, padding, strict=True)):
+        return result
+    ones = tf.pad(tf.ones_like(x[:1, :1]), [(0, 0), (0, 0), *((p, p) for p in padding)], constant_values=1.0)
+    pads = [(low - p, high - p) for (low, high), p in zip(pads, padding, strict=True)]
+    return result / _pooled(ones, size, stride, pads, _MEAN[count], 0.0)
 
 
-def _pooled(
-    x: tf.Tensor, size: Any, stride: Any, padding: Any, ceil: bool, pool: Callable[..., tf.Tensor], fill: float
-) -> tf.Tensor:
+def _windows(
+    x: tf.Tensor, size: Any, stride: Any, padding: Any, ceil: bool
+) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    """Return the sizes and strides of windows, and the pads before and behind each axis.
+
+    With `ceil`, a window may reach over the edge if it begins before it.
+    """
     count = len(x.shape) - 2
     size, padding = pair(size, count), pair(padding, count)
     stride = pair(stride, count) if stride not in ((), [], None) else size
+    pads = []
+    for n, p, k, s in zip(x.shape[2:], padding, size, stride, strict=True):
+        rest = (n + 2 * p - k) % s
+        begins = n + 2 * p - k - rest + s < n + p
+        pads.append((p, p + s - rest if ceil and rest and begins else p))
+    return size, stride, pads
+
+
+def _pooled(
+    x: tf.Tensor,
+    size: list[int],
+    stride: list[int],
+    pads: list[tuple[int, int]],
+    pool: Callable[..., tf.Tensor],
+    fill: float,
+) -> tf.Tensor:
     image = last(x)
-    rest = [(n + 2 * p - k) % s for n, p, k, s in zip(image.shape[1:-1], padding, size, stride, strict=True)]
-    if ceil and any(rest):
-        raise Refusal("has ceil_mode=True and windows that reach over the edge; set ceil_mode=False")
-    if any(padding):
-        image = tf.pad(image, [(0, 0), *((p, p) for p in padding), (0, 0)], constant_values=fill)
+    if any(map(any, pads)):
+        image = tf.pad(image, [(0, 0), *pads, (0, 0)], constant_values=fill)
     return first(pool(image, size, stride, "VALID"))
 
 
 @computes("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
 def adaptive_average_pool(x: tf.Tensor, size: Any) -> tf.Tensor:
-    """Return the means over a given number of equal windows."""
+    """Return the means over a given number of windows, which overlap where they do not divide the axis."""
     return _adaptive(x, size, tf.reduce_mean)
 
 
 @computes("adaptive_max_pool1d", "adaptive_max_pool2d")
 def adaptive_max_pool(x: tf.Tensor, size: Any) -> tuple[tf.Tensor]:
-    """Return the largest values of a given number of equal windows."""
+    """Return the largest values of a given number of windows."""
     return (_adaptive(x, size, tf.reduce_max),)
 
 
@@ -166,12 +187,25 @@ def _adaptive(x: tf.Tensor, size: Any, reduce: Callable[..., tf.Tensor]) -> tf.T
     spatial = x.shape.as_list()[2:]
     size = [n if s is None else s for s, n in zip(pair(size, len(spatial)), spatial, strict=True)]
     if any(n % s for n, s in zip(spatial, size, strict=True)):
-        raise Refusal(f"pools {spatial} to {size}, which cuts windows of different sizes; choose a divisor")
+        return _unequal(x, size, reduce)
     if all(s == 1 for s in size):
         return reduce(x, axis=list(range(2, len(x.shape))), keepdims=True)
     blocks = [part for n, s in zip(spatial, size, strict=True) for part in (s, n // s)]
     inner = list(range(3, 3 + 2 * len(spatial), 2))
     return reduce(tf.reshape(x, [*x.shape[:2], *blocks]), axis=inner)
+
+
+def _unequal(x: tf.Tensor, size: list[int], reduce: Callable[..., tf.Tensor]) -> tf.Tensor:
+    """Reduce axis by axis: window i of s over n places goes from `floor(i n / s)` to `ceil((i + 1) n / s)`."""
+    for axis, count in enumerate(size, 2):
+        n = x.shape[axis]
+        before = [slice(None)] * axis
+        if n == 1:
+            x = tf.repeat(x, count, axis=axis)
+        elif n != count:
+            windows = [x[(*before, slice(i * n // count, -(-(i + 1) * n // count)))] for i in range(count)]
+            x = tf.stack([reduce(window, axis=axis) for window in windows], axis=axis)
+    return x
 
 
 @computes("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d")

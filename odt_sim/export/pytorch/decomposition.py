@@ -1,6 +1,7 @@
 """PyTorch's own decompositions in place of ops that have no TensorFlow function here."""
 
 import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from odt_sim.export.pytorch.program import is_known
@@ -22,7 +23,7 @@ def decomposed(exported: Any) -> Any:
 
 def _replace(node: Any, table: Any) -> None:
     """Put the ops of a decomposition, with those that its own ops decompose to, in the place of a node."""
-    from torch.fx import Node, map_arg
+    from torch.fx import Node
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -38,16 +39,33 @@ def _replace(node: Any, table: Any) -> None:
     result = tree_flatten(node.meta["val"])[0][0]  # an op such as torch.eye takes no tensor
     with result.fake_mode:
         inner = make_fx(function, decomposition_table=table)(*examples)
-    given, copies = iter([flat[i] for i in places]), dict[Any, Any]()
+    put_in_place(node, inner.graph, [flat[i] for i in places])
+
+
+def put_in_place(
+    node: Any, inner: Any, given: Sequence[Any], finish: Callable[[Any], Any] = lambda result: result
+) -> None:
+    """Put the nodes of another graph in the place of a node.
+
+    Args:
+        node: The node, which several results leave by `getitem`.
+        inner: The other graph.
+        given: The nodes that its inputs stand for.
+        finish: Returns the node to use for one of its results.
+    """
+    from torch.fx import map_arg
+
+    inputs, copies = iter(given), dict[Any, Any]()
     with node.graph.inserting_before(node):
-        for own in inner.graph.nodes:
+        for own in inner.nodes:
             if own.op == "placeholder":
-                copies[own] = next(given)
+                copies[own] = next(inputs)
             elif own.op == "output":
-                _use(node, map_arg(own.args[0], copies.__getitem__))
+                _use(node, map_arg(own.args[0], lambda result: finish(copies[result])))
             else:
                 copies[own] = node.graph.node_copy(own, copies.__getitem__)
-                copies[own].meta["nn_module_stack"] = node.meta.get("nn_module_stack", {})
+                inside = own.meta.get("nn_module_stack") or node.meta.get("nn_module_stack", {})
+                copies[own].meta["nn_module_stack"] = inside
     node.graph.erase_node(node)
 
 

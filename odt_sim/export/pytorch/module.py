@@ -13,8 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.errors import ExportError, ExportWarning
+from odt_sim.export.pytorch.blocks import inlined
 from odt_sim.export.pytorch.decomposition import decomposed
 from odt_sim.export.pytorch.program import Mode, Program, Variables, array_of, check_buffers, dtype_of
+from odt_sim.export.pytorch.refusals import check_module, check_outputs, untraceable
 
 STATISTICS = ("running_mean", "running_var")
 
@@ -103,6 +105,7 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
             "example, one of its inputs with the rows first" if example is None else "batch_size, a number of rows"
         )
         raise ExportError(f"torch: module {type(module).__name__} has no fixed shapes of its own; give {missing}")
+    check_module(module)
     given = _given(module, example, batch_size)
     layers = _layers(module)
     _warn_of_frozen(module, layers)
@@ -115,6 +118,7 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     )
     graphs = {training: _exported(module, given, training=training) for training in (True, False)}
     check_buffers(list(graphs.values()))
+    check_outputs(graphs, type(module).__name__)
     programs = {training: Program(exported, variables) for training, exported in graphs.items()}
     arguments, name = _by_name(given), type(module).__name__.lower()
     inputs = [
@@ -185,10 +189,11 @@ def _exported(module: Any, given: inspect.BoundArguments, *, training: bool) -> 
             _no_caches(module),
         ):
             warnings.simplefilter("ignore")
-            return decomposed(torch.export.export(module, given.args, given.kwargs, strict=False))
+            return decomposed(inlined(torch.export.export(module, given.args, given.kwargs, strict=False)))
+    except ExportError:
+        raise
     except Exception as error:  # PyTorch raises many types
-        line = " ".join(str(error).split())[:300]
-        raise ExportError(f"torch: torch.export cannot trace {type(module).__name__} ({line})") from error
+        raise untraceable(module, error) from error
     finally:
         logging.disable(logging.NOTSET)
         for part, mode in before:

@@ -24,7 +24,7 @@ def addmm(bias: tf.Tensor, x: tf.Tensor, y: tf.Tensor, *, beta: float = 1, alpha
     return bias + tf.matmul(x, y)
 
 
-@computes("matmul", "mm", "bmm", "mv", "dot")
+@computes("matmul", "mm", "bmm", "mv", "dot", "vdot")
 def matmul(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Return a product of matrices, or of vectors with one axis."""
     left, right = len(x.shape) == 1, len(y.shape) == 1

@@ -11,13 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.pytorch import convolution, elementwise, products, recurrent, reductions, shapes
+from odt_sim.export.pytorch import convolution, elementwise, products, reductions, shapes
 from odt_sim.export.pytorch.cut import ADVICE, embedding_node, nodes_after, nodes_until
 from odt_sim.export.pytorch.normalization import batch_norm
 from odt_sim.export.pytorch.outputs import structured
-from odt_sim.export.pytorch.registry import OPS, Refusal
+from odt_sim.export.pytorch.recurrent import RECURRENT
+from odt_sim.export.pytorch.registry import OPS, Function, Refusal
 
-FAMILIES = (convolution, elementwise, products, recurrent, reductions, shapes)
+FAMILIES = (convolution, elementwise, products, reductions, shapes)
 """The modules that register functions."""
 
 CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
@@ -102,8 +103,7 @@ class Program:
                     return values[node]
             else:
                 raise ExportError(
-                    "torch: the module runs a part as a graph of its own, such as a block under torch.no_grad() or a "
-                    "parametrization with buffers; leave that out"
+                    f"torch: the module runs a part as a graph of its own ({node.target}), such as torch.cond; leave that out"
                 )
         raise ExportError("torch: the graph has no output")
 
@@ -165,6 +165,8 @@ class Program:
             self._written(node, values)
 
     def _computed(self, node: Any, name: str, values: dict[Any, Any], mode: Mode) -> Any:
+        if "out" in node.kwargs:
+            raise Refusal("writes to its argument `out`; use what it returns")
         positional, keywords = _arguments(node, values)
         plain = name.rstrip("_") if not name.startswith("_") else name
         if plain == "batch_norm":
@@ -224,7 +226,7 @@ def check_buffers(graphs: Sequence[Any]) -> None:
                 root = _root(argument)
                 if (name := buffers.get(root.name)) is None or _is_view(node):
                     continue
-                if node.op == "call_function" and _changes(node.target) and argument is node.args[0]:
+                if argument is _changed(node):
                     changed.setdefault(name, node)
                 else:
                     read.add(name)
@@ -238,9 +240,16 @@ def check_buffers(graphs: Sequence[Any]) -> None:
 
 def _root(node: Any) -> Any:
     """Return the tensor that a node is a view of, or that it changed in place; itself if it is neither."""
-    while _is_view(node) or (node.op == "call_function" and _changes(node.target)):
-        node = node.args[0]
+    while _is_view(node) or _changed(node) is not None:
+        node = node.args[0] if _is_view(node) else _changed(node)
     return node
+
+
+def _changed(node: Any) -> Any:
+    """Return the argument that a node writes to: its first one, or its `out`; None if it writes to none."""
+    if node.op != "call_function":
+        return None
+    return node.args[0] if _changes(node.target) else node.kwargs.get("out")
 
 
 def _is_view(node: Any) -> bool:
@@ -249,7 +258,7 @@ def _is_view(node: Any) -> bool:
         return False
     if node.target is operator.getitem:
         return _is_view(node.args[0])
-    if not hasattr(node.target, "_schema") or _changes(node.target):
+    if not hasattr(node.target, "_schema") or _changed(node) is not None:
         return False
     return _name(node.target) in _MAYBE_VIEWS or any(each.alias_info for each in node.target._schema.returns)
 
@@ -282,6 +291,10 @@ def _attention(*given: Any, mode: Mode, **settings: Any) -> tf.Tensor:
     return products.attention(*given, dropout=lambda x, rate: _dropout(x, rate, True, mode=mode), **settings)
 
 
+def _recurrent(function: Function) -> Function:
+    return lambda *given, mode: function(*given, drop=lambda x, rate, train: _dropout(x, rate, train, mode=mode))
+
+
 def _normal(x: Any, *_: Any, mode: Mode, **__: Any) -> tf.Tensor:
     return keras.random.normal(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
 
@@ -290,14 +303,49 @@ def _uniform(x: Any, *_: Any, mode: Mode, **__: Any) -> tf.Tensor:
     return keras.random.uniform(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
 
 
+def _bernoulli(x: tf.Tensor, probability: Any = None, *, mode: Mode) -> tf.Tensor:
+    """Return ones with a probability, else zeros; stochastic depth draws so."""
+    drawn = keras.random.uniform(tuple(x.shape), seed=mode.generator)
+    return tf.cast(drawn < tf.stop_gradient(x if probability is None else probability), x.dtype)
+
+
+def _alpha_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode, channels: bool = False) -> tf.Tensor:
+    """Return x with values replaced by those of SELU at minus infinity, then of the same moments (arXiv:1706.02515)."""
+    if not (train and mode.training and rate > 0):
+        return x
+    least = -1.7580993408473766
+    shape = (*x.shape[:2], *[1] * (len(x.shape) - 2)) if channels else tuple(x.shape)
+    kept = tf.cast(keras.random.uniform(shape, seed=mode.generator) >= rate, x.dtype)
+    scale = ((least**2 * rate + 1) * (1 - rate)) ** -0.5
+    return scale * (x * kept + least * (1 - kept) - least * rate)
+
+
+def _feature_alpha_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode) -> tf.Tensor:
+    return _alpha_dropout(x, rate, train, mode=mode, channels=True)
+
+
+def _randomized_relu(
+    x: tf.Tensor, low: float = 1 / 8, high: float = 1 / 3, train: bool = False, *_: Any, mode: Mode
+) -> tf.Tensor:
+    """Return x, times a slope below 0 that training draws for each value (arXiv:1505.00853)."""
+    draws = train and mode.training
+    slope = keras.random.uniform(tuple(x.shape), low, high, seed=mode.generator) if draws else (low + high) / 2
+    return tf.where(x > 0, x, x * slope)
+
+
 RANDOM: dict[str, Callable[..., tf.Tensor]] = {
     "dropout": _dropout,
     "feature_dropout": _channel_dropout,
+    "alpha_dropout": _alpha_dropout,
+    "feature_alpha_dropout": _feature_alpha_dropout,
+    "bernoulli": _bernoulli,
+    "rrelu": _randomized_relu,
     "scaled_dot_product_attention": _attention,
     "randn": _normal,
     "randn_like": _normal,
     "rand": _uniform,
     "rand_like": _uniform,
+    **{name: _recurrent(function) for name, function in RECURRENT.items()},
 }
 
 
@@ -364,6 +412,8 @@ def dtype_of(dtype: Any) -> tf.DType:
     name = str(dtype).removeprefix("torch.")
     kinds = {"float32": tf.float32, "int64": tf.int32, "int32": tf.int32, "int16": tf.int32, "int8": tf.int32}
     kinds |= {"uint8": tf.int32, "bool": tf.bool}
+    if name.startswith("complex"):
+        raise ExportError("torch: complex numbers do not train in a file; compute with their real and imaginary parts")
     if name not in kinds:
         raise ExportError(
             f"torch: expected tensors of float32, integers or booleans, found {name}; call module.float()"

@@ -5,9 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from odt_sim.export.pytorch.registry import Refusal, computes
+from odt_sim.export.pytorch.registry import Function, Refusal
 
 State = tuple[tf.Tensor, ...]
+Drop = Callable[[tf.Tensor, float, bool], tf.Tensor]
+"""Takes the values, the rate, and whether the layer trains."""
+
 Cell = Callable[[tf.Tensor, tf.Tensor, State], State]
 """Takes the products of the input and of the previous output, with biases, and the state; the output is its first."""
 
@@ -24,32 +27,35 @@ def _gru(x: tf.Tensor, h: tf.Tensor, state: State) -> State:
     return (new + z * (state[0] - new),)
 
 
-@computes("lstm")
-def lstm(x: tf.Tensor, state: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], *settings: Any) -> tuple[Any, ...]:
+def lstm(
+    x: tf.Tensor, state: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], *settings: Any, drop: Drop
+) -> tuple[Any, ...]:
     """Return the outputs, and the last outputs and cells, of LSTM layers."""
-    return _layers(_lstm, x, list(state), weights, *settings)
+    return _layers(_lstm, drop, x, list(state), weights, *settings)
 
 
-@computes("gru")
-def gru(x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any) -> tuple[Any, ...]:
+def gru(x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any, drop: Drop) -> tuple[Any, ...]:
     """Return the outputs, and the last outputs, of GRU layers."""
-    return _layers(_gru, x, [state], weights, *settings)
+    return _layers(_gru, drop, x, [state], weights, *settings)
 
 
-@computes("rnn_tanh")
-def rnn_tanh(x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any) -> tuple[Any, ...]:
+def rnn_tanh(
+    x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any, drop: Drop
+) -> tuple[Any, ...]:
     """Return the outputs, and the last outputs, of simple recurrent layers."""
-    return _layers(lambda x, h, _: (tf.tanh(x + h),), x, [state], weights, *settings)
+    return _layers(lambda x, h, _: (tf.tanh(x + h),), drop, x, [state], weights, *settings)
 
 
-@computes("rnn_relu")
-def rnn_relu(x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any) -> tuple[Any, ...]:
+def rnn_relu(
+    x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any, drop: Drop
+) -> tuple[Any, ...]:
     """Return the outputs, and the last outputs, of simple recurrent layers with ReLU."""
-    return _layers(lambda x, h, _: (tf.nn.relu(x + h),), x, [state], weights, *settings)
+    return _layers(lambda x, h, _: (tf.nn.relu(x + h),), drop, x, [state], weights, *settings)
 
 
 def _layers(
     cell: Cell,
+    drop: Drop,
     x: tf.Tensor,
     initial: Sequence[tf.Tensor],
     weights: Sequence[tf.Tensor],
@@ -61,15 +67,16 @@ def _layers(
     batch_first: bool = False,
 ) -> tuple[Any, ...]:
     """Run layers; `initial` has each state `[layers x directions, batch, units]`."""
-    if dropout and layers > 1:
-        raise Refusal("has dropout between its layers; use one layer each, with nn.Dropout between them")
-    steps = tf.unstack(x, axis=1 if batch_first else 0)
+    time = 1 if batch_first else 0
+    steps = tf.unstack(x, axis=time)
     directions = 2 if bidirectional else 1
     each = len(weights) // (layers * directions)
     if each != (4 if has_biases else 2):
         raise Refusal("has projections (proj_size), which are not supported")
     finals = []
     for layer in range(layers):
+        if layer and dropout:
+            steps = tf.unstack(drop(tf.stack(steps, axis=time), dropout, train), axis=time)
         outputs = []
         for direction in range(directions):
             place = layer * directions + direction
@@ -79,7 +86,7 @@ def _layers(
             finals.append(final)
         steps = [tf.concat(parts, -1) if len(parts) > 1 else parts[0] for parts in zip(*outputs, strict=True)]
     lasts = [tf.stack(parts) for parts in zip(*finals, strict=True)]
-    return (tf.stack(steps, axis=1 if batch_first else 0), *lasts)
+    return (tf.stack(steps, axis=time), *lasts)
 
 
 def _direction(
@@ -95,3 +102,7 @@ def _direction(
         state = cell(x, h if b_h is None else h + b_h, state)
         outputs.append(state[0])
     return outputs[::-1] if reverse else outputs, state
+
+
+RECURRENT: dict[str, Function] = {"lstm": lstm, "gru": gru, "rnn_tanh": rnn_tanh, "rnn_relu": rnn_relu}
+"""The function of each op; `drop` applies the dropout between layers."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from odt_sim.export.pytorch.registry import OPS, Refusal, axes_of, computes, expect
+from odt_sim.export.pytorch.registry import OPS, Refusal, axes_of, computes
 
 
 @computes("view", "reshape", "_unsafe_view", "view_copy")
@@ -47,6 +47,12 @@ def transpose(x: tf.Tensor, a: int, b: int) -> tf.Tensor:
 def t(x: tf.Tensor) -> tf.Tensor:
     """Reverse the axes."""
     return tf.transpose(x)
+
+
+@computes("mT", "mH", "adjoint", "matrix_H")
+def transpose_matrices(x: tf.Tensor) -> tf.Tensor:
+    """Swap the last two axes."""
+    return tf.linalg.matrix_transpose(x)
 
 
 @computes("unsqueeze")
@@ -197,22 +203,38 @@ def unfold(x: tf.Tensor, dim: int, size: int, step: int) -> tf.Tensor:
     return tf.stack(windows, -1)
 
 
-@computes("pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d")
+@computes("pad", "constant_pad_nd")
 def pad(x: tf.Tensor, pads: Sequence[int], mode: Any = "constant", value: float | None = None) -> tf.Tensor:
     """Pad the last axes; the pads begin with the last one. Negative pads cut."""
     if not isinstance(mode, str):
         mode, value = "constant", mode
-    expect("mode", mode, "constant", "reflect")
     behind = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1]
     widths = [(0, 0)] * (len(x.shape) - len(behind)) + behind
     x = x[tuple(slice(max(-low, 0), size - max(-high, 0)) for size, (low, high) in zip(x.shape, widths, strict=True))]
     widths = [(max(low, 0), max(high, 0)) for low, high in widths]
     if mode == "reflect":
         return tf.pad(x, widths, "REFLECT")
-    return tf.pad(x, widths, constant_values=tf.cast(value or 0, x.dtype))
+    if mode == "constant":
+        return tf.pad(x, widths, constant_values=tf.cast(value or 0, x.dtype))
+    for axis, width in enumerate(widths):
+        x = _lengthened(x, axis, width, mode)
+    return x
 
 
-OPS["reflection_pad1d"] = OPS["reflection_pad2d"] = lambda x, pads: pad(x, pads, "reflect")
+def _lengthened(x: tf.Tensor, axis: int, width: tuple[int, int], mode: str) -> tf.Tensor:
+    """Pad one axis by its values from the other end, or by those at the edge."""
+    (low, high), size = width, x.shape[axis]
+    if mode == "circular":
+        before, behind = x[_at(x, axis, slice(size - low, size))], x[_at(x, axis, slice(0, high))]
+    else:
+        before = tf.repeat(x[_at(x, axis, slice(0, 1))], low, axis=axis)
+        behind = tf.repeat(x[_at(x, axis, slice(size - 1, size))], high, axis=axis)
+    parts = [part for part, count in ((before, low), (x, 1), (behind, high)) if count]
+    return tf.concat(parts, axis) if len(parts) > 1 else x
+
+
+for _name, _mode in (("reflection_pad", "reflect"), ("replication_pad", "replicate")):
+    OPS.update(dict.fromkeys([f"{_name}{d}d" for d in (1, 2, 3)], lambda x, pads, mode=_mode: pad(x, pads, mode)))
 
 
 @computes("pixel_shuffle")
@@ -237,7 +259,7 @@ OPS["full_like"] = lambda x, value, *, dtype=None, **_: full(x.shape, value, dty
 OPS["new_zeros"] = lambda x, shape, *, dtype=None, **_: full(shape, 0, dtype=dtype or x.dtype)
 OPS["new_ones"] = lambda x, shape, *, dtype=None, **_: full(shape, 1, dtype=dtype or x.dtype)
 OPS["new_full"] = lambda x, shape, value, *, dtype=None, **_: full(shape, value, dtype=dtype or x.dtype)
-del OPS["empty"]
+OPS["empty"], OPS["new_empty"], OPS["empty_like"] = OPS["zeros"], OPS["new_zeros"], OPS["zeros_like"]
 
 
 @computes("arange")

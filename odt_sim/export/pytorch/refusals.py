@@ -1,0 +1,80 @@
+"""What cannot be exported of a PyTorch module, in one line."""
+
+import re
+import traceback
+from typing import Any
+
+from odt_sim.errors import ExportError
+
+
+def check_module(module: Any) -> None:
+    """Refuse modules that `torch.export` fails on without naming the cause.
+
+    Raises:
+        ExportError: The module is TorchScript, has weights without values, or a BatchNorm that counts batches.
+    """
+    import torch
+
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ExportError(
+            "torch: the module is TorchScript, which cannot be traced; give the module that it was made from"
+        )
+    for path, part in module.named_modules():
+        where = f"{type(part).__name__} of module {path!r}"
+        own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+        if any(map(torch.nn.parameter.is_lazy, own)):
+            raise ExportError(f"torch: {where} has no weights yet; call the module once on an example first")
+        if (
+            isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+            and part.track_running_stats
+            and part.momentum is None
+        ):
+            raise ExportError(f"torch: {where} has momentum=None, which counts batches; set a number, such as 0.1")
+
+
+def untraceable(module: Any, error: Exception) -> ExportError:
+    """Return the error of a module that `torch.export` cannot trace."""
+    return ExportError(f"torch: torch.export cannot trace {type(module).__name__} ({_reason(error)})")
+
+
+def _reason(error: Exception) -> str:
+    if _is_of_packed_sequence(error):
+        return (
+            "sizes of packed sequences depend on their lengths; give the layer the padded sequence, and mask its outputs by "
+            "the lengths"
+        )
+    text = " ".join(str(error).split())
+    if "data-dependent" in text:
+        caused = re.search(r"Caused by: \((\S+ in \w+)\)", text)
+        where = f", in {caused[1].rpartition('/')[2]}" if caused else ""
+        return (
+            f"a branch or a size depends on the values of a tensor{where}; use torch.where, or compute it from shapes"
+        )
+    return text[:300]
+
+
+def _is_of_packed_sequence(error: Exception) -> bool:
+    from torch.nn.utils.rnn import PackedSequence
+
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(isinstance(value, PackedSequence) for frame in frames for value in frame.f_locals.values()) or any(
+        frame.f_code.co_name in ("pack_padded_sequence", "pad_packed_sequence") for frame in frames
+    )
+
+
+def check_outputs(graphs: dict[bool, Any], name: str) -> None:
+    """Refuse a module that returns more in one mode than in the other, such as auxiliary outputs while it trains.
+
+    Args:
+        graphs: The `ExportedProgram` for training and the one for evaluation.
+        name: The module's class.
+
+    Raises:
+        ExportError: The numbers of outputs differ.
+    """
+    counts = {training: len(exported.graph_signature.user_outputs) for training, exported in graphs.items()}
+    if counts[True] != counts[False]:
+        raise ExportError(
+            f"torch: {name} returns {counts[True]} outputs while it trains and {counts[False]} in evaluation; turn auxiliary "
+            "outputs off, such as by aux_logits=False, or return the same in both modes"
+        )
