@@ -309,3 +309,39 @@ class Blocks(nn.Module):
             x = self.second(x + teacher)
         kept = x.new_empty(x.shape[0], 1).bernoulli_(1.0)  # stochastic depth of rate 0
         return self.head(F.alpha_dropout(x * kept, 0.0, self.training)) + largest[:, None]
+
+
+@module(_values(12, 3))
+class Channels(nn.Module):
+    """BatchNorm over rows times channels as PatchTST has it, and over channels times rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.BatchNorm1d(4), nn.BatchNorm1d(4), nn.Linear(9, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = len(x)
+        patches = x.transpose(1, 2).unfold(-1, 4, 4)  # [rows, channels, patches, 4]
+        x = self.first(patches.reshape(-1, 3, 4).transpose(1, 2)).reshape(rows, 3, 4, 3)
+        x = self.second(x.transpose(0, 1).reshape(3 * rows, 4, 3)).reshape(3, rows, 4, 3)
+        return self.head(x.transpose(0, 1).sum(2).flatten(1))
+
+
+@module(_values(6))
+class Assigned(nn.Module):
+    """Assignments to parts of tensors: of zeros, as Swin numbers its windows, and of values that have gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = x.new_zeros((6, 6))
+        for i, rows in enumerate([(0, 3), (3, 6)]):
+            for j, columns in enumerate([(0, -2), (-2, 6)]):
+                mask[rows[0] : rows[1], columns[0] : columns[1]] = 2 * i + j
+        h = self.first(x) + 0
+        h[:, 0] = h[:, 1] * 2
+        h[1:3, 2:] *= 3
+        h[-1] = x[0]
+        return self.head(h @ mask)

@@ -64,7 +64,7 @@ def test_outputs_gradients_and_statistics_equal_those_of_pytorch(name: str) -> N
             np.testing.assert_allclose(variable, buffer.numpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["Residual", "Gpt"])
+@pytest.mark.parametrize("name", ["Residual", "Gpt", "Channels"])
 def test_exported_module_trains_as_in_pytorch(tmp_path: Path, name: str) -> None:
     create, (x,) = MODULES[name]
     module = create()
@@ -342,17 +342,34 @@ def test_error_of_an_op_is_one_line() -> None:
         keras_model(Double(4, 3), torch.zeros(2, 4), 2)
 
 
-def test_view_that_is_changed_in_place_is_refused() -> None:
-    class Doubles(torch.nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            result = super().forward(x) + 0
-            result.unsqueeze(0).mul_(2)
-            return result
+class _Unsqueezed(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = super().forward(x) + 0
+        result.unsqueeze(0).mul_(2)
+        return result
 
+
+class _Transposed(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = super().forward(x) + 0
+        result[:2].t().mul_(2)
+        return result
+
+
+class _Stale(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = super().forward(x) + 0
+        first = result[:, :1]
+        result[:, :2] *= 2
+        return result + first
+
+
+@pytest.mark.parametrize("create", [_Unsqueezed, _Transposed, _Stale])
+def test_view_that_is_changed_in_place_is_refused(create: type[torch.nn.Linear]) -> None:
     with pytest.raises(
         ExportError, match=r"^torch: op mul_ changes a view in place; use the op without the underscore"
     ):
-        keras_model(Doubles(4, 3), torch.zeros(2, 4), 2)
+        keras_model(create(4, 3), torch.zeros(2, 4), 2)
 
 
 def test_module_that_mixes_rows_is_refused(tmp_path: Path) -> None:
@@ -446,6 +463,19 @@ class _Complex(torch.nn.Linear):
 def test_what_no_file_computes_is_refused(create: Any, message: str) -> None:
     with pytest.raises(ExportError, match=message):
         keras_model(create(3, 2), torch.zeros(2, 3), 2)
+
+
+def test_normalization_of_rows_in_another_order_is_refused() -> None:
+    class Reversed(torch.nn.BatchNorm1d):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = x.flip(0).reshape(4, 2)
+            return torch.nn.functional.batch_norm(rows, self.running_mean, self.running_var, training=self.training)
+
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Unflatten(0, (1, 2)), torch.nn.Flatten(0, 1), Reversed(2))
+    with pytest.raises(
+        ExportError, match=r"^torch: op batch_norm of module '3' normalizes .* keep the examples on axis 0"
+    ):
+        keras_model(module, torch.zeros(2, 4), 2)
 
 
 def test_stochastic_depth_keeps_rows_whole() -> None:

@@ -15,8 +15,10 @@ import tensorflow as tf
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export.pytorch.blocks import inlined
 from odt_sim.export.pytorch.decomposition import decomposed
-from odt_sim.export.pytorch.program import Mode, Program, Variables, array_of, check_buffers, dtype_of
+from odt_sim.export.pytorch.program import Program, Variables, array_of, check_buffers, dtype_of
+from odt_sim.export.pytorch.random import Mode
 from odt_sim.export.pytorch.refusals import check_module, check_outputs, untraceable
+from odt_sim.export.pytorch.row_orders import row_orders
 
 STATISTICS = ("running_mean", "running_var")
 
@@ -119,7 +121,8 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     graphs = {training: _exported(module, given, training=training) for training in (True, False)}
     check_buffers(list(graphs.values()))
     check_outputs(graphs, type(module).__name__)
-    programs = {training: Program(exported, variables) for training, exported in graphs.items()}
+    orders = row_orders(module, given, graphs[True], batch_size)
+    programs = {training: Program(exported, variables, orders) for training, exported in graphs.items()}
     arguments, name = _by_name(given), type(module).__name__.lower()
     inputs = [
         keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=own) for own, x in arguments.items()

@@ -2,7 +2,7 @@
 
 import copy
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from odt_sim.export.pytorch import convolution, elementwise, products, reduction
 from odt_sim.export.pytorch.cut import ADVICE, embedding_node, nodes_after, nodes_until
 from odt_sim.export.pytorch.normalization import batch_norm
 from odt_sim.export.pytorch.outputs import structured
-from odt_sim.export.pytorch.recurrent import RECURRENT
-from odt_sim.export.pytorch.registry import OPS, Function, Refusal
+from odt_sim.export.pytorch.random import RANDOM, Mode
+from odt_sim.export.pytorch.registry import OPS, Refusal
+from odt_sim.export.pytorch.row_orders import Order, path_of
 
 FAMILIES = (convolution, elementwise, products, reductions, shapes)
 """The modules that register functions."""
@@ -24,7 +25,7 @@ FAMILIES = (convolution, elementwise, products, reductions, shapes)
 CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
 """Ops without a result that check what `torch.export` assumed."""
 
-_MAYBE_VIEWS = ("contiguous", "flatten", "reshape")
+_MAYBE_VIEWS = ("contiguous", "flatten", "reshape", "reshape_as")
 """Ops that may return a view, although their schema does not say so."""
 
 
@@ -43,33 +44,20 @@ class Variables:
     constants: Mapping[str, np.ndarray[Any, Any]]
 
 
-@dataclass(frozen=True)
-class Mode:
-    """How layers behave.
-
-    Attributes:
-        training: Whether BatchNorm uses the batch, and Dropout draws.
-        generator: A `keras.random.SeedGenerator` for random ops.
-        sample_weight: `[batch]`, 0 for padding rows; None if all rows are real.
-    """
-
-    training: bool
-    generator: Any
-    sample_weight: tf.Tensor | None
-
-
 class Program:
     """A graph of ATen ops that runs as TensorFlow ops."""
 
-    def __init__(self, exported: Any, variables: Variables) -> None:
+    def __init__(self, exported: Any, variables: Variables, orders: Mapping[str, Order]) -> None:
         """Prepare a graph.
 
         Args:
             exported: A `torch.export.ExportedProgram`.
             variables: Its parameters and buffers.
+            orders: The rows of each BatchNorm that has others than the batch, see `row_orders`.
         """
         self._nodes, self._given, self._result = list(exported.graph.nodes), None, None
-        self._exported, self._graph, self._variables = exported, exported.graph, variables
+        self._exported, self._graph = exported, exported.graph
+        self._variables, self._orders = variables, orders
         signature = exported.graph_signature
         self._names = {
             **signature.inputs_to_parameters,
@@ -191,22 +179,43 @@ class Program:
             momentum,
             eps,
             by_batch=statistics is None or (bool(by_batch) and mode.training and not frozen),
-            sample_weight=mode.sample_weight,
+            sample_weight=self._weights_of_rows(node, x, mode.sample_weight),
         )
+
+    def _weights_of_rows(self, node: Any, x: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor | None:
+        order = self._orders.get(path_of(node))
+        if weights is None or order is None:
+            return weights
+        return order(weights, x.shape[0] // weights.shape[0])
 
     def _written(self, node: Any, values: dict[Any, Any]) -> None:
         """Let later ops see what an op changed in place."""
         target = node.args[0]
         if isinstance(values[target], keras.Variable) or self._names.get(target.name) in self._constants:
             return  # counts of batches, which nothing reads; other buffers are refused, see `check_buffers`
-        view = target
+        view, value = target, values[node]
+        values[target] = value
         while _is_view(view):
-            if len(view.args[0].users) > 1 and view.target is not operator.getitem:
+            parent = view.args[0]
+            shared = len(parent.users) > 1 and view.target is not operator.getitem
+            put_back = shapes.PUT_BACK.get(_name(view.target))
+            if put_back and value is not None and not isinstance(values[parent], keras.Variable):
+                value = put_back(values[parent], value, *_arguments(view, values)[0][1:])
+                shared = _is_read_by_other_views(parent, view, values)
+                values[parent] = value
+            else:
+                value = None
+            if shared:
                 raise ExportError(
                     f"torch: op {_name(node.target)}{_where(node)} changes a view in place; use the op without the underscore"
                 )
-            view = view.args[0]
-        values[target] = values[node]
+            view = parent
+
+
+def _is_read_by_other_views(parent: Any, view: Any, values: Mapping[Any, Any]) -> bool:
+    """Return whether an op to come reads another view of a tensor, of which the value from before a change is known."""
+    others = [user for user in parent.users if user is not view and user in values and _is_view(user)]
+    return any(reader not in values for other in others for reader in other.users)
 
 
 def check_buffers(graphs: Sequence[Any]) -> None:
@@ -274,79 +283,6 @@ def is_known(target: Any) -> bool:
     name = _name(target)
     plain = name if name.startswith("_") else name.rstrip("_")
     return target is operator.getitem or plain in OPS or plain in RANDOM or plain in ("batch_norm", *CHECKS)
-
-
-def _dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode) -> tf.Tensor:
-    draws = train and mode.training and rate > 0
-    return keras.random.dropout(x, rate, seed=mode.generator) if draws else x
-
-
-def _channel_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode) -> tf.Tensor:
-    shape = (*x.shape[:2], *[1] * (len(x.shape) - 2))
-    draws = train and mode.training and rate > 0
-    return keras.random.dropout(x, rate, noise_shape=shape, seed=mode.generator) if draws else x
-
-
-def _attention(*given: Any, mode: Mode, **settings: Any) -> tf.Tensor:
-    return products.attention(*given, dropout=lambda x, rate: _dropout(x, rate, True, mode=mode), **settings)
-
-
-def _recurrent(function: Function) -> Function:
-    return lambda *given, mode: function(*given, drop=lambda x, rate, train: _dropout(x, rate, train, mode=mode))
-
-
-def _normal(x: Any, *_: Any, mode: Mode, **__: Any) -> tf.Tensor:
-    return keras.random.normal(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
-
-
-def _uniform(x: Any, *_: Any, mode: Mode, **__: Any) -> tf.Tensor:
-    return keras.random.uniform(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
-
-
-def _bernoulli(x: tf.Tensor, probability: Any = None, *, mode: Mode) -> tf.Tensor:
-    """Return ones with a probability, else zeros; stochastic depth draws so."""
-    drawn = keras.random.uniform(tuple(x.shape), seed=mode.generator)
-    return tf.cast(drawn < tf.stop_gradient(x if probability is None else probability), x.dtype)
-
-
-def _alpha_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode, channels: bool = False) -> tf.Tensor:
-    """Return x with values replaced by those of SELU at minus infinity, then of the same moments (arXiv:1706.02515)."""
-    if not (train and mode.training and rate > 0):
-        return x
-    least = -1.7580993408473766
-    shape = (*x.shape[:2], *[1] * (len(x.shape) - 2)) if channels else tuple(x.shape)
-    kept = tf.cast(keras.random.uniform(shape, seed=mode.generator) >= rate, x.dtype)
-    scale = ((least**2 * rate + 1) * (1 - rate)) ** -0.5
-    return scale * (x * kept + least * (1 - kept) - least * rate)
-
-
-def _feature_alpha_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode) -> tf.Tensor:
-    return _alpha_dropout(x, rate, train, mode=mode, channels=True)
-
-
-def _randomized_relu(
-    x: tf.Tensor, low: float = 1 / 8, high: float = 1 / 3, train: bool = False, *_: Any, mode: Mode
-) -> tf.Tensor:
-    """Return x, times a slope below 0 that training draws for each value (arXiv:1505.00853)."""
-    draws = train and mode.training
-    slope = keras.random.uniform(tuple(x.shape), low, high, seed=mode.generator) if draws else (low + high) / 2
-    return tf.where(x > 0, x, x * slope)
-
-
-RANDOM: dict[str, Callable[..., tf.Tensor]] = {
-    "dropout": _dropout,
-    "feature_dropout": _channel_dropout,
-    "alpha_dropout": _alpha_dropout,
-    "feature_alpha_dropout": _feature_alpha_dropout,
-    "bernoulli": _bernoulli,
-    "rrelu": _randomized_relu,
-    "scaled_dot_product_attention": _attention,
-    "randn": _normal,
-    "randn_like": _normal,
-    "rand": _uniform,
-    "rand_like": _uniform,
-    **{name: _recurrent(function) for name, function in RECURRENT.items()},
-}
 
 
 def _name(target: Any) -> str:
@@ -423,12 +359,9 @@ def dtype_of(dtype: Any) -> tf.DType:
 
 def _scope(node: Any) -> str:
     """Return a TensorFlow scope: the path of the module that an op belongs to."""
-    modules = list(node.meta.get("nn_module_stack", {}).values())
-    path = modules[-1][0] if modules else ""
-    cleaned = "".join(c if c.isalnum() or c in "_./" else "_" for c in path.removeprefix("L['self']"))
+    cleaned = "".join(c if c.isalnum() or c in "_./" else "_" for c in path_of(node).removeprefix("L['self']"))
     return cleaned.strip("._").replace(".", "/") or "module"
 
 
 def _where(node: Any) -> str:
-    modules = list(node.meta.get("nn_module_stack", {}).values())
-    return f" of module {modules[-1][0]!r}" if modules and modules[-1][0] else ""
+    return f" of module {path!r}" if (path := path_of(node)) else ""

@@ -6,13 +6,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from odt_sim.export.pytorch.registry import OPS, Refusal, axes_of, computes
+from odt_sim.export.pytorch.registry import OPS, Function, Refusal, axes_of, computes
 
 
 @computes("view", "reshape", "_unsafe_view", "view_copy")
 def reshape(x: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     """Return the values in another shape."""
     return tf.reshape(x, list(shape))
+
+
+@computes("reshape_as", "view_as")
+def reshape_as(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Return the values in the shape of another tensor."""
+    return tf.reshape(x, other.shape)
 
 
 @computes("flatten")
@@ -147,6 +153,29 @@ def narrow(x: tf.Tensor, dim: int, start: int, length: int) -> tf.Tensor:
 
 def _at(x: tf.Tensor, dim: int, index: Any) -> tuple[Any, ...]:
     return (*[slice(None)] * (dim % len(x.shape)), index)
+
+
+def _with_slice(x: tf.Tensor, value: tf.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    """Return x with other values in a range of slices, as after `x[start:end] = value`."""
+    if step != 1:
+        raise Refusal("changes every n-th slice in place; use torch.where")
+    start, end, _ = slice(start, end).indices(x.shape[dim])
+    return tf.concat([x[_at(x, dim, slice(0, start))], value, x[_at(x, dim, slice(end, None))]], dim)
+
+
+def _with_selected(x: tf.Tensor, value: tf.Tensor, dim: int, index: int) -> tf.Tensor:
+    index %= x.shape[dim]
+    return _with_slice(x, tf.expand_dims(value, dim % len(x.shape)), dim, index, index + 1)
+
+
+PUT_BACK: dict[str, Function] = {"slice": _with_slice, "select": _with_selected}
+"""The function that returns a tensor with other values in a view, for the ops that make such views."""
+
+
+@computes("copy", "fill")
+def copy(x: tf.Tensor, value: Any, *_: Any) -> tf.Tensor:
+    """Return other values in the shape and type of a tensor."""
+    return tf.broadcast_to(tf.cast(value, x.dtype), x.shape)
 
 
 @computes("flip")

@@ -1,0 +1,92 @@
+"""Which rows of a BatchNorm belong to which example, where a module joins other axes with the batch.
+
+Models of time series do so: PatchTST normalizes `[batch x channels, ...]`. Rows that pad a batch must not count there either.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+
+Order = Callable[[tf.Tensor, int], tf.Tensor]
+"""Returns a value for each row, given one for each example and the rows of each example."""
+
+_ORDERS: tuple[Order, ...] = (
+    lambda values, each: tf.repeat(values, each),
+    lambda values, each: tf.tile(values, [each]),
+)
+
+
+def row_orders(module: Any, given: Any, exported: Any, count: int) -> Mapping[str, Order]:
+    """Return the order of rows of each BatchNorm that has other rows than the batch, by its path.
+
+    Args:
+        module: The `torch.nn.Module`.
+        given: The arguments of its `forward`.
+        exported: Its `ExportedProgram` for training.
+        count: The examples of a batch.
+
+    Raises:
+        ExportError: The rows of an example are neither neighbours nor at equal distances.
+    """
+    nodes = [node for node in exported.graph.nodes if _normalizes(node)]
+    rows = {path_of(node): _rows_of(node) for node in nodes if _rows_of(node) != count}
+    of_first = _rows_of_first(module, given, set(rows)) if rows else {}
+    return {path: _order(path, rows[path], of_first.get(path, []), count) for path in rows}
+
+
+def path_of(node: Any) -> str:
+    """Return the path of the module that a node belongs to."""
+    modules = list(node.meta.get("nn_module_stack", {}).values())
+    return str(modules[-1][0]) if modules else ""
+
+
+def _normalizes(node: Any) -> bool:
+    return node.op == "call_function" and str(node.target).startswith("aten.batch_norm")
+
+
+def _rows_of(node: Any) -> int:
+    return int(node.args[0].meta["val"].shape[0])
+
+
+def _rows_of_first(module: Any, given: Any, paths: set[str]) -> dict[str, list[bool]]:
+    """Return for each row of each BatchNorm whether it depends on the first example: then NaN there reaches it."""
+    import torch
+
+    rows = dict[str, list[bool]]()
+
+    def note(path: str, inputs: tuple[Any, ...]) -> None:
+        rows[path] = inputs[0].flatten(1).isnan().any(1).tolist()
+
+    def spoiled(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+            return x
+        return torch.cat([torch.full_like(x[:1], float("nan")), x[1:]])
+
+    hooks = [
+        module.get_submodule(path).register_forward_pre_hook(lambda _, inputs, path=path: note(path, inputs))
+        for path in paths
+    ]
+    before = [(part, part.training) for part in module.modules()]
+    try:
+        with torch.no_grad():
+            module.eval()(*map(spoiled, given.args), **{name: spoiled(x) for name, x in given.kwargs.items()})
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for part, mode in before:
+            part.training = mode
+    return rows
+
+
+def _order(path: str, rows: int, of_first: list[bool], count: int) -> Order:
+    each, first = rows // count, tf.one_hot(0, count)
+    for order in _ORDERS:
+        if (order(first, each).numpy() > 0).tolist() == of_first:
+            return order
+    raise ExportError(
+        f"torch: op batch_norm of module {path!r} normalizes {rows} rows of {count} examples in an order that does "
+        "not show which rows pad a batch; keep the examples on axis 0, or use LayerNorm"
+    )
