@@ -345,3 +345,16 @@ class Assigned(nn.Module):
         h[1:3, 2:] *= 3
         h[-1] = x[0]
         return self.head(h @ mask)
+
+
+@module(_images(2, 4))
+class Aligned(nn.Module):
+    """Resizing with aligned corners, as models of segmentation do, to more, fewer and one place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 1)
+        self.larger, self.smaller = nn.UpsamplingBilinear2d((7, 9)), nn.Upsample((3, 1), None, "bilinear", True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.smaller(self.larger(self.conv(x)))

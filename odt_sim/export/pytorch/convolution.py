@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.pytorch.registry import OPS, Refusal, computes, expect, pair
@@ -222,8 +223,20 @@ def _nearest(x: tf.Tensor, size: Any, scales: Any = None, *_: Any) -> tf.Tensor:
 
 
 def _smooth(x: tf.Tensor, size: Any, align: bool, scales: Any = None, *_: Any) -> tf.Tensor:
-    expect("align_corners", align, False)
-    return upsample(x, "bilinear", size, scales)
+    return _aligned(x, size, scales) if align else upsample(x, "bilinear", size, scales)
+
+
+def _aligned(x: tf.Tensor, size: Any, scales: Any) -> tf.Tensor:
+    """Resize with aligned corners: place i of m is i (n - 1) / (m - 1) of n, between its two neighbours."""
+    target = list(size) if size else [int(n * s) for n, s in zip(x.shape[2:], scales or (), strict=True)]
+    for axis, places in enumerate(target, 2):
+        count = int(x.shape[axis])
+        at = np.linspace(0, count - 1, places) if places > 1 else np.zeros(1)
+        shares = np.maximum(0, 1 - np.abs(at[:, None] - np.arange(count)))
+        order = [a for a in range(4) if a != axis] + [axis]
+        resized = tf.matmul(tf.transpose(x, order), tf.constant(shares.T, x.dtype))
+        x = tf.transpose(resized, [order.index(a) for a in range(4)])
+    return x
 
 
 OPS["upsample_nearest1d"] = OPS["upsample_nearest2d"] = _nearest
