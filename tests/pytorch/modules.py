@@ -358,3 +358,15 @@ class Aligned(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.smaller(self.larger(self.conv(x)))
+
+
+@module(_images(2, 4))
+class Standardized(nn.Conv2d):
+    """A convolution that standardizes its weights by `batch_norm`, as timm's do."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = F.batch_norm(self.weight.reshape(1, 3, -1), None, None, training=True, momentum=0.0)
+        return F.conv2d(x, weight.reshape_as(self.weight), self.bias)

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 
-Order = Callable[[tf.Tensor, int], tf.Tensor]
+Order = Callable[[tf.Tensor, int], tf.Tensor | None]
 """Returns a value for each row, given one for each example and the rows of each example."""
 
-_ORDERS: tuple[Order, ...] = (
+_ORDERS: tuple[Callable[[tf.Tensor, int], tf.Tensor], ...] = (
     lambda values, each: tf.repeat(values, each),
     lambda values, each: tf.tile(values, [each]),
 )
@@ -31,10 +31,24 @@ def row_orders(module: Any, given: Any, exported: Any, count: int) -> Mapping[st
     Raises:
         ExportError: The rows of an example are neither neighbours nor at equal distances.
     """
-    nodes = [node for node in exported.graph.nodes if _normalizes(node)]
-    rows = {path_of(node): _rows_of(node) for node in nodes if _rows_of(node) != count}
+    nodes, weights = [node for node in exported.graph.nodes if _normalizes(node)], _of_weights(exported)
+    standardized = {path_of(node): _all_real for node in nodes if node in weights}
+    rows = {path_of(node): _rows_of(node) for node in nodes if node not in weights and _rows_of(node) != count}
     of_first = _rows_of_first(module, given, set(rows)) if rows else {}
-    return {path: _order(path, rows[path], of_first.get(path, []), count) for path in rows}
+    return {**standardized, **{path: _order(path, rows[path], of_first.get(path, []), count) for path in rows}}
+
+
+def _of_weights(exported: Any) -> set[Any]:
+    """Return the nodes that depend on no input, such as weights that a convolution standardizes (arXiv:1903.10520)."""
+    inputs, found = set(exported.graph_signature.user_inputs), set[Any]()
+    for node in exported.graph.nodes:
+        if node.name not in inputs and all(each in found for each in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _all_real(values: tf.Tensor, each: int) -> None:
+    """Let all rows count."""
 
 
 def path_of(node: Any) -> str:
