@@ -60,7 +60,10 @@ def read_state(storage: Storage, name: str, model: TrainableModel) -> tuple[Stat
     where = storage.where(name)
     tensors, texts = unpacked(storage.read(name), where)
     if texts.pop("fingerprint", None) != model.fingerprint:
-        raise CheckpointError(f"{where}: of another model than {model.where}; start a new run or use that run's model")
+        raise CheckpointError(
+            f"{where}: of another model than {model.where}; start a new run, or resume with the model in the run's folder: "
+            "model=tflite model.path=FOLDER/initial.tflite"
+        )
     by_name = {parameter.name: parameter for parameter in model.parameters}
     try:
         layouts = [Layout(tuple(by_name[name] for name in names)) for names in json.loads(texts.pop("layouts"))]

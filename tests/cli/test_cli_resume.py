@@ -67,6 +67,15 @@ def test_data_that_is_not_found_from_another_folder_names_where_the_run_was_star
         raise ExportError("net.keras: no such file")
 
 
+def test_run_of_a_model_that_is_exported_otherwise_now_resumes_with_its_own(run, folder):
+    assert run(*FEW, "run.rounds=1", "hydra.run.dir=out")[0] == 0
+    code, error = run("run.resume=out", "run.rounds=2", "model.seed=9")
+    assert code == 1
+    assert "model=tflite model.path=FOLDER/initial.tflite" in error
+    assert run("run.resume=out", "run.rounds=2", "model=tflite", "model.path=out/initial.tflite")[0] == 0
+    assert rounds(folder / "out") == [1, 2]
+
+
 def test_changed_settings_of_a_resumed_run_are_saved(run, folder):
     given = ["strategy._target_=mine.FailsOnce", *FEW, "run.rounds=1", "hydra.run.dir=out"]
     assert run(*given)[0] == 0
