@@ -59,7 +59,7 @@ def _check_backend() -> None:
 
 def _check_versions() -> None:
     """Check that the installed TensorFlow and Keras are those that this process imported, and that Keras is not too old."""
-    installed = {name: _installed(name) for name in ("tensorflow", "keras")}
+    installed = {name: installed_version(name) for name in ("tensorflow", "keras")}
     for name, found in installed.items():
         loaded = getattr(sys.modules.get(name), "__version__", None)
         if found and loaded and Version(loaded).base_version != Version(found).base_version:
@@ -72,7 +72,8 @@ def _check_versions() -> None:
         raise ExportError(f"export needs keras>={OLDEST_KERAS}, found {keras}; run: pip install 'odt_sim[export]'")
 
 
-def _installed(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
+    """Return the version of an installed package; None if there is none of this name."""
     try:
         return version(name)
     except PackageNotFoundError:  # it may come by another package, such as tensorflow-cpu

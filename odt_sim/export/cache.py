@@ -15,13 +15,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
 from odt_sim.errors import ConfigurationError, ExportError, ExportWarning
+from odt_sim.export import installed_version
 from odt_sim.files import cache_folder, write_file
 from odt_sim.subprocesses import environment
 
@@ -134,15 +134,8 @@ def _key(spec: Mapping[str, Any]) -> str:
         digest.update(path.read_bytes())
     builder = str(spec["build"]["_target_"]).partition(".")[0]
     for package in ("tensorflow", "keras", "ai-edge-litert", builder):
-        digest.update(f"{package} {_version(package)}".encode())
+        digest.update(f"{package} {installed_version(package) or 'none'}".encode())
     return digest.hexdigest()[:32]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"
 
 
 def _sources(spec: Mapping[str, Any]) -> list[Path]:

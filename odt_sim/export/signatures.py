@@ -187,8 +187,8 @@ def writer(variables: Mapping[int, Kept], names: Sequence[str]) -> Function:
         for name, variable in named.items():
             if isinstance(variable, BlockedVariable):
                 variable.assign(values[name])
-                continue
-            creation.assign(variable.handle, values[name])
+            else:
+                creation.assign(variable.handle, values[name])
         return {"count": tf.constant(len(named))}
 
     return bordered(restore, [_spec(v, name) for name, v in named.items()])

@@ -112,10 +112,10 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     layers = _layers(module)
     _warn_of_frozen(module, layers)
     owners = {_join(layer.module_path, name): layer for layer in layers for name in layer.own}
-    shared = {name: owners[first] for name, first in _first_names(module).items()}
+    first_names = _first_names(module)
     variables = Variables(
-        own={name: layer.own[_first_names(module)[name].rpartition(".")[2]] for name, layer in shared.items()},
-        layers=shared,
+        own={name: owners[first].own[first.rpartition(".")[2]] for name, first in first_names.items()},
+        layers={name: owners[first] for name, first in first_names.items()},
         constants=_constants(module),
     )
     graphs = {training: _exported(module, given, training=training) for training in (True, False)}

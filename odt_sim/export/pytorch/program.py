@@ -56,8 +56,7 @@ class Program:
             orders: The rows of each BatchNorm that has others than the batch, see `row_orders`.
         """
         self._nodes, self._given, self._result = list(exported.graph.nodes), None, None
-        self._exported, self._graph = exported, exported.graph
-        self._variables, self._orders = variables, orders
+        self._exported, self._variables, self._orders = exported, variables, orders
         signature = exported.graph_signature
         self._names = {
             **signature.inputs_to_parameters,
@@ -108,10 +107,10 @@ class Program:
         of_head = {node for node, owner in owners.items() if any(owner is layer for layer in head)}
         of_body = {node for node, owner in owners.items() if owner is not None} - of_head
         inputs = {node for node in owners if node.name in self._inputs}
-        embedding = embedding_node(self._graph, of_head, inputs)
+        embedding = embedding_node(self._exported.graph, of_head, inputs)
         before, after = copy.copy(self), copy.copy(self)
-        before._nodes, before._result = nodes_until(self._graph, embedding), embedding
-        after._nodes, after._given = nodes_after(self._graph, embedding, _changes), embedding
+        before._nodes, before._result = nodes_until(self._exported.graph, embedding), embedding
+        after._nodes, after._given = nodes_after(self._exported.graph, embedding, _changes), embedding
         if bypassing := [node for node in after._nodes if node in of_body | inputs]:
             raise ExportError(
                 f"embed: what follows the head of the PyTorch module also takes {self._called(bypassing[0])}; {ADVICE}"
