@@ -13,7 +13,9 @@ import nbformat
 import pytest
 from dialects import generated
 from exporter import EXPORTER
+from hydra.utils import get_class
 from nbclient import NotebookClient
+from omegaconf import OmegaConf
 from safetensors.numpy import save_file
 
 from odt_sim import Device, TrainableModel
@@ -126,6 +128,27 @@ def test_tutorial_runs(tmp_path: Path) -> None:
 def test_readme_lists_every_option() -> None:
     options = {path.stem for path in (ROOT / "conf").glob("*/*.yaml")} - {"demo"}
     assert options <= set(re.findall(r"`(\w+)`", (ROOT / "README.md").read_text()))
+
+
+def test_page_of_strategies_says_what_the_code_says() -> None:
+    """All are there, with what `Strategy.needs` and the declarations of the class say."""
+    page = (DOCS / "how-to/choose-strategy.md").read_text()
+    lines = page.partition("## All strategies")[2].splitlines()
+    rows = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
+    told = {name: (needs, marks.split()) for names, _, needs, marks in rows for name in re.findall(r"`(\w+)`", names)}
+    options = {path.stem: OmegaConf.load(path)._target_ for path in (ROOT / "conf/strategy").glob("*.yaml")}
+    assert told.keys() == options.keys()
+    for name, target in options.items():
+        strategy, (needs, marks) = get_class(target), told[name]
+        by_model = {"classes", "train_body", "adapters of its rank", ""}  # decided by terms, normalization, settings
+        assert set(needs.strip().split(", ")) - by_model == strategy.needs, name
+        declared = {
+            "V": strategy.without_validation is not None,
+            "E": strategy.keeps_updates,
+            "S": not strategy.asynchronous,
+            "P": strategy.partial_work,
+        }
+        assert marks == [mark for mark, holds in declared.items() if holds], name
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *map(str, DOCS.rglob("*.md"))])
