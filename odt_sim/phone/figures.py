@@ -7,6 +7,7 @@ from typing import Any
 
 from odt_sim.metrics.names import Kind, kind_of
 from odt_sim.metrics.tasks import model_metrics
+from odt_sim.model.names import full
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.phone.phones import PhoneError, one_line
 
@@ -45,15 +46,23 @@ def checked_figures(
     names = model_metrics(model)
     if unknown := [name for name in figures if name not in (*names, "examples")]:
         raise PhoneError(f"phone sent wrong figures: expected {', '.join(names)}, found {one_line(unknown[0])}")
-    return {name: _value(figures, name, model.loss) for name in names if name in figures} | {"examples": examples}
+    positive = _never_negative(model)
+    return {name: _value(figures, name, name in positive) for name in names if name in figures} | {"examples": examples}
 
 
-def _value(figures: Mapping[str, Any], name: str, loss: str | None) -> float:
+def _never_negative(model: TrainableModel) -> set[str]:
+    """Return the names of the losses that are never below zero."""
+    own = {output.name: output.loss in NEVER_NEGATIVE for output in model.outputs}
+    whole = {"loss"} if all(own.values()) and all(output.loss_weight >= 0 for output in model.outputs) else set()
+    return whole | {full("loss", name) for name, positive in own.items() if positive}
+
+
+def _value(figures: Mapping[str, Any], name: str, positive: bool) -> float:
     value = figures[name]
     if value is None:
         return math.nan
     least, most, expected = _limits(kind_of(name))
-    if name == "loss" and loss in NEVER_NEGATIVE:
+    if positive:
         least, expected = -ROUNDING, "a finite number of at least 0"
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise PhoneError(_wrong(name, f"{expected} or null", figures))

@@ -12,9 +12,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from odt_sim.errors import DataError
-from odt_sim.metrics.names import is_percent, title_of
-from odt_sim.metrics.tasks import model_metrics, model_task
-from odt_sim.model.manifest import REGRESSIONS
+from odt_sim.metrics.tasks import model_metrics
+from odt_sim.phone.description import described, shown
 from odt_sim.phone.device import tensors_of
 from odt_sim.phone.frames import Array, Message, decode, encode
 from odt_sim.phone.phones import SILENCE, Examples, Phone, Phones
@@ -91,15 +90,9 @@ class Joining:
             "strategy": job.strategy.name,
             "name": model.name,
             "fingerprint": model.fingerprint,
-            "loss": model.loss,
-            "from_logits": model.from_logits,
-            "delta": model.delta,
-            "task": model_task(model),
-            "metric": _described(model_metrics(model)[0]),
-            "regression": model.loss in REGRESSIONS,
+            "metric": shown(model_metrics(model)[0]),
             "batch_size": model.batch_size,
-            "classes": model.classes,
-            "vocabulary": model.vocabularies.get(""),
+            **described(model),
             "trainable": [p.role == "trainable" for p in model.parameters],
             "slices": self.slices,
         }
@@ -113,10 +106,6 @@ class Joining:
             tensors = tensors_of(self.job.model, data.x[rows], data.y[rows])
             sent |= {f"{split}.{name}": array for name, array in tensors.items()}
         return sent
-
-
-def _described(metric: str) -> Mapping[str, Any]:
-    return {"name": metric, "title": title_of(metric), "percent": is_percent(metric)}
 
 
 async def _pass_on(websocket: WebSocket, phone: Phone) -> None:

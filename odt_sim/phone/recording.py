@@ -42,8 +42,9 @@ class Recording:
 def record(subject: Subject) -> Recording:
     """Call every signature of a model and record inputs and outputs.
 
-    The model infers, trains a step on each batch, trains with every further training signature, with a gradient offset and on
-    embeddings, where it has them. The state is read in between. At the end it is set back, and one more step is trained.
+    The model infers, trains a step on each batch, returns the losses of examples, trains with every further training
+    signature, with an offset and on embeddings, if it can. The state is read in between. At the end it is set
+    back, and one more step is trained.
 
     Raises:
         ModelError: LiteRT cannot run the file.
@@ -55,7 +56,10 @@ def record(subject: Subject) -> Recording:
     for batch in subject.batches:
         recorder.train("train", batch)
     recorder.state()
-    recorder.call("infer", inputs_of(model, "infer", first.x))
+    answers = recorder.call("infer", inputs_of(model, "infer", first.x))
+    if model.returns_losses:
+        given = answers | prefixed("x", first.x) | prefixed("y", first.y)
+        recorder.call("loss", {name: given[name] for name in model.signatures["loss"].inputs})
     for name in sorted(name for name in model.signatures if name.startswith("train_")):
         recorder.train(name, first)
     if "set_gradient_offset" in model.signatures:

@@ -15,8 +15,9 @@ from starlette.routing import BaseRoute, Route
 from odt_sim.errors import ConfigurationError, FileError
 from odt_sim.fleet.profile import DeviceProfile, Timing
 from odt_sim.phone.app import body_of
+from odt_sim.phone.description import described, scores, shown
 from odt_sim.phone.recording import Recording
-from odt_sim.phone.subject import Subject, several_labels
+from odt_sim.phone.subject import Subject
 
 LARGEST_PROFILE = 1 << 16
 """Bytes of an upload."""
@@ -65,14 +66,10 @@ def description(subject: Subject, timings: Mapping[str, Timing]) -> dict[str, An
         "name": model.name,
         "fingerprint": model.fingerprint,
         "batch_size": model.batch_size,
-        "classes": model.classes,
-        "several_labels": several_labels(model),
-        "vocabulary": model.vocabularies.get(""),
-        "loss": model.loss,
-        "from_logits": model.from_logits,
+        **described(model),
+        "scores": [shown(metric) for metric in scores(model)],
         "learning_rate": subject.learning_rate,
         "parameters": [{"name": each.name, "shape": list(each.shape)} for each in model.parameters],
-        "output": model.output.name,
         "labels": list(subject.labels),
         "source": subject.source,
         "origin": subject.origin,

@@ -6,10 +6,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import only
+from odt_sim.data.columns import only, rows_of
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import own_learning_rate
+from odt_sim.metrics.tasks import model_task
 from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.manifest import REGRESSIONS
@@ -49,8 +50,8 @@ class Subject:
 
         Args:
             model: The model.
-            x: `[examples, ...]`; as many as `STEPS` batches need are used, repeated where there are fewer.
-            y: `[examples, ...]`.
+            x: `[examples, ...]`, or several inputs; as many as `STEPS` batches need are used, repeated where there are fewer.
+            y: `[examples, ...]`, or several targets.
             origin: Where they come from, in words.
             labels: The names of the classes; by default their numbers.
 
@@ -73,7 +74,8 @@ class Subject:
         """
         check_for_browsers(model)
         random, rows = np.random.default_rng(0), STEPS * model.batch_size
-        x, y = random_inputs(model.x, rows, random), random_targets(model, rows, random)
+        x = rows_of({name: random_inputs(tensor, rows, random) for name, tensor in model.inputs.items()})
+        y = rows_of({name: random_targets(model, name, rows, random) for name in model.targets})
         return cls(model, tuple(batches(model, x, y)), "random examples", False, numbered(model))
 
     @property
@@ -86,7 +88,7 @@ class Subject:
     @property
     def source(self) -> Source:
         """How a user makes examples besides rows of a file: digits on a canvas, or recorded motion."""
-        return source_of(self.model.x) if self.labels else "rows"
+        return source_of(self.model.x) if self.labels and len(self.model.inputs) == 1 else "rows"
 
     @property
     def shades(self) -> tuple[float, float]:
@@ -122,23 +124,21 @@ def random_inputs(tensor: TensorInfo, rows: int, random: np.random.Generator) ->
     return random.integers(0, 2, shape).astype(tensor.dtype)
 
 
-def random_targets(model: TrainableModel, rows: int, random: np.random.Generator) -> Array:
-    """Return `[rows, ...]`: labels, one-hot rows, or values, as the model's loss takes them."""
-    shape, dtype = (rows, *model.y.shape[1:]), model.y.dtype
-    if model.loss in REGRESSIONS:
+def random_targets(model: TrainableModel, name: str, rows: int, random: np.random.Generator) -> Array:
+    """Return `[rows, ...]` of a target: labels, one-hot rows, or values, as its loss takes them."""
+    tensor = model.targets[name]
+    loss = next((output.loss for output in model.outputs if output.name == name), None)
+    shape, dtype = (rows, *tensor.shape[1:]), tensor.dtype
+    if loss in REGRESSIONS:
         return random.normal(size=shape).astype(dtype)
-    if model.loss in ("categorical_crossentropy", "kl_divergence"):
+    if loss in ("categorical_crossentropy", "kl_divergence"):
         return np.eye(shape[-1], dtype=dtype)[random.integers(0, shape[-1], shape[:-1])]
-    classes = model.classes if model.loss == "sparse_categorical_crossentropy" else None
+    classes = model.classes_by_target[name] if loss == "sparse_categorical_crossentropy" else None
     return random.integers(0, classes or 2, shape).astype(dtype)
 
 
-def several_labels(model: TrainableModel) -> int | None:
-    """Return the number of labels of an example that may have any of them; None for other models."""
-    shape = model.output.shape
-    return shape[1] if model.loss == "binary_crossentropy" and len(shape) == 2 and shape[1] > 1 else None
-
-
 def _classes(model: TrainableModel) -> int:
-    """Return the number of classes of a whole example; 0 for regression, several labels, or a class per position."""
-    return (model.classes or 0) if len(model.output.shape) == 2 and not several_labels(model) else 0
+    """Return the number of classes of a whole example; 0 for several outputs, other tasks, or a class per position."""
+    if len(model.outputs) > 1 or len(model.output.shape) > 2 or model_task(model) in ("multi_label", "regression"):
+        return 0
+    return model.classes or 0

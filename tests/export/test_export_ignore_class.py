@@ -16,9 +16,8 @@ from odt_sim.data.dataset_checks import check
 from odt_sim.deploy.measure import measured
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.errors import DataError, ModelError
+from odt_sim.errors import DataError
 from odt_sim.export import export_model
-from odt_sim.model.browsers import check_for_browsers
 from odt_sim.simulation.checks import check_fit
 
 ROWS, POSITIONS, CLASSES, BATCH, RATE = 10, 5, 3, 4, 0.5
@@ -91,11 +90,6 @@ def test_data_with_the_ignored_label_fits(exported: tuple[Any, Any, Path, int]) 
     y[4, 3:] = 7
     with pytest.raises(DataError, match="d, y: label 7 is out of range"):
         Examples.checked(model, x, y, "d")
-
-
-def test_the_page_for_phones_refuses_the_file(exported: tuple[Any, Any, Path, int]) -> None:
-    with pytest.raises(ModelError, match=f": leaves the label {exported[3]} out of its loss and figures; the page for"):
-        check_for_browsers(TrainableModel.load(exported[2]))
 
 
 def test_refused_labels_say_how_to_ignore_them(tmp_path: Path) -> None:

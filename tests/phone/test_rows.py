@@ -1,5 +1,6 @@
 """Rows of the user's files: how they are read, and which of them a model takes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from chromium import module
 from odt_sim import TrainableModel
 from odt_sim.device.examples import Examples
 from odt_sim.errors import DataError
+from odt_sim.phone.description import described
 
 FORM = """
   const form = new m.RowForm({ signatures: { train: { inputs: given.inputs } } }, given.about);
@@ -55,9 +57,9 @@ def test_cell_without_a_number_is_named(text: str, error: str, harness: Any) -> 
 
 def refused(harness: Any, model: TrainableModel, numbers: list[float]) -> str | None:
     """Return the error of the page for a row."""
-    inputs = [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype} for t in (model.x, model.y)]
-    vocabulary = model.vocabularies.get("")
-    about = {"name": model.name, "loss": model.loss, "classes": model.classes, "vocabulary": vocabulary}
+    tensors = (*model.inputs.values(), *model.targets.values())
+    inputs = [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype} for t in tensors]
+    about = {"name": model.name, **described(model)}
     error: str | None = module(harness, "row_form", FORM, {"inputs": inputs, "about": about, "numbers": numbers})
     return error
 
@@ -105,3 +107,11 @@ def test_row_that_is_not_of_the_form_is_refused(
 )
 def test_row_in_range_is_taken(name: str, numbers: list[float], harness: Any, request: pytest.FixtureRequest) -> None:
     assert refused(harness, request.getfixturevalue(name), numbers) is None
+
+
+def test_ignored_label_is_taken(harness: Any, adam: TrainableModel) -> None:
+    assert adam.manifest
+    outputs = (replace(adam.outputs[0], ignore_class=-1),)
+    model = replace(adam, manifest=replace(adam.manifest, outputs=outputs))
+    assert refused(harness, model, [0.5] * 6 + [-1]) is None
+    assert "label -2 is out of range" in (refused(harness, model, [0.5] * 6 + [-2]) or "")

@@ -16,6 +16,8 @@ from chromium import patient
 from safetensors.numpy import load_file
 
 from odt_sim import Fleet, Simulation, Strategy, TrainableModel, TrainingPlan
+from odt_sim.cli.build import federated, model_file
+from odt_sim.cli.overrides import composed
 from odt_sim.data import digits, federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import SimulationError
@@ -23,7 +25,18 @@ from odt_sim.persistence.records import RoundRecord
 from odt_sim.phone.backend import PhonesBackend
 from odt_sim.phone.frames import decode
 from odt_sim.simulation.backend import Backend
-from odt_sim.strategies import Ditto, FedAvg, FedPer, FedProx, FedRep, Local, PerFedAvg, Scaffold
+from odt_sim.strategies import (
+    Ditto,
+    FedAvg,
+    FedAvgFineTune,
+    FedPer,
+    FedProx,
+    FedRep,
+    HeadOnly,
+    Local,
+    PerFedAvg,
+    Scaffold,
+)
 
 PHONES = 3
 SECONDS = 120.0  # for what takes a moment; the machine may be busy
@@ -143,14 +156,20 @@ def without_calls(row: dict[str, Any]) -> dict[str, Any]:
 CLOUDS = np.random.default_rng(0).normal(size=(37, 6)).astype(np.float32)
 CLASSES = (CLOUDS[:, 0] > 0).astype(np.int32) + (CLOUDS[:, 1] > 0)
 WORDS = np.random.default_rng(0).integers(0, 10, (37, 4)).astype(np.int32)
-CASES: dict[str, tuple[Strategy, Any, Any, int | None]] = {  # by the fixture of a model
+IDS = {"user": WORDS[:, 0] % 5, "item": WORDS[:, 1] % 6}
+TARGETS = {"kind": CLASSES, "size": CLOUDS[:, :1]}
+CASES: dict[str, tuple[Strategy, Any, Any, Any]] = {  # by the fixture of a model
     "adam": (Local(), CLOUDS, CLASSES, 3),  # slots that stay on the device
     "dropout": (FedAvg(), WORDS, CLASSES, 3),  # masks of the device's random state
     "grouped": (FedRep(head_epochs=2), CLOUDS, CLASSES, 3),  # the head on embeddings, and then the body
     "softmax_with_offset": (FedProx(), digits().x[:40], digits().y[:40], 10),  # the offset in the file's steps
     "small_mlp": (PerFedAvg(), CLOUDS, CLASSES, 3),  # single steps, with weights between them
     "regression": (FedAvg(), CLOUDS, CLOUDS[:, :2], None),
+    "recommender": (FedAvg(), IDS, WORDS[:, 2] % 4, 4),  # two inputs
+    "recommender_of_own_loss": (FedPer(), IDS, WORDS[:, 2] % 4, 4),  # the file returns each example's loss
+    "heads": (HeadOnly(), CLOUDS, TARGETS, {"kind": 3, "size": None}),  # two targets, the head on embeddings
 }
+SHOWN = {"regression": " MSE", "heads": " loss", "recommender_of_own_loss": " loss"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -172,8 +191,44 @@ def test_model_trains_on_a_phone_as_in_the_simulation(
     with joined(browser, running.address()) as page:
         running.finish()
         shown = page.locator("#metric").text_content()
-    assert shown.endswith(" MSE" if classes is None else "% accuracy")
+    assert shown.endswith(SHOWN.get(name, "% accuracy"))
     assert_same_results(tmp_path / "phone", tmp_path / "simulated", 2)
+
+
+IGNORED = "model.loss={name: SparseCategoricalCrossentropy, from_logits: true, ignore_class: 1}"
+EXPERIMENTS = {
+    "recommendation": ["model.metrics=[hit_rate_at_3]"],
+    "tagging": ["model.metrics=[top_2,precision]"],
+    "language": [],
+    "language without a word": [IGNORED],
+    "multi_target": ["model.metrics=[rmse]"],
+    "segmentation": [],
+    "multi_label": [],
+}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_shipped_experiment_runs_on_phones_as_in_the_simulation(
+    name: str, backend: PhonesBackend, browser: Any, tmp_path: Path
+) -> None:
+    """Two of three users train, the third is unseen."""
+    chosen = [*EXPERIMENTS[name], "strategy=fedavg_finetune", "fleet.devices=3"]
+    config = composed([f"+experiment={name.partition(' ')[0]}", *chosen])
+    model, data = TrainableModel.load(model_file(config)), federated(config)
+    plan, fleet = TrainingPlan(steps=4), Fleet(unseen=1)
+
+    def run(directory: str, backend: Backend | None) -> Simulation:
+        folder = tmp_path / directory
+        return Simulation(
+            model, data, FedAvgFineTune(), rounds=2, directory=folder, plan=plan, fleet=fleet, backend=backend
+        )
+
+    run("simulated", None).run(observers=[])
+    running = Running(run("phones", backend), backend)
+    address = running.address()
+    with joined(browser, address), joined(browser, address), joined(browser, address):
+        running.finish()
+    assert_same_results(tmp_path / "phones", tmp_path / "simulated", 2)
 
 
 def test_reloaded_page_is_left_out_of_a_round_and_takes_part_again(

@@ -28,8 +28,21 @@ def test_loss_alone_needs_no_number_of_examples(softmax: TrainableModel) -> None
 
 
 def test_loss_that_may_be_below_zero_is_taken(softmax: TrainableModel) -> None:
-    similar = replace(softmax, loss="cosine_similarity")
+    assert softmax.manifest
+    outputs = (replace(softmax.outputs[0], loss="cosine_similarity"),)
+    similar = replace(softmax, manifest=replace(softmax.manifest, outputs=outputs))
     assert checked_figures({"loss": -1.0}, similar, 10, only_loss=True)["loss"] == -1.0
+
+
+def test_figures_of_several_outputs_have_their_names(heads: TrainableModel) -> None:
+    names = ("loss", "loss_kind", "loss_size", "accuracy_kind", "mse_size")
+    found = checked_figures({**dict.fromkeys(names, 0.5), "examples": 10}, heads, 10)
+    assert found == {**dict.fromkeys(names, 0.5), "examples": 10}
+    for name in ("loss", "loss_kind"):
+        with pytest.raises(
+            PhoneError, match=f"^phone sent wrong figures: {name}: expected a finite number of at least 0"
+        ):
+            checked_figures({"loss": 1.0, "examples": 10, name: -1.0}, heads, 10)
 
 
 @pytest.mark.parametrize("figures", [None, [], 3, {}, {"accuracy": 0.5, "examples": 10}])

@@ -274,13 +274,14 @@ def test_phone_counts_the_examples_that_the_run_sent(softmax: TrainableModel, tm
     running.finish()
 
 
-def test_phone_gets_the_task_and_the_first_metric_of_the_model(softmax: TrainableModel, tmp_path: Path) -> None:
+def test_phone_gets_the_task_and_the_metrics_of_the_model(softmax: TrainableModel, tmp_path: Path) -> None:
     assert softmax.manifest
     outputs = (replace(softmax.outputs[0], task="regression"),)
     model = replace(softmax, manifest=replace(softmax.manifest, outputs=outputs))
     running = Running(model, tmp_path / "run", devices=1, rounds=1)
     welcome = RawPhone(running.address).welcome.header
-    assert welcome["task"] == "regression"
+    [output] = welcome["outputs"]
+    assert (output["task"], output["metrics"][:4]) == ("regression", ["mse", "mae", "loss", "r2"])
     assert welcome["metric"] == {"name": "mse", "title": "MSE", "percent": False}
     running.finish()
 

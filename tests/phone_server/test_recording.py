@@ -18,7 +18,13 @@ def values(recording: Recording, stored: dict[str, Any]) -> np.ndarray[Any, Any]
     return np.frombuffer(recording.values, stored["dtype"], count, stored["start"]).reshape(stored["shape"])
 
 
-@pytest.mark.parametrize("name", ["softmax", "adam", "regression", "softmax_with_offset", "softmax_with_embedding"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("softmax", "adam", "regression", "softmax_with_offset", "softmax_with_embedding"),
+        *("recommender", "recommender_of_own_loss", "heads"),
+    ],
+)
 def test_recorded_calls_repeat_in_a_fresh_interpreter(name: str, request: pytest.FixtureRequest) -> None:
     model: TrainableModel = request.getfixturevalue(name)
     recording = record(Subject.random(model))
@@ -54,7 +60,14 @@ def test_subject_takes_real_rows_in_their_order(softmax: TrainableModel) -> None
 
 @pytest.mark.parametrize(
     ("name", "source", "labels"),
-    [("har_cnn", "motion", 6), ("regression", "rows", 0), ("several_labels", "rows", 0), ("adam", "rows", 3)],
+    [
+        ("har_cnn", "motion", 6),
+        ("regression", "rows", 0),
+        ("several_labels", "rows", 0),
+        ("adam", "rows", 3),
+        ("recommender", "rows", 4),
+        ("heads", "rows", 0),
+    ],
 )
 def test_source_of_examples_follows_from_the_inputs(
     name: str, source: str, labels: int, request: pytest.FixtureRequest

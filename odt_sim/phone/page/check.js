@@ -7,6 +7,7 @@
 import { action, element, Notice, table } from "./dom.js";
 import { counted, number } from "./format.js";
 import { binary, json } from "./subject.js";
+import { mapped, TYPES } from "./tensors.js";
 
 /** @typedef {import("./subject.js").Subject} Subject */
 /** @typedef {import("./litert.js").Numbers} Numbers */
@@ -20,7 +21,7 @@ export const TOLERANCE = 1e-5;
 /** The rounding error of an output, relative to the largest target: four units in the last place of a float32. */
 const ROUNDING = 2 ** -21;
 
-const ARRAYS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
+const LOSS = /^loss(es(_.*)?)?$/; // of a step, and of each example
 
 /** @param {Subject} subject */
 export function checkSection(subject) {
@@ -90,18 +91,19 @@ export function difference(found, expected, target = 0) {
   for (const [name, values] of Object.entries(expected)) {
     if (found[name]?.length !== values.length) return Infinity;
     const own = farthest(found[name], values);
-    const greatest = Math.max(magnitude(values), name === "loss" ? smallestScale(values[0], target) : 0);
-    if (values instanceof Float32Array) [distance, scale] = [Math.max(distance, own), Math.max(scale, greatest)];
+    const greatest = magnitude(values);
+    const least = LOSS.test(name) ? smallestScale(greatest, target) : 0;
+    if (values instanceof Float32Array) [distance, scale] = [Math.max(distance, own), Math.max(scale, greatest, least)];
     else ratios.push(own / (greatest || 1));
   }
   return Math.max(distance / (scale || 1), ...ratios);
 }
 
 /**
- * Return the smallest scale of a loss, which takes what the rounding errors of outputs as large as the targets change in it as
+ * Return the smallest scale of losses, which takes what the rounding errors of outputs as large as the targets change in it as
  * equal: as much as they are in an absolute error, and twice the error as much in a squared one.
  *
- * @param {number} loss
+ * @param {number} loss The largest.
  * @param {number} target
  */
 function smallestScale(loss, target) {
@@ -113,7 +115,7 @@ function smallestScale(loss, target) {
  * @returns {number} The largest absolute target that is a value, no label; 0 without.
  */
 function largestTarget(inputs) {
-  const targets = Object.entries(inputs).filter(([name, { data }]) => /^y\b/.test(name) && data instanceof Float32Array);
+  const targets = Object.entries(inputs).filter(([name, { data }]) => /^y(_|$)/.test(name) && data instanceof Float32Array);
   return Math.max(0, ...targets.map(([, { data }]) => magnitude(data)));
 }
 
@@ -177,18 +179,8 @@ function tableOf(findings) {
  * @param {Stored} stored
  */
 function numbers(values, { dtype, shape, start }) {
-  const kind = ARRAYS[/** @type {keyof typeof ARRAYS} */ (dtype)];
+  const kind = TYPES[/** @type {keyof typeof TYPES} */ (dtype)];
   if (!kind) throw new Error(`The recording holds ${dtype}, which LiteRT.js cannot take; export the file again.`);
   const count = shape.reduce((product, size) => product * size, 1);
   return { data: new kind(values.buffer, values.byteOffset + start, count), shape };
-}
-
-/**
- * @template From, To
- * @param {Record<string, From>} record
- * @param {(value: From) => To} change
- * @returns {Record<string, To>}
- */
-function mapped(record, change) {
-  return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, change(value)]));
 }

@@ -4,8 +4,10 @@
  * @module
  */
 
+import { lengthOf } from "./device.js";
 import { reason } from "./dom.js";
 import { decode, encode } from "./frames.js";
+import { mapped } from "./tensors.js";
 
 /** @typedef {import("./device.js").Device} Device */
 /** @typedef {import("./frames.js").Message} Message */
@@ -94,9 +96,7 @@ export class Connection {
     if (header.do === "welcome") {
       this.show("welcome", header);
       this.device = await this.prepare(message);
-      const { train, validation, test } = this.device.examples;
-      const [ofTrain, ofValidation, ofTest] = [train, validation, test].map(({ x }) => x.shape[0]);
-      const counts = { train: ofTrain, validation: ofValidation, test: ofTest };
+      const counts = mapped(this.device.examples, lengthOf);
       socket.send(encode({ do: "ready", fingerprint: header.fingerprint, ...counts }));
       this.takesPart = true;
       this.attempts = 0;

@@ -4,9 +4,11 @@
  * @module
  */
 
-import { figures, meanLoss } from "./figures.js";
-import { product } from "./frames.js";
+import { figures, totalLoss } from "./figures.js";
+import { answered, batched, calls } from "./inference.js";
+import { gathered, mapped, product } from "./tensors.js";
 
+/** @typedef {import("./inference.js").Between} Between Called between steps, too. */
 /** @typedef {import("./litert.js").Model} Model */
 /** @typedef {import("./litert.js").Numbers} Numbers */
 /** @typedef {import("./litert.js").TensorInfo} TensorInfo */
@@ -14,21 +16,12 @@ import { product } from "./frames.js";
 /** @typedef {import("./frames.js").Message} Message */
 
 /**
- * Examples: x and y, `[examples, ...]`.
+ * Examples: inputs and targets by their names in `train`, `[examples, ...]`.
  *
- * @typedef {{ x: Value, y: Value }} Examples
+ * @typedef {Record<string, Value>} Examples
  */
 
 /** @typedef {Record<"train" | "validation" | "test", Examples>} Splits */
-
-/**
- * What the device does while it works: called between steps.
- *
- * @callback Between
- * @param {number} done The steps or batches done.
- * @param {number} of All of them.
- * @returns {Promise<void>} Rejects if the work is no longer wanted.
- */
 
 /**
  * @typedef {object} Reply
@@ -118,10 +111,10 @@ export class Device {
    */
   async train(header, { rows, sample_weight, sizes, b }, between) {
     const { signature, learning_rate, mu, trained } = header;
-    const declared = this.model.signatures[signature].inputs;
-    const onEmbeddings = declared.some(({ name }) => name === "embedding");
-    const { x, y } = this.examples.train;
-    const inputs = onEmbeddings ? await this.outputs("embed", x, between) : x;
+    const taken = this.model.signatures[signature].inputs.map(({ name }) => name);
+    const { train } = this.examples;
+    const all = taken.includes("embedding") ? { ...train, ...(await batched(this.model, "embed", train, between)) } : train;
+    const examples = Object.fromEntries(Object.entries(all).filter(([name]) => taken.includes(name)));
     if (this.offsets.length) await this.setOffset(b?.data);
     const losses = new Float32Array(sizes.data.length);
     for (let step = 0, start = 0; step < losses.length; start += sizes.data[step], step += 1) {
@@ -129,9 +122,7 @@ export class Device {
       const chosen = rows.data.subarray(start, start + sizes.data[step]);
       /** @type {Record<string, Value | Numbers>} */
       const values = {
-        x: gathered(inputs, chosen),
-        embedding: gathered(inputs, chosen),
-        y: gathered(y, chosen),
+        ...mapped(examples, (value) => gathered(value, chosen)),
         sample_weight: { data: sample_weight.data.slice(start, start + chosen.length), shape: [chosen.length] },
         learning_rate: Float32Array.of(learning_rate),
         mu: Float32Array.of(mu),
@@ -192,50 +183,11 @@ export class Device {
    * @param {Between} between
    */
   async evaluate({ split, only_loss }, given, between) {
-    const { x, y } = split === "given" ? { x: given.x, y: given.y } : this.examples[/** @type {keyof Splits} */ (split)];
-    const outputs = await this.outputs("infer", x, between);
-    const objective = /** @type {import("./figures.js").Objective} */ (this.settings);
-    const found = only_loss ? { loss: meanLoss(outputs, y, objective) } : figures(outputs, y, objective);
-    return { header: { figures: found, calls: this.calls("infer", x) } };
-  }
-
-  /**
-   * Run `infer` or `embed` on any number of rows.
-   *
-   * @param {string} signature
-   * @param {Value} x
-   * @param {Between} between
-   * @returns {Promise<Value>}
-   */
-  async outputs(signature, x, between) {
-    const examples = x.shape[0];
-    const { rows, fixed } = this.callSize(signature);
-    const [{ name: input }] = this.model.signatures[signature].inputs;
-    const answer = answerOf(this.model.signatures[signature].outputs);
-    const width = product(answer.shape.slice(1));
-    const data = new Float32Array(examples * width);
-    for (let start = 0; start < examples; start += rows) {
-      await between(start / rows, this.calls(signature, x));
-      const real = Math.min(rows, examples - start);
-      const chosen = Int32Array.from({ length: fixed ? rows : real }, (_, i) => start + (i < real ? i : 0));
-      const output = (await this.model.call(signature, { [input]: gathered(x, chosen) }))[answer.name];
-      data.set(output.subarray(0, real * width), start * width);
-    }
-    return { data, shape: [examples, ...answer.shape.slice(1)] };
-  }
-
-  /**
-   * @param {string} signature
-   * @param {Value} x
-   */
-  calls(signature, x) {
-    return Math.ceil(x.shape[0] / this.callSize(signature).rows);
-  }
-
-  /** @param {string} signature */
-  callSize(signature) {
-    const rows = this.model.signatures[signature].inputs[0].shape[0];
-    return rows > 0 ? { rows, fixed: true } : { rows: this.settings.batch_size, fixed: false };
+    const examples = split === "given" ? given : this.examples[/** @type {keyof Splits} */ (split)];
+    const { outputs } = this.settings;
+    const found = await answered(this.model, examples, between);
+    const own = only_loss ? { loss: totalLoss(outputs, found) } : figures(outputs, found);
+    return { header: { figures: own, calls: calls(this.model, "infer", lengthOf(examples)) } };
   }
 
   /**
@@ -256,21 +208,9 @@ export class Device {
   }
 }
 
-/**
- * Return chosen rows.
- *
- * @param {Value} value `[rows, ...]`.
- * @param {ArrayLike<number>} chosen
- * @returns {Value}
- */
-export function gathered({ data, shape }, chosen) {
-  const width = product(shape.slice(1));
-  const type = /** @type {new (length: number) => Numbers} */ (data.constructor);
-  const rows = new type(chosen.length * width);
-  for (let i = 0; i < chosen.length; i += 1) {
-    rows.set(data.subarray(chosen[i] * width, (chosen[i] + 1) * width), i * width);
-  }
-  return { data: rows, shape: [chosen.length, ...shape.slice(1)] };
+/** @param {Examples} examples */
+export function lengthOf(examples) {
+  return Object.values(examples)[0].shape[0];
 }
 
 /**
@@ -287,9 +227,4 @@ function numbered(infos, prefix) {
 /** @param {readonly TensorInfo[]} infos */
 function size(infos) {
   return infos.reduce((count, { shape }) => count + product(shape), 0);
-}
-
-/** @param {readonly TensorInfo[]} outputs */
-function answerOf(outputs) {
-  return outputs.find(({ name }) => name === "logits") ?? outputs.find(({ name }) => name === "embedding") ?? outputs[0];
 }

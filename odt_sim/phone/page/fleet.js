@@ -62,8 +62,13 @@ async function modelOf(fingerprint) {
  * @returns {Splits}
  */
 function slices(tensors) {
-  const part = (/** @type {string} */ name) => ({ x: tensors[`${name}.x`], y: tensors[`${name}.y`] });
-  return { train: part("train"), validation: part("validation"), test: part("test") };
+  /** @type {Splits} */
+  const splits = { train: {}, validation: {}, test: {} };
+  for (const [name, value] of Object.entries(tensors)) {
+    const [part, tensor] = name.split(".");
+    splits[/** @type {keyof Splits} */ (part)][tensor] = value;
+  }
+  return splits;
 }
 
 /**

@@ -5,8 +5,9 @@
  * @module
  */
 
+import { product, TYPES } from "./tensors.js";
+
 const MAGIC = "odt1";
-const TYPES = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
 /** @typedef {import("./litert.js").Value} Value */
 
@@ -64,14 +65,6 @@ export function decode(frame) {
     start += padded(count * type.BYTES_PER_ELEMENT);
   }
   return { header, tensors };
-}
-
-/**
- * @param {readonly number[]} sizes
- * @returns {number}
- */
-export function product(sizes) {
-  return sizes.reduce((count, size) => count * size, 1);
 }
 
 /** @param {number} size */

@@ -8,13 +8,14 @@
  * @module
  */
 
+import { TYPES } from "./tensors.js";
+
 /** The version that `tests/phone/package.json` tests. */
 export const VERSION = "2.5.3";
 const CDN = `https://cdn.jsdelivr.net/npm/@litertjs/core@${VERSION}/`;
 /** A module whose one function returns `i8x16.splat(0)`: valid only where WebAssembly has SIMD. */
 const SIMD = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11];
 const FAILURE = /^ERROR: (?:\[[^\]]*\] )?/; // with the place in LiteRT's code
-const TYPES = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
 /** @typedef {Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>} Numbers */
 /** @typedef {keyof typeof TYPES} DType */

@@ -58,7 +58,7 @@ export async function measure(subject) {
     const rows = subject.description.batch_size;
     const timings = {
       train: await timed(() => trainer.step(batch), rows),
-      infer: await timed(() => trainer.infer(batch.x), rows),
+      infer: await timed(() => trainer.infer(batch), rows),
     };
     return { timings, load_milliseconds: load };
   } finally {

@@ -4,10 +4,11 @@
  * @module
  */
 
-import { gathered } from "./device.js";
+import { lengthOf } from "./device.js";
 import { RowForm } from "./row_form.js";
 import { readRows } from "./rows.js";
 import { Store } from "./store.js";
+import { gathered, mapped } from "./tensors.js";
 
 /** @typedef {import("./device.js").Examples} Examples */
 /** @typedef {import("./device.js").Splits} Splits */
@@ -16,7 +17,6 @@ import { Store } from "./store.js";
 const FEWEST = 3; // one for each part
 const FILE = "file";
 const PERSONAL = "examples"; // what the personalize page keeps
-const TYPES = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
 /** The user's examples for one model. */
 export class OwnExamples {
@@ -67,17 +67,8 @@ export class OwnExamples {
    */
   examples(rows) {
     if (rows.length < FEWEST) throw new Error(`A device needs at least ${FEWEST} examples; the file has ${rows.length}.`);
-    const parts = rows.map((row) => this.form.parts(row));
-    return { x: stacked(parts.map(({ x }) => x), this.form.x), y: stacked(parts.map(({ y }) => y), this.form.y) };
+    return this.form.tensors(rows.map((row) => this.form.parts(row)));
   }
-}
-
-/**
- * @param {readonly (readonly number[])[]} rows
- * @param {import("./row_form.js").Part} part
- */
-function stacked(rows, { shape, dtype }) {
-  return { data: TYPES[dtype].from(rows.flat()), shape: [rows.length, ...shape] };
 }
 
 /**
@@ -86,11 +77,11 @@ function stacked(rows, { shape, dtype }) {
  * @param {Examples} examples At least 3.
  * @returns {Splits}
  */
-export function split({ x, y }) {
-  const positions = Array.from({ length: x.shape[0] }, (_, i) => i);
+export function split(examples) {
+  const positions = Array.from({ length: lengthOf(examples) }, (_, i) => i);
   const part = (/** @type {readonly number[]} */ turns) => {
     const chosen = positions.filter((i) => turns.includes(i % 5));
-    return { x: gathered(x, chosen), y: gathered(y, chosen) };
+    return mapped(examples, (value) => gathered(value, chosen));
   };
   return { train: part([0, 3, 4]), test: part([1]), validation: part([2]) };
 }

@@ -23,7 +23,7 @@ import { Trainer } from "./training.js";
  * @property {number} seconds Of training so far; 0 before it.
  * @property {number} steps So far.
  * @property {number | null} loss The mean over the part's steps; null before the first.
- * @property {number} score Accuracy, or for regression the mean squared error, on the examples that are held out.
+ * @property {(number | null)[]} scores The figures of the description's `scores` on the examples that are held out.
  * @property {number} held How many these are.
  */
 
@@ -72,7 +72,7 @@ class Personal {
       if (!kept) return;
       if (!finite(kept.state)) throw new Error("The kept weights are not finite; the model has the server's weights instead.");
       await this.trainer.restore(kept.state);
-      this.history = kept.history;
+      this.history = kept.history.filter(({ scores }) => scores); // earlier versions of this page kept other figures
       const seconds = Math.round(kept.history.at(-1)?.seconds ?? 0);
       this.keeping.show(`Restored your weights of ${kept.saved}, after ${counted(seconds, "second")} of training.`, "good");
     } catch (error) {
@@ -135,7 +135,7 @@ class Personal {
   }
 
   pictures() {
-    const [height, width] = this.trainer.x.shape.slice(1);
+    const [height, width] = this.trainer.shape;
     const shown = this.examples.items.slice(-SHOWN_PICTURES).map(({ x, label, held }) => {
       const canvas = element("canvas", { role: "img", "aria-label": `${label}${held ? ", held out" : ""}` });
       paintPicture(canvas, x, height, width, this.trainer.description.shades);
@@ -146,20 +146,15 @@ class Personal {
 
   figuresShown() {
     if (this.history.length === 0) return [];
-    const classifies = this.trainer.description.classes !== null;
-    const rows = this.history.map(({ seconds, steps, loss, score, held }) => [
+    const shown = this.trainer.description.scores;
+    const rows = this.history.map(({ seconds, steps, loss, scores, held }) => [
       steps === 0 ? "before" : `${Math.round(seconds)} s`,
       steps.toLocaleString("en"),
       loss === null ? "" : number(loss),
-      classifies ? `${percent(score)} of ${held}` : number(score),
+      ...shown.map((score, i) => written(score, scores[i], held)),
     ]);
-    return [table(["Trained", "Steps", "Training loss", this.scoreName], rows)];
-  }
-
-  get scoreName() {
-    const { classes, several_labels } = this.trainer.description;
-    if (classes === null) return "Mean squared error on held-out examples";
-    return several_labels ? "Correct labels of held-out examples" : "Accuracy on held-out examples";
+    const names = shown.map(({ title }) => `${title[0].toUpperCase()}${title.slice(1)} on held-out examples`);
+    return [table(["Trained", "Steps", "Training loss", ...names], rows)];
   }
 
   async changed() {
@@ -245,7 +240,7 @@ class Personal {
   }
 
   /**
-   * Add a row with the score on the examples that are held out.
+   * Add a row with the figures on the examples that are held out.
    *
    * @param {number} seconds
    * @param {number} steps
@@ -253,8 +248,8 @@ class Personal {
    */
   async measured(seconds, steps, loss) {
     const { held } = this.examples;
-    const score = await this.trainer.score(held);
-    this.history.push({ seconds, steps, loss, score, held: held.length });
+    const scores = await this.trainer.scores(held);
+    this.history.push({ seconds, steps, loss, scores, held: held.length });
     this.show();
   }
 
@@ -317,6 +312,16 @@ class Personal {
   idle() {
     if (this.running) throw new Error("Stop the training first.");
   }
+}
+
+/**
+ * @param {import("./subject.js").Score} score
+ * @param {number | null} value
+ * @param {number} held How many examples it is of.
+ */
+function written({ percent: isPercent }, value, held) {
+  if (value === null) return "undefined";
+  return isPercent ? `${percent(value)} of ${held}` : number(value);
 }
 
 /** @param {State} state */

@@ -5,43 +5,55 @@
  */
 
 import { counted } from "./format.js";
-import { product } from "./frames.js";
+import { product, TYPES } from "./tensors.js";
 
 /** @typedef {import("./litert.js").Model} Model */
+/** @typedef {import("./litert.js").Value} Value */
+/** @typedef {import("./losses.js").Output} Output */
 /** @typedef {import("./rows.js").Row} Row */
 
-/** @typedef {{ shape: number[], size: number, dtype: keyof typeof ARRAYS }} Part A row of an input of `train`. */
+/**
+ * An input of `train` that takes numbers of a row.
+ *
+ * @typedef {object} Part
+ * @property {string} name
+ * @property {number[]} shape Of one example.
+ * @property {number} size
+ * @property {keyof typeof TYPES} dtype
+ */
 
 /**
- * What the server says about a model; null where it does not apply.
+ * What the server says about a model.
  *
  * @typedef {object} About
  * @property {string} name
- * @property {string | null} loss
- * @property {number | null} classes
- * @property {number | null} vocabulary The number of ids that the model knows.
+ * @property {{ name: string, vocabulary: number | null }[]} inputs In the model's order; the vocabulary is the number of ids
+ *   that an input takes, null if it takes none.
+ * @property {string[]} targets The names of the targets, in the model's order.
+ * @property {Output[]} outputs
  */
 
-const ARRAYS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
+/** @typedef {{ readonly x: readonly number[], readonly y: readonly number[] }} Numbers The numbers of a row, of inputs and of targets. */
+
 const LABELS = "sparse_categorical_crossentropy";
 const PROBABILITIES = ["categorical_crossentropy", "binary_crossentropy", "kl_divergence"];
 const ROUNDING = 1e-6; // what a probability in float32 may exceed 1 by
 
-/** The numbers of x, then those of y. */
+/** The numbers of each input in the model's order, then those of each target. */
 export class RowForm {
   /**
-   * @param {Model} model
+   * @param {Pick<Model, "signatures">} model
    * @param {About} about
    */
   constructor(model, about) {
-    this.x = partOf(model, "x");
-    this.y = partOf(model, "y");
     this.about = about;
+    this.inputs = about.inputs.map(({ name }) => partOf(model, name));
+    this.targets = about.targets.map((name) => partOf(model, name));
   }
 
   /** What a row holds, in words. */
   get text() {
-    return `${counted(this.x.size, "input")}, then ${counted(this.y.size, "target")}`;
+    return `${listed(this.inputs, "input")}, then ${listed(this.targets, "target")}`;
   }
 
   /**
@@ -50,42 +62,62 @@ export class RowForm {
    * @throws {Error} If it does not fit the model.
    */
   parts({ where, numbers }) {
-    if (numbers.length !== this.x.size + this.y.size) {
+    const [inputs, targets] = [sizeOf(this.inputs), sizeOf(this.targets)];
+    if (numbers.length !== inputs + targets) {
       throw new Error(`${where} has ${counted(numbers.length, "number")}; the model takes ${this.text}.`);
     }
-    const place = (/** @type {number} */ column) => `${where}, column ${column + 1}`;
-    numbers.forEach((value, column) => checkType(value, column < this.x.size ? this.x : this.y, place(column)));
-    const [x, y] = [numbers.slice(0, this.x.size), numbers.slice(this.x.size)];
-    x.forEach((id, column) => this.checkId(id, place(column)));
-    y.forEach((target, index) => this.checkTarget(target, place(x.length + index)));
-    return { x, y };
+    const parts = [...this.inputs, ...this.targets];
+    const several = parts.length > 2;
+    let column = 0;
+    for (const part of parts) {
+      for (let i = 0; i < part.size; i += 1, column += 1) {
+        const place = `${where}, column ${column + 1}${several ? ` (${part.name})` : ""}`;
+        checkType(numbers[column], part, place);
+        if (column < inputs) this.checkId(numbers[column], part, place);
+        else this.checkTarget(numbers[column], part, place);
+      }
+    }
+    return { x: numbers.slice(0, inputs), y: numbers.slice(inputs) };
+  }
+
+  /**
+   * Return examples as the model takes them.
+   *
+   * @param {readonly Numbers[]} examples
+   * @returns {Record<string, Value>} `[examples, ...]`, by the names of inputs and targets.
+   */
+  tensors(examples) {
+    return { ...stacked(this.inputs, examples.map(({ x }) => x)), ...stacked(this.targets, examples.map(({ y }) => y)) };
   }
 
   /**
    * @param {number} id
+   * @param {Part} part
    * @param {string} where
    */
-  checkId(id, where) {
-    const { name, vocabulary } = this.about;
+  checkId(id, part, where) {
+    const vocabulary = this.about.inputs.find(({ name }) => name === part.name)?.vocabulary ?? null;
     if (vocabulary === null || (id >= 0 && id < vocabulary)) return;
     throw new Error(
-      `${where}: id ${id} is out of range, ${name} knows the ids 0..${vocabulary - 1}; ` +
+      `${where}: id ${id} is out of range, ${this.about.name} knows the ids 0..${vocabulary - 1}; ` +
         "renumber the ids, or choose a model with a larger vocabulary.",
     );
   }
 
   /**
    * @param {number} target
+   * @param {Part} part
    * @param {string} where
    */
-  checkTarget(target, where) {
-    const { name, loss, classes } = this.about;
-    if (!classes || !(loss === LABELS || PROBABILITIES.includes(loss ?? ""))) return;
-    const isLabel = loss === LABELS || this.y.size === 1;
+  checkTarget(target, part, where) {
+    const output = this.about.outputs.find((own) => own.target === part.name);
+    const { loss, classes, ignore_class } = output ?? { loss: null, classes: null, ignore_class: null };
+    if (!classes || target === ignore_class || !(loss === LABELS || PROBABILITIES.includes(loss ?? ""))) return;
+    const isLabel = loss === LABELS || part.size === 1;
     if (target >= 0 && target <= (isLabel ? classes - 1 : 1) + ROUNDING) return;
     throw new Error(
       isLabel
-        ? `${where}: label ${target} is out of range, ${name} has the classes 0..${classes - 1}; ` +
+        ? `${where}: label ${target} is out of range, ${this.about.name} has the classes 0..${classes - 1}; ` +
             "renumber the labels or choose a model with more outputs."
         : `${where}: ${target} is out of range, ${loss} takes 0..1; renumber the labels or rescale the targets.`,
     );
@@ -93,13 +125,47 @@ export class RowForm {
 }
 
 /**
- * @param {Model} model
+ * @param {Pick<Model, "signatures">} model
  * @param {string} name
  * @returns {Part}
  */
 function partOf(model, name) {
   const [{ shape, dtype }] = model.signatures.train.inputs.filter((input) => input.name === name);
-  return { shape: shape.slice(1), size: product(shape.slice(1)), dtype };
+  return { name, shape: shape.slice(1), size: product(shape.slice(1)), dtype };
+}
+
+/** @param {readonly Part[]} parts */
+function sizeOf(parts) {
+  return parts.reduce((sum, { size }) => sum + size, 0);
+}
+
+/**
+ * @param {readonly Part[]} parts
+ * @param {string} noun
+ * @returns {string} Such as `2 inputs`, or `2 inputs (1 of user, 1 of item)`.
+ */
+function listed(parts, noun) {
+  const each = parts.map(({ name, size }) => `${size.toLocaleString("en")} of ${name.slice(2)}`);
+  return counted(sizeOf(parts), noun) + (parts.length > 1 ? ` (${each.join(", ")})` : "");
+}
+
+/**
+ * Return the numbers of rows as a tensor for each part.
+ *
+ * @param {readonly Part[]} parts
+ * @param {readonly (readonly number[])[]} rows
+ * @returns {Record<string, Value>}
+ */
+function stacked(parts, rows) {
+  /** @type {Record<string, Value>} */
+  const tensors = {};
+  let start = 0;
+  for (const { name, shape, size, dtype } of parts) {
+    const [from, end] = [start, start + size];
+    tensors[name] = { data: TYPES[dtype].from(rows.flatMap((row) => row.slice(from, end))), shape: [rows.length, ...shape] };
+    start = end;
+  }
+  return tensors;
 }
 
 /**
@@ -108,7 +174,7 @@ function partOf(model, name) {
  * @param {string} where
  */
 function checkType(value, { dtype }, where) {
-  const [stored] = ARRAYS[dtype].of(value);
+  const [stored] = TYPES[dtype].of(value);
   if (dtype === "float32" ? Number.isFinite(stored) : stored === value) return;
   const remedy = dtype === "float32" ? "rescale the column, or remove the row" : "convert it";
   throw new Error(`${where}: expected ${dtype}, found ${value}; ${remedy}.`);

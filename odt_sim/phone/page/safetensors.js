@@ -4,7 +4,7 @@
  * @module
  */
 
-import { product } from "./frames.js";
+import { product } from "./tensors.js";
 
 /**
  * @param {readonly { name: string, shape: readonly number[] }[]} parameters In the order `a0..aN`.

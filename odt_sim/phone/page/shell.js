@@ -38,8 +38,10 @@ function describe({ description, bytes }) {
 }
 
 /** @param {import("./subject.js").Description} description */
-function kinds({ classes, several_labels }) {
-  if (several_labels) return [counted(several_labels, "label")];
+function kinds({ inputs, outputs }) {
+  const [{ task, classes, width }] = outputs;
+  if (inputs.length > 1 || outputs.length > 1) return [counted(inputs.length, "input"), counted(outputs.length, "output")];
+  if (task === "multi_label") return [counted(width, "label")];
   return classes ? [counted(classes, "class", "classes")] : [];
 }
 

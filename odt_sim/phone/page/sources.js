@@ -8,7 +8,6 @@ import { action, element, Notice } from "./dom.js";
 import { Drawing, paintPicture } from "./drawing.js";
 import { counted, percent } from "./format.js";
 import { record } from "./motion.js";
-import { RowForm } from "./row_form.js";
 import { readRows } from "./rows.js";
 import { largest } from "./training.js";
 
@@ -53,7 +52,7 @@ export function sourceOf(trainer, add, done) {
 function drawings(trainer, add, done) {
   const { labels, shades } = trainer.description;
   const [paper, ink] = shades;
-  const [height, width] = trainer.x.shape.slice(1);
+  const [height, width] = trainer.shape;
   const notice = new Notice();
   const pixels = element("canvas", { class: "pixels", role: "img", "aria-label": "What the model gets" });
   const reading = element("p", { class: "muted", id: "reading" });
@@ -65,7 +64,7 @@ function drawings(trainer, add, done) {
     paintPicture(pixels, drawing.empty ? [] : seen(), height, width, shades);
     reading.textContent = "Draw as large as the field.";
     if (drawing.empty) return;
-    const output = await trainer.answer({ x: seen(), y: [], held: false, label: "" });
+    const output = await trainer.answer(seen());
     if (drawing.empty) return; // cleared while the model answered
     reading.textContent = `The model reads ${labels[trainer.classOf(output)]}${certainty(trainer, output)}.`;
   }
@@ -106,7 +105,7 @@ function certainty({ description }, output) {
   const values = Array.from(output);
   const best = values[largest(values)];
   const sum = values.reduce((total, value) => total + Math.exp(value - best), 0);
-  return ` (${percent(description.from_logits ? 1 / sum : best)})`;
+  return ` (${percent(description.outputs[0].from_logits ? 1 / sum : best)})`;
 }
 
 /**
@@ -120,7 +119,7 @@ function motions(trainer, add, done) {
   const choice = element("select", { id: "activity" }, ...labels.map((text, label) => element("option", { value: String(label) }, text)));
   const start = action(notice, async () => {
     const label = Number(choice.value);
-    const windows = await record(trainer.x.shape.slice(1), RECORDING_SECONDS, DELAY_SECONDS, (text) => notice.show(text));
+    const windows = await record(trainer.shape, RECORDING_SECONDS, DELAY_SECONDS, (text) => notice.show(text));
     for (const window of windows) add(window, trainer.target(label), labels[label]);
     notice.show(`Kept ${counted(windows.length, "window")} of ${labels[label]}.`, "good");
     await done();
@@ -147,7 +146,7 @@ function motions(trainer, add, done) {
  */
 function files(trainer, add, done) {
   const notice = new Notice();
-  const form = new RowForm(trainer.model, trainer.description);
+  const { form } = trainer;
   const take = action(notice, async () => {
     const [file] = chooser.files ?? [];
     if (!file) return;

@@ -9,6 +9,8 @@ import { load } from "./litert.js";
 /** @typedef {import("./litert.js").Model} Model */
 /** @typedef {{ batch: number, median: number, lower_quartile: number, upper_quartile: number, calls: number }} Timing */
 
+/** @typedef {{ name: string, title: string, percent: boolean }} Score A metric; percent is of a fraction from 0 to 1. */
+
 /**
  * What the page cannot read from the file itself; see `odt_sim/phone/routes.py`.
  *
@@ -16,14 +18,12 @@ import { load } from "./litert.js";
  * @property {string} name
  * @property {string} fingerprint
  * @property {number} batch_size
- * @property {number | null} classes
- * @property {number | null} several_labels The number of labels, if an example may have any of them.
- * @property {number | null} vocabulary The number of ids that the model knows; null if its inputs are no ids.
- * @property {string | null} loss
- * @property {boolean} from_logits
+ * @property {{ name: string, vocabulary: number | null }[]} inputs In the model's order.
+ * @property {string[]} targets Their names, in the model's order.
+ * @property {import("./losses.js").Output[]} outputs
+ * @property {Score[]} scores The figures to show of examples that are held out; none if the loss is unknown.
  * @property {number | null} learning_rate
  * @property {{ name: string, shape: number[] }[]} parameters
- * @property {string} output The main output of `infer`.
  * @property {string[]} labels
  * @property {"drawing" | "motion" | "rows"} source
  * @property {string} origin Where the recorded examples come from.

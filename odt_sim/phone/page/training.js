@@ -4,25 +4,27 @@
  * @module
  */
 
+import { figures } from "./figures.js";
+import { answered } from "./inference.js";
+import { RowForm } from "./row_form.js";
+
 /** @typedef {import("./litert.js").Model} Model */
 /** @typedef {import("./litert.js").Numbers} Numbers */
-/** @typedef {import("./litert.js").TensorInfo} TensorInfo */
 /** @typedef {import("./litert.js").Value} Value */
 /** @typedef {import("./subject.js").Description} Description */
-/** @typedef {{ x: Value, y: Value, weight: Float32Array<ArrayBuffer> }} Batch */
+/** @typedef {Record<string, Value>} Batch Inputs, targets and weights of a step's rows, by their names in `train`. */
 /** @typedef {Record<string, Numbers>} Tensors */
 /** @typedef {{ weights: Tensors, slots: Tensors | null }} State */
 
 /**
  * @typedef {object} Example
- * @property {number[]} x As many numbers as the model takes for an example.
- * @property {number[]} y As many numbers as the model's target has.
- * @property {boolean} held Whether it is kept out of training, to measure accuracy.
+ * @property {readonly number[]} x As many numbers as the model takes for an example, those of each input in turn.
+ * @property {readonly number[]} y As many numbers as the model's targets have.
+ * @property {boolean} held Whether it is kept out of training, to measure its figures.
  * @property {string} label Its name for the user.
  */
 
 const WITHOUT_REST = 40; // milliseconds
-const ARRAYS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
 /** Steps and figures of a model. */
 export class Trainer {
@@ -33,9 +35,7 @@ export class Trainer {
   constructor(model, description) {
     this.model = model;
     this.description = description;
-    this.inputs = model.signatures.train.inputs;
-    this.x = this.input("x");
-    this.y = this.input("y");
+    this.form = new RowForm(model, description);
     this.rows = description.batch_size;
     /** @type {Promise<unknown>} */
     this.last = Promise.resolve();
@@ -53,46 +53,34 @@ export class Trainer {
     return result;
   }
 
-  /** The numbers of one example. */
-  get exampleSize() {
-    return size(this.x.shape.slice(1));
+  get signatures() {
+    return this.model.signatures;
   }
 
-  /** The numbers of one target. */
-  get targetSize() {
-    return size(this.y.shape.slice(1));
-  }
-
-  /**
-   * @param {string} name
-   * @returns {TensorInfo}
-   */
-  input(name) {
-    const found = this.inputs.find((info) => info.name === name);
-    if (!found) throw new Error(`The model has no training input ${name}; it is not trainable on this page.`);
-    return found;
+  /** The shape of one example of a model with one input. */
+  get shape() {
+    return this.form.inputs[0].shape;
   }
 
   /** @returns {Batch} Zeros. */
   blank() {
-    const example = { x: new Array(this.exampleSize).fill(0), y: new Array(this.targetSize).fill(0), held: false, label: "" };
-    return this.batch(new Array(this.rows).fill(example));
+    const zeros = (/** @type {{ size: number }[]} */ parts) => parts.flatMap(({ size }) => new Array(size).fill(0));
+    return this.batch([{ x: zeros(this.form.inputs), y: zeros(this.form.targets) }]);
   }
 
   /**
    * Return a batch of the model's size. Rows beyond the examples repeat them; they count for nothing if the model takes
    * `sample_weight`.
    *
-   * @param {readonly Example[]} examples At least one, at most `rows`.
+   * @param {readonly import("./row_form.js").Numbers[]} examples At least one, at most `rows`.
    * @returns {Batch}
    */
   batch(examples) {
-    const weighted = this.inputs.some(({ name }) => name === "sample_weight");
+    const weighted = this.signatures.train.inputs.some(({ name }) => name === "sample_weight");
     const rows = Array.from({ length: this.rows }, (_, row) => examples[row % examples.length]);
     const real = weighted ? examples.length : this.rows;
     const weight = Float32Array.from(rows, (_, row) => (row < real ? this.rows / real : 0));
-    const x = stacked(this.x, rows.map((example) => example.x));
-    return { x, y: stacked(this.y, rows.map((example) => example.y)), weight };
+    return { ...this.form.tensors(rows), sample_weight: { data: weight, shape: [weight.length] } };
   }
 
   /**
@@ -101,30 +89,27 @@ export class Trainer {
    * @param {Batch} batch
    * @returns {Promise<number>} The batch's loss.
    */
-  async step({ x, y, weight }) {
-    /** @type {Record<string, Value>} */
-    const values = { x, y, sample_weight: { data: weight, shape: [weight.length] } };
-    for (const [name, value] of [["learning_rate", this.description.learning_rate ?? 0], ["mu", 0]]) {
-      values[name] = { data: Float32Array.of(Number(value)), shape: [] };
-    }
-    const given = Object.fromEntries(this.inputs.map(({ name }) => [name, values[name]]));
-    return (await this.call("train", given)).loss[0];
+  async step(batch) {
+    const learning_rate = Float32Array.of(this.description.learning_rate ?? 0);
+    return (await this.call("train", { ...batch, learning_rate, mu: Float32Array.of(0) })).loss[0];
   }
 
   /**
-   * @param {Value} x
-   * @returns {Promise<Numbers>} The main output for a batch.
+   * @param {Batch} batch
+   * @returns {Promise<Record<string, Numbers>>} The outputs for a batch.
    */
-  async infer(x) {
-    return (await this.call("infer", { x }))[this.description.output];
+  infer(batch) {
+    return this.call("infer", batch);
   }
 
   /**
-   * @param {Example} example
-   * @returns {Promise<Numbers>} The main output for one example.
+   * @param {readonly number[]} x
+   * @returns {Promise<Numbers>} The first output for one example.
    */
-  async answer(example) {
-    const outputs = await this.infer(this.batch([example]).x);
+  async answer(x) {
+    const [{ answer }] = this.description.outputs;
+    const y = this.form.targets.flatMap(({ size }) => new Array(size).fill(0));
+    const outputs = (await this.infer(this.batch([{ x, y }])))[answer];
     return outputs.slice(0, outputs.length / this.rows);
   }
 
@@ -152,41 +137,16 @@ export class Trainer {
   }
 
   /**
-   * Return the accuracy, or for regression the mean squared error.
+   * Return the figures that the page shows, as the simulation computes them; null where undefined.
    *
    * @param {readonly Example[]} examples
+   * @returns {Promise<(number | null)[]>} In the order of the description's `scores`.
    */
-  async score(examples) {
-    const classifies = this.description.classes !== null;
-    let sum = 0;
-    for (const example of examples) {
-      const output = await this.answer(example);
-      sum += classifies ? this.rightOf(output, example.y) : meanSquare(output, example.y);
-    }
-    return sum / examples.length;
-  }
-
-  /**
-   * Return the fraction of an example's positions whose class is right; most models have one position.
-   *
-   * @param {Numbers} output
-   * @param {readonly number[]} target
-   */
-  rightOf(output, target) {
-    const { loss, from_logits: logits } = this.description;
-    if (loss === "binary_crossentropy") {
-      const right = target.filter((value, index) => output[index] > (logits ? 0 : 0.5) === value > 0.5);
-      return right.length / target.length;
-    }
-    const oneHot = loss !== "sparse_categorical_crossentropy";
-    const positions = oneHot ? 1 : target.length;
-    const classes = output.length / positions;
-    let right = 0;
-    for (let position = 0; position < positions; position++) {
-      const found = largest(output.slice(position * classes, (position + 1) * classes));
-      right += Number(found === (oneHot ? largest(target) : target[position]));
-    }
-    return right / positions;
+  async scores(examples) {
+    const { scores, outputs } = this.description;
+    if (scores.length === 0) return [];
+    const found = figures(outputs, await answered(this, this.form.tensors(examples)));
+    return scores.map(({ name }) => found[name] ?? null);
   }
 
   /**
@@ -194,8 +154,8 @@ export class Trainer {
    * @returns {number[]} The target of an example of a class, as the model's loss takes it.
    */
   target(label) {
-    const oneHot = this.targetSize === this.description.classes && this.targetSize > 1;
-    return oneHot ? Array.from({ length: this.targetSize }, (_, index) => Number(index === label)) : [label];
+    const [{ size }] = this.form.targets;
+    return size > 1 ? Array.from({ length: size }, (_, index) => Number(index === label)) : [label];
   }
 
   /**
@@ -204,7 +164,7 @@ export class Trainer {
    */
   classOf(output) {
     if (output.length > 1) return largest(output);
-    return Number(output[0] > (this.description.from_logits ? 0 : 0.5));
+    return Number(output[0] > (this.description.outputs[0].from_logits ? 0 : 0.5));
   }
 
   /** @returns {Promise<State>} Weights and optimizer slots. */
@@ -237,28 +197,6 @@ export function largest(values) {
   let best = 0;
   for (let index = 1; index < values.length; index++) if (values[index] > values[best]) best = index;
   return best;
-}
-
-/** @param {readonly number[]} shape */
-function size(shape) {
-  return shape.reduce((product, axis) => product * axis, 1);
-}
-
-/**
- * @param {TensorInfo} info
- * @param {readonly (readonly number[])[]} rows
- * @returns {Value}
- */
-function stacked({ dtype, shape }, rows) {
-  return { data: ARRAYS[dtype].from(rows.flat()), shape: [rows.length, ...shape.slice(1)] };
-}
-
-/**
- * @param {Numbers} output
- * @param {readonly number[]} target
- */
-function meanSquare(output, target) {
-  return target.reduce((sum, value, index) => sum + (output[index] - value) ** 2, 0) / target.length;
 }
 
 /**

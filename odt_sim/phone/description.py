@@ -1,0 +1,62 @@
+"""What a phone cannot read from a file itself: the order of its inputs and targets, and the figures of its outputs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from odt_sim.metrics.names import is_percent, title_of
+from odt_sim.metrics.tasks import model_metrics, output_metrics, task_of_output
+from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.manifest import Output
+from odt_sim.model.names import full
+from odt_sim.model.trainable import TrainableModel
+
+
+def described(model: TrainableModel) -> Mapping[str, Any]:
+    """Return the inputs, targets and outputs of a model by their names in signatures, and what figures need of them."""
+    return {
+        "inputs": [{"name": full("x", name), "vocabulary": model.vocabularies.get(name)} for name in model.inputs],
+        "targets": [full("y", name) for name in model.targets],
+        "outputs": [
+            {**of_output(output, model.answers[output.name]), "classes": model.classes_by_target.get(output.name)}
+            for output in model.outputs
+        ],
+    }
+
+
+def of_output(output: Output, answer: TensorInfo) -> Mapping[str, Any]:
+    """Return what the figures of one output need.
+
+    Args:
+        output: The manifest's description.
+        answer: The output of `infer`, `[batch, ...]`.
+    """
+    task = task_of_output(output, answer.shape)
+    return {
+        "name": output.name,
+        "answer": answer.name,
+        "target": full("y", output.name),
+        "mask": full("mask", output.name) if output.mask else None,
+        "loss": output.loss,
+        "loss_weight": output.loss_weight,
+        "from_logits": output.from_logits,
+        "delta": output.delta,
+        "task": task,
+        "metrics": output_metrics(task, answer.shape, output.metrics),
+        "width": answer.shape[-1],
+        "ignore_class": output.ignore_class,
+    }
+
+
+def scores(model: TrainableModel) -> list[str]:
+    """Return the first metric of each output, by which a phone's user judges a training; none if the loss is unknown."""
+    if model.loss is None and not model.returns_losses:
+        return []
+    each = {o.name: task_of_output(o, model.answers[o.name].shape) for o in model.outputs}
+    first = {name: output_metrics(task, model.answers[name].shape)[0] for name, task in each.items()}
+    known = model_metrics(model)
+    return [found for name, metric in first.items() if (found := full(metric, name)) in known] or ["loss"]
+
+
+def shown(metric: str) -> Mapping[str, Any]:
+    """Return the name of a metric, its title, and whether it is written in percent."""
+    return {"name": metric, "title": title_of(metric), "percent": is_percent(metric)}
