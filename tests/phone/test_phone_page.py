@@ -455,8 +455,8 @@ def taught(name: str, count: int = 60) -> tuple[np.ndarray[Any, Any], list[str]]
 
 
 FORMS = {
-    "recommender": "2 inputs (1 of user, 1 of item), then 1 target.",
-    "heads": "6 inputs, then 2 targets (1 of kind, 1 of size).",
+    "recommender": "2 inputs (user, item), then 1 target.",
+    "heads": "6 inputs, then 2 targets (kind, size).",
     "text_tagger": "10 inputs, then 10 targets.",
 }
 
@@ -517,9 +517,9 @@ def test_wrong_cell_of_several_inputs_is_named(
     page, _ = opened(Subject.random(recommender))
     page.click("#tab-personalize")
     for line, sentence in (
-        (b"1,6,0\n", "Line 1, column 2 (x_item): id 6 is out of range, recommender knows the ids 0..5; "),
+        (b"1,6,0\n", "Line 1, column 2 (item): id 6 is out of range, recommender knows the ids 0..5; "),
         (b"1,5,4\n", "Line 1, column 3 (y): label 4 is out of range, recommender has the classes 0..3; "),
-        (b"1,5\n", "Line 1 has 2 numbers; the model takes 2 inputs (1 of user, 1 of item), then 1 target."),
+        (b"1,5\n", "Line 1 has 2 numbers; the model takes 2 inputs (user, item), then 1 target."),
     ):
         choose(page, "rows.csv", line)
         page.wait_for_selector(f'#personalize .notice.failed:has-text("{sentence}")')

@@ -278,6 +278,28 @@ def test_own_examples_of_a_file_stay_in_the_browser(
     assert max(sent) < 4 * digits_mlp.layout.size + 1000  # the weights, and nothing as large as the examples
 
 
+def test_own_examples_of_two_inputs_come_from_a_file(
+    recommender: TrainableModel, assets: Path, browser: Any, tmp_path: Path
+) -> None:
+    backend = PhonesBackend(host="127.0.0.1", port=0, assets=str(assets), examples="own")
+    data = federate(Dataset("ids", IDS, WORDS[:, 2] % 4, classes=4), iid, 1, 0, method="random")
+    run = Simulation(recommender, data, FedAvg(), rounds=2, directory=tmp_path / "run", backend=backend)
+    running = Running(run, backend)
+    lines = [f"{user},{item},{item % 4}" for user in range(5) for item in range(6)]
+    with joined(browser, running.address()) as page:
+        page.get_by_text("has a row for each example: 2 inputs (user, item), then 1 target.").wait_for()
+        for text in ("user,item,rating\n5,1,1", "\n".join(lines)):
+            page.set_input_files("#file", {"name": "own.csv", "mimeType": "text/csv", "buffer": text.encode()})
+            if text.startswith("user"):
+                page.get_by_text("A device needs at least 3 examples; the file has 1.").wait_for()
+        page.get_by_text("18 to train, 6 to validate, 6 to test").wait_for()
+        page.get_by_text("The run has ended.").wait_for()
+    running.finish()
+    [device] = rows(tmp_path / "run", "devices.jsonl")
+    assert (device["train_examples"], device["examples"]) == (18, 6)
+    assert 0 <= device["accuracy"] <= 1
+
+
 def test_phone_that_is_left_out_says_why(
     digits_mlp: TrainableModel, assets: Path, browser: Any, tmp_path: Path
 ) -> None:

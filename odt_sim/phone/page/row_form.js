@@ -71,7 +71,7 @@ export class RowForm {
     let column = 0;
     for (const part of parts) {
       for (let i = 0; i < part.size; i += 1, column += 1) {
-        const place = `${where}, column ${column + 1}${several ? ` (${part.name})` : ""}`;
+        const place = `${where}, column ${column + 1}${several ? ` (${label(part)})` : ""}`;
         checkType(numbers[column], part, place);
         if (column < inputs) this.checkId(numbers[column], part, place);
         else this.checkTarget(numbers[column], part, place);
@@ -139,13 +139,18 @@ function sizeOf(parts) {
   return parts.reduce((sum, { size }) => sum + size, 0);
 }
 
+/** @param {Part} part */
+function label({ name }) {
+  return name.slice(2) || name; // `x_user` is user
+}
+
 /**
  * @param {readonly Part[]} parts
  * @param {string} noun
- * @returns {string} Such as `2 inputs`, or `2 inputs (1 of user, 1 of item)`.
+ * @returns {string} Such as `2 inputs`, or `11 inputs (user, 10 of history)`.
  */
 function listed(parts, noun) {
-  const each = parts.map(({ name, size }) => `${size.toLocaleString("en")} of ${name.slice(2)}`);
+  const each = parts.map((part) => (part.size === 1 ? label(part) : `${part.size.toLocaleString("en")} of ${label(part)}`));
   return counted(sizeOf(parts), noun) + (parts.length > 1 ? ` (${each.join(", ")})` : "");
 }
 
