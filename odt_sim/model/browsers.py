@@ -11,13 +11,8 @@ def check_for_browsers(model: TrainableModel) -> None:
     """Check that browsers can train a model.
 
     Raises:
-        ModelError: Its steps take further inputs, the file takes any number of rows, or it passes other types than `TYPES`.
+        ModelError: The file takes any number of rows, or passes other types than `TYPES`.
     """
-    if model.train_inputs:
-        raise ModelError(
-            f"{model.where}: its steps take {', '.join(model.train_inputs)}, which phones do not pass; export it "
-            "without terms"
-        )
     if not (model.fixed_batch and all(tensor.shape[0] > 0 for tensor in model.infer_inputs.values())):
         raise ModelError(
             f"{model.where}: takes any number of rows, which LiteRT.js cannot run; fix them: export it with "

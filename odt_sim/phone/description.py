@@ -12,7 +12,10 @@ from odt_sim.model.trainable import TrainableModel
 
 
 def described(model: TrainableModel) -> Mapping[str, Any]:
-    """Return the inputs, targets and outputs of a model by their names in signatures, and what figures need of them."""
+    """Return the inputs, targets and outputs of a model by their names in signatures, and what figures need of them.
+
+    `train_inputs` has the numbers that further inputs of steps are filled with, by name.
+    """
     return {
         "inputs": [{"name": full("x", name), "vocabulary": model.vocabularies.get(name)} for name in model.inputs],
         "targets": [full("y", name) for name in model.targets],
@@ -20,6 +23,7 @@ def described(model: TrainableModel) -> Mapping[str, Any]:
             {**of_output(output, model.answers[output.name]), "classes": model.classes_by_target.get(output.name)}
             for output in model.outputs
         ],
+        "train_inputs": {name: own.default for name, own in model.train_inputs.items()},
     }
 
 

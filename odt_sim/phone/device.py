@@ -76,7 +76,9 @@ class PhoneDevice(Device):
 
     def _further(self, inputs: Mapping[str, Any] | None) -> FurtherInputs:
         if inputs:
-            raise DataError(f"device {self.id}: a phone takes no further training inputs; choose another strategy")
+            raise DataError(
+                f"device {self.id}: phones pass no further inputs of steps; choose another strategy or backend=ray"
+            )
         return NONE
 
     def _next_batches(self, step: Step, plan: TrainingPlan, further: FurtherInputs) -> Iterator[Batch]:

@@ -87,6 +87,7 @@ def training_inputs(subject: Subject, signature: str, batch: Batch, mu: float = 
         "sample_weight": batch.sample_weight,
         "learning_rate": np.float32(SMALLER * (subject.learning_rate or 0)),
         "mu": np.float32(mu),
+        **{name: own.filled(len(batch.x)) for name, own in subject.model.train_inputs.items()},
     }
     return {name: np.asarray(values[name]) for name in subject.model.signatures[signature].inputs}
 

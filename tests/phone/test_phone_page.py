@@ -101,7 +101,7 @@ def digit_subject(model: TrainableModel) -> Subject:
     "name",
     [
         *("digits_cnn", "adam", "regression", "softmax_with_offset", "softmax_with_embedding", "small_mlp"),
-        *("recommender", "recommender_of_own_loss", "heads", "word_tagger"),
+        *("recommender", "recommender_of_own_loss", "heads", "word_tagger", "termed"),
     ],
 )
 def test_every_signature_gives_the_results_of_python(
@@ -509,6 +509,16 @@ def held_out(model: TrainableModel, rows: np.ndarray[Any, Any], weights: Mapping
     device.restore(Weights.from_tensors(model.layout, [weights[p.name] for p in model.parameters]))
     figures = device.evaluate()
     return figures.get("accuracy", figures.get("accuracy_kind", 0.0))
+
+
+def test_model_of_unknown_loss_is_personalized_without_figures(
+    opened: Callable[..., tuple[Any, Site]], regression: TrainableModel
+) -> None:
+    page, _ = opened(Subject.random(replace(regression, manifest=None, loss=None)))
+    page.click("#tab-personalize")
+    choose(page, "rows.csv", "\n".join(",".join(map(str, row)) for row in regression_rows().tolist()).encode())
+    page.wait_for_selector('#personalize :text("Kept 30 examples of rows.csv.")')
+    assert len(train(page, 1.0)[-1]) == 3  # seconds, steps and the training loss
 
 
 def test_wrong_cell_of_several_inputs_is_named(

@@ -165,6 +165,7 @@ CASES: dict[str, tuple[Strategy, Any, Any, Any]] = {  # by the fixture of a mode
     "softmax_with_offset": (FedProx(), digits().x[:40], digits().y[:40], 10),  # the offset in the file's steps
     "small_mlp": (PerFedAvg(), CLOUDS, CLASSES, 3),  # single steps, with weights between them
     "regression": (FedAvg(), CLOUDS, CLOUDS[:, :2], None),
+    "termed": (FedAvg(), CLOUDS, CLASSES, 3),  # further inputs of steps, with their defaults
     "recommender": (FedAvg(), IDS, WORDS[:, 2] % 4, 4),  # two inputs
     "recommender_of_own_loss": (FedPer(), IDS, WORDS[:, 2] % 4, 4),  # the file returns each example's loss
     "heads": (HeadOnly(), CLOUDS, TARGETS, {"kind": 3, "size": None}),  # two targets, the head on embeddings

@@ -158,7 +158,6 @@ def test_unusable_arguments_are_refused_in_one_line(
             "takes any number of rows, which LiteRT.js cannot run; fix them: export it with model.batch_size=16, or rewrite "
             "a file with Flex ops by odt-sim deflex IN OUT --batch-size 16",
         ),
-        ("termed", "its steps take contrastive, "),
     ],
 )
 def test_file_that_browsers_cannot_train_is_refused_in_the_terminal(

@@ -22,7 +22,7 @@ def values(recording: Recording, stored: dict[str, Any]) -> np.ndarray[Any, Any]
     "name",
     [
         *("softmax", "adam", "regression", "softmax_with_offset", "softmax_with_embedding"),
-        *("recommender", "recommender_of_own_loss", "heads"),
+        *("recommender", "recommender_of_own_loss", "heads", "termed"),
     ],
 )
 def test_recorded_calls_repeat_in_a_fresh_interpreter(name: str, request: pytest.FixtureRequest) -> None:

@@ -6,7 +6,7 @@
 
 import { figures, totalLoss } from "./figures.js";
 import { answered, batched, calls } from "./inference.js";
-import { gathered, mapped, product } from "./tensors.js";
+import { filled, gathered, mapped, product } from "./tensors.js";
 
 /** @typedef {import("./inference.js").Between} Between Called between steps, too. */
 /** @typedef {import("./litert.js").Model} Model */
@@ -111,10 +111,12 @@ export class Device {
    */
   async train(header, { rows, sample_weight, sizes, b }, between) {
     const { signature, learning_rate, mu, trained } = header;
-    const taken = this.model.signatures[signature].inputs.map(({ name }) => name);
+    const { inputs } = this.model.signatures[signature];
+    const taken = inputs.map(({ name }) => name);
     const { train } = this.examples;
     const all = taken.includes("embedding") ? { ...train, ...(await batched(this.model, "embed", train, between)) } : train;
     const examples = Object.fromEntries(Object.entries(all).filter(([name]) => taken.includes(name)));
+    const further = filled(inputs, this.settings.train_inputs);
     if (this.offsets.length) await this.setOffset(b?.data);
     const losses = new Float32Array(sizes.data.length);
     for (let step = 0, start = 0; step < losses.length; start += sizes.data[step], step += 1) {
@@ -122,6 +124,7 @@ export class Device {
       const chosen = rows.data.subarray(start, start + sizes.data[step]);
       /** @type {Record<string, Value | Numbers>} */
       const values = {
+        ...further,
         ...mapped(examples, (value) => gathered(value, chosen)),
         sample_weight: { data: sample_weight.data.slice(start, start + chosen.length), shape: [chosen.length] },
         learning_rate: Float32Array.of(learning_rate),

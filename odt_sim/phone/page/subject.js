@@ -21,6 +21,7 @@ import { load } from "./litert.js";
  * @property {{ name: string, vocabulary: number | null }[]} inputs In the model's order.
  * @property {string[]} targets Their names, in the model's order.
  * @property {import("./losses.js").Output[]} outputs
+ * @property {Record<string, number>} train_inputs What further inputs of steps are filled with, by name.
  * @property {Score[]} scores The figures to show of examples that are held out; none if the loss is unknown.
  * @property {number | null} learning_rate
  * @property {{ name: string, shape: number[] }[]} parameters

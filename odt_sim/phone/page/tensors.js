@@ -36,6 +36,20 @@ export function gathered({ data, shape }, chosen) {
 }
 
 /**
+ * Return the further inputs of a step, each filled with its default.
+ *
+ * @param {readonly import("./litert.js").TensorInfo[]} inputs Of the step's signature.
+ * @param {Readonly<Record<string, number>>} defaults By name.
+ * @returns {Record<string, Value>}
+ */
+export function filled(inputs, defaults) {
+  const further = inputs.filter(({ name }) => name in defaults);
+  return Object.fromEntries(
+    further.map(({ name, dtype, shape }) => [name, { data: new TYPES[dtype](product(shape)).fill(defaults[name]), shape }]),
+  );
+}
+
+/**
  * Return a record with each value replaced by a function of it.
  *
  * @template From, To

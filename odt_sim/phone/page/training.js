@@ -7,6 +7,7 @@
 import { figures } from "./figures.js";
 import { answered } from "./inference.js";
 import { RowForm } from "./row_form.js";
+import { filled } from "./tensors.js";
 
 /** @typedef {import("./litert.js").Model} Model */
 /** @typedef {import("./litert.js").Numbers} Numbers */
@@ -90,8 +91,9 @@ export class Trainer {
    * @returns {Promise<number>} The batch's loss.
    */
   async step(batch) {
+    const further = filled(this.signatures.train.inputs, this.description.train_inputs);
     const learning_rate = Float32Array.of(this.description.learning_rate ?? 0);
-    return (await this.call("train", { ...batch, learning_rate, mu: Float32Array.of(0) })).loss[0];
+    return (await this.call("train", { ...batch, ...further, learning_rate, mu: Float32Array.of(0) })).loss[0];
   }
 
   /**
