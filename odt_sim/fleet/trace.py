@@ -24,7 +24,7 @@ class Trace:
     Attributes:
         where: The file's name, for errors.
         first: `[devices + 1]`, where each device's intervals begin in `begins` and `ends`.
-        begins: `[intervals]` seconds, ascending for each device.
+        begins: `[intervals]` seconds, ascending for each device; intervals that touch are one.
         ends: `[intervals]` seconds.
     """
 
@@ -68,7 +68,15 @@ class Trace:
                 f"{where}: two intervals of device {device[at]:.0f} overlap: {begins[at]:g} to {ends[at]:g} and "
                 f"{begins[at + 1]:g} to {ends[at + 1]:g}; join them"
             )
+        touches = (device[1:] == device[:-1]) & (begins[1:] == ends[:-1])  # such as the hours of a log
+        first, last = ~np.append(False, touches), ~np.append(touches, False)
+        device, begins, ends = device[first], begins[first], ends[last]
         return cls(where, np.searchsorted(device, np.arange(devices + 1)).astype(np.int64), begins, ends)
+
+    @property
+    def end(self) -> float:
+        """The seconds at which it ends."""
+        return float(self.ends.max())
 
     def available(self, ids: Ids, time: Times) -> Flags:
         """See `odt_sim.fleet.availability.Availability`.
@@ -85,9 +93,9 @@ class Trace:
             SimulationError: The trace ends before that time.
         """
         times = np.broadcast_to(np.asarray(time, np.float64), len(ids))
-        if len(ids) and times.max() >= self.ends.max():
+        if len(ids) and times.max() >= self.end:
             raise SimulationError(
-                f"{self.where}: the trace ends after {self.ends.max() / 3600:g} h, the run is at {times.max() / 3600:g} h; "
+                f"{self.where}: the trace ends after {self.end / 3600:g} h, the run is at {times.max() / 3600:g} h; "
                 "give a longer one, or fewer rounds"
             )
         low, high = self.first[ids], self.first[ids + 1]

@@ -132,6 +132,13 @@ def test_trace_is_followed(tmp_path: Path) -> None:
         trace.available(ids, 200)
 
 
+def test_intervals_of_a_trace_that_touch_are_one(tmp_path: Path) -> None:
+    hours = [f"{device},{3600 * hour},{3600 * (hour + 1)}" for device in (0, 2) for hour in (1, 0, 2, 4)]
+    trace = traced(tmp_path, [*hours, "1,10800,20000"])
+    assert_allclose(trace.until(np.array([0, 1, 2]), 100), [10800, 100, 10800])
+    assert_allclose(trace.until(np.array([0, 1, 2]), 15000), [18000, 20000, 18000])
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [

@@ -148,7 +148,8 @@ class Clock(ABC):
         """Return the work of devices that are selected at a time, with the whole plan and the broadcast of a commit."""
         messages = Messages(self.job, commit.state)
         stateful = commit.versions.of(ids.tolist())
-        works = [self._work(device, messages, has_state=device in stateful) for device in ids.tolist()]
+        round = commit.round + 1
+        works = [self._work(device, round, messages, has_state=device in stateful) for device in ids.tolist()]
         waits = self.schedule.check_in * uniform(self.job.seed, "check-in", ids, commit.round)
         return self.devices.plan(ids, time, waits, works, batteries)
 

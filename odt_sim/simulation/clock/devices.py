@@ -79,8 +79,9 @@ class Devices:
 
     def count(self, time: float, batteries: Batteries) -> int:
         """Return the number of candidates that are eligible; of a large fleet an estimate from evenly spaced ones."""
-        stride = max(1, len(self.candidates) // COUNTED)
-        return stride * len(self.eligible(self.candidates[::stride], time, batteries))
+        looked_at = self.candidates[:: max(1, len(self.candidates) // COUNTED)]
+        share = len(self.eligible(looked_at, time, batteries)) / len(looked_at)
+        return round(share * len(self.candidates))
 
     def plan(self, ids: Ids, time: float, waits: Floats, works: Sequence[LocalWork], batteries: Batteries) -> Planned:
         """Return what work of devices takes and costs, and when each has to stop.

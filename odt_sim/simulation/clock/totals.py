@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from odt_sim.data.federated import FederatedData
 from odt_sim.fleet.conditions import Conditions, data_bytes
+from odt_sim.fleet.trace import Trace
 from odt_sim.metrics.participation import gini
 from odt_sim.persistence.timeline import Ledger
 
@@ -58,8 +59,11 @@ def available_share(conditions: Conditions, ids: NDArray[np.int64], seconds: flo
         ids: `[devices]`.
         seconds: The simulated length of the run.
     """
+    availability = conditions.availability
+    if isinstance(availability, Trace):
+        seconds = min(seconds, availability.end)  # the last round may end after it
     times = (np.arange(SAMPLES) + 0.5) * seconds / SAMPLES
     counts = np.zeros(len(ids))
     for time in times.tolist():
-        counts += conditions.availability.available(ids, time)
+        counts += availability.available(ids, time)
     return counts / SAMPLES

@@ -5,7 +5,7 @@ before any training who reports in time, and devices that do not report need not
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.dataset import Indices
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime_pool import RuntimePool
@@ -86,11 +87,12 @@ class WorkOf:
         self._job = replace(job, strategy=copy.deepcopy(job.strategy))
         self._known: dict[tuple[int, ...], LocalWork] = {}
 
-    def __call__(self, device: int, messages: Messages, *, has_state: bool) -> LocalWork:
+    def __call__(self, device: int, round: int, messages: Messages, *, has_state: bool) -> LocalWork:
         """Return the work of a device with the whole plan.
 
         Args:
             device: Its id.
+            round: The round in which it begins, which decides the examples that have arrived.
             messages: What devices receive.
             has_state: Whether the device kept something in an earlier round.
 
@@ -98,27 +100,35 @@ class WorkOf:
             SimulationError: The strategy failed.
         """
         received = messages.received(device)
-        key = (*np.diff(self._job.data.offsets[device]).tolist()[:2], size_of(received), has_state)
+        key = (*self._sizes(device, round), size_of(received), has_state)
         if key not in self._known:
-            self._known[key] = self._count(device, received, ROUNDS_BEFORE if has_state else 0)
+            parts = self._job.data.arrived(device, round)[:2]
+            self._known[key] = self._count(device, parts, received, ROUNDS_BEFORE if has_state else 0)
         return self._known[key]
 
-    def _count(self, device: int, received: Tensors, before: int) -> LocalWork:
-        """Return the work of a device after some rounds with the same message."""
+    def _sizes(self, device: int, round: int) -> list[int]:
+        """Return the numbers of a device's training and validation examples."""
+        data = self._job.data
+        if data.arrival is None:  # a split that is done on demand would cost more than its sizes
+            return list[int](np.diff(data.offsets[device]).tolist()[:2])
+        return [len(rows) for rows in data.arrived(device, round)[:2]]
+
+    def _count(self, device: int, parts: Sequence[Indices], received: Tensors, before: int) -> LocalWork:
+        """Return the work of a device on some examples after some rounds with the same message."""
         state: dict[str, Weights | Array] = {}
         with self._job.strategy_errors(f"on device {device}, while its work was counted"), np.errstate(all="ignore"):
             for round in range(1, before + 2):
-                counted = self._device(device, round)
+                counted = self._device(device, parts, round)
                 counted.state = state
                 sent = self._job.strategy.local(counted, received).tensors
                 state = counted.state
         calls = counted.calls
         return LocalWork(dict(calls.by_signature), dict(calls.rows), size_of(received), size_of(sent))
 
-    def _device(self, device: int, round: int) -> Device:
+    def _device(self, device: int, parts: Sequence[Indices], round: int) -> Device:
         """Return a device that computes nothing."""
         job = self._job
         engine = EmptyEngine(job.model)
         pool = RuntimePool(job.model, start=lambda content, where: engine, edits=False)
-        parts = (Examples(job.data.x, job.data.y, rows) for rows in job.data.parts(device)[:2])
-        return Device(job.model, *parts, seed=job.seed, id=device, round=round, plan=job.plan, pool=pool)
+        examples = (Examples(job.data.x, job.data.y, rows) for rows in parts)
+        return Device(job.model, *examples, seed=job.seed, id=device, round=round, plan=job.plan, pool=pool)

@@ -1,6 +1,7 @@
 """Runs with synchronous rounds on the clock: times by hand, records, resuming and backends."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,13 @@ from deaths import DeathError, DiesAfterRound, DiesInRound
 
 import odt_sim.strategies
 from odt_sim import TrainingPlan
+from odt_sim.data.arrival import in_order
 from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
+from odt_sim.fleet.conditions import conditions
+from odt_sim.simulation.clock.devices import Devices
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.strategies import FedAvg, FedPer, FedProx, Local
+from odt_sim.testing import random_data
 
 SPEED = {"fast": 2.0, "middle": 1.0, "slow": 0.25}
 
@@ -157,6 +162,33 @@ def test_round_begins_once_a_cohort_is_available(simulation, on_clock, momentum,
     [row] = read_lines(tmp_path / "run" / "rounds.jsonl")
     assert row["simulated_start"] == 6000  # the fourth comes then, and the server looks every 10 minutes
     assert (row["selected"], row["eligible"]) == (4, 4)
+
+
+def test_trace_may_end_within_the_last_round(simulation, on_clock, grouped, tmp_path):
+    """Devices that send partial work after they left end it."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(["device,from,to", *(f"{device},0,40" for device in range(7))]))
+    settings = {"fleet": on_clock(grouped, availability=str(trace)), "plan": TrainingPlan(100), "rounds": 1}
+    summary = simulation(FedProx(), tmp_path / "run", model=grouped, **settings).run()
+    assert summary["simulated_seconds"] > 40
+    assert {row["available"] for row in read_lines(tmp_path / "run" / "devices.jsonl")} == {1.0}
+
+
+def test_work_is_that_on_the_examples_that_have_arrived(simulation, on_clock, momentum, fleet_data, tmp_path):
+    data = in_order(fleet_data, 0, periods=2, rounds=1)
+    simulation(FedAvg(), tmp_path, data=data, fleet=on_clock(momentum), rounds=2).run()
+    classes = {row["device"]: row["device_class"] for row in read_lines(tmp_path / "devices.jsonl")}
+    for line in read_lines(tmp_path / "timeline.jsonl"):
+        sizes = [len(data.arrived(device, line["round"])[0]) for device in line["devices"]]
+        computed = [-(-size // momentum.batch_size) / SPEED[classes[device]] for device, size in enumerate(sizes)]
+        busy = np.subtract(line["stops"], line["begins"])
+        np.testing.assert_allclose(busy - 3 * 4 * momentum.moving.size / 1000, computed, atol=1e-3)
+
+
+def test_eligible_devices_of_a_large_fleet_are_at_most_all(on_clock, momentum):
+    fleet = conditions(on_clock(momentum), 5999, 0, momentum)
+    devices = Devices(fleet, np.arange(5999), random_data(momentum, [1] * 5999))
+    assert devices.count(0.0, replace(fleet.batteries, floor=-1.0)) == 5999  # no battery is too low
 
 
 REFUSED = [
