@@ -53,13 +53,13 @@ def check(dataset: Dataset) -> Dataset:
     """
     where = f"data {dataset.name}"
     x, y = _as_rows(dataset.x), _as_rows(dataset.y)
-    users = None if dataset.users is None else np.asarray(dataset.users)
+    users = None if dataset.users is None else _decoded(where, np.asarray(dataset.users))
     sequences = None if dataset.sequences is None else np.asarray(dataset.sequences)
     parts = None if dataset.parts is None else np.asarray(dataset.parts)
     times = None if dataset.times is None else np.asarray(dataset.times)
     arrays = {**_by_key("x", x), **_by_key("y", y), "users": users, "sequences": sequences, "parts": parts}
     _check_lengths(where, {key: array for key, array in arrays.items() if array is not None})
-    if users is not None and (users.ndim != 1 or users.dtype.kind not in "iuSU"):
+    if users is not None and (users.ndim != 1 or users.dtype.kind not in "iuU"):
         raise DataError(
             f"{where}: users is {users.dtype} {list(users.shape)}, expected one integer or string for each example"
         )
@@ -74,6 +74,16 @@ def check(dataset: Dataset) -> Dataset:
     x = _mapped(x, lambda name, array: as_inputs(where, _key("x", name), array))
     y, classes = _all_targets(where, y, dataset.classes)
     return replace(dataset, x=x, y=y, users=users, classes=classes, sequences=sequences, parts=parts, times=times)
+
+
+def _decoded(where: str, users: Array) -> Array:
+    """Return ids of bytes, as HDF5 files hold them, as text, which records can hold."""
+    if users.dtype.kind != "S":
+        return users
+    try:
+        return np.char.decode(users, "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: users has bytes that are no text in UTF-8 ({error.reason}); convert them") from error
 
 
 def _as_rows(rows: Rows) -> Rows:

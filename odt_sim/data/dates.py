@@ -18,9 +18,10 @@ _TWO_NUMBERS = re.compile(
 
 
 def nanoseconds(column: Any, where: str, pandas: Any) -> Array:
-    """Return dates as nanoseconds; of two leading numbers the day is the one that is above 12 in some row.
+    """Return dates as nanoseconds in UTC; of two leading numbers the day is the one that is above 12 in some row.
 
-    If there is no such row, the month is first, with a warning.
+    If there is no such row, the month is first, with a warning. Dates with an offset from UTC, which summer time changes,
+    are converted by it.
 
     Args:
         column: A pandas `Series`.
@@ -28,10 +29,13 @@ def nanoseconds(column: Any, where: str, pandas: Any) -> Array:
         pandas: The module.
 
     Raises:
-        ValueError: A value is no date, of another form than the first, or not in the years 1678 to 2261.
+        ValueError: A value is no date, not of ISO 8601 and of another form than the first, or not in the years 1678 to 2261.
         TypeError: A value is no date.
     """
-    dates = pandas.to_datetime(column, dayfirst=_day_first(column, where))
+    try:
+        dates = pandas.to_datetime(column, utc=True, format="ISO8601")  # also of different precision
+    except ValueError:
+        dates = pandas.to_datetime(column, utc=True, dayfirst=_day_first(column, where))
     if (missing := dates.isna()).any():  # such as NaT as text
         raise ValueError(f"{column[missing].iloc[0]!r} is no date")
     return np.asarray(pandas.DatetimeIndex(dates).as_unit("ns").asi8)

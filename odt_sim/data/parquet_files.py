@@ -148,7 +148,7 @@ class _Files:
     def _values(self, column: Any) -> Array:
         with _readable(self.where):
             table = self.dataset.to_table(columns=[column], use_threads=False)
-        return values_of_column(table.column(column), f"{self.where}: column {column!r}")
+            return values_of_column(table.column(column), f"{self.where}: column {column!r}")
 
     def _times(self, column: str) -> Array:
         times = self._values(column)

@@ -100,6 +100,8 @@ def data_frame(
     others = [column for column in (users, times) if column]
     named = [*targets, *others, *given]
     check_known(f"data {name}", named, frame.columns)
+    if twice := {*frame.columns[frame.columns.duplicated()]} & {*(named if given else frame.columns)}:
+        raise DataError(f"data {name}: has several columns {min(map(str, twice))!r}; rename or drop all but one")
     if not len(frame):
         raise DataError(f"data {name}: expected a row for each example, found none; write the table again")
     if features is None:

@@ -9,6 +9,11 @@ X = np.float32([[1, 2], [3, 4], [5, 6]])
 Y = np.array([0, 1, 2])
 
 
+def test_users_of_bytes_become_text():
+    users = check(Dataset("d", X, Y, users=np.array([each.encode() for each in ("a", "é", "a")]))).users
+    assert users.tolist() == ["a", "é", "a"]
+
+
 def test_pixels_become_floats_with_a_channel_axis():
     images = np.array([[[0, 255], [51, 102]]], np.uint8)
     x = check(Dataset("images", images, [0])).x
@@ -151,6 +156,7 @@ def test_converted_arrays_are_not_copied():
         ),
         (Dataset("d", X, np.float32(Y), classes=3), r"data d: y is float32 \[3\], but classes is 3"),
         (Dataset("d", X, Y, classes=0), "data d: classes is 0, expected a whole number of at least 1"),
+        (Dataset("d", X, Y, users=np.array([b"\xff"] * 3)), r"data d: users has bytes that are no text in UTF-8"),
         (Dataset("d", X, Y, users=np.float32(Y)), r"data d: users is float32 \[3\], expected one integer or string"),
     ],
 )

@@ -38,6 +38,19 @@ def test_dates_of_one_meaning_need_no_warning():
     assert nanoseconds(stamps, "", pd).tolist() == [1741046400 * 10**9]
 
 
+def test_times_of_summer_and_winter_are_those_of_utc():
+    column = pd.Series(["2025-03-30 01:30:00+01:00", "2025-03-30 03:00:00+02:00"])
+    found = nanoseconds(column, "data t: column 'when'", pd)
+    assert (found - found[0]).tolist() == [0, 1800 * 10**9]
+    assert found[0] == 1743294600 * 10**9
+
+
+def test_iso_dates_may_differ_in_precision():
+    """As `datetime.isoformat`, which leaves out a fraction of 0."""
+    found = nanoseconds(pd.Series(["2025-03-30T01:00:00.5", "2025-03-30T01:00:01", "2025-03-30"]), "", pd)
+    assert (found - found[2]).tolist() == [3600_500_000_000, 3601_000_000_000, 0]
+
+
 def test_days_and_months_in_both_orders_are_refused():
     with pytest.raises(ValueError, match="13/04/2025"):
         days("04/13/2025", "13/04/2025")

@@ -107,6 +107,13 @@ def test_dates_are_times(tmp_path, stores):
     assert parquet(path, "y", features=["x"], times="day", store=stores).times.tolist() == [0, 86_400 * 10**9]
 
 
+def test_times_that_are_no_dates_are_refused(tmp_path, stores):
+    path = tmp_path / "hours.parquet"
+    pq.write_table(pa.table({"hour": pa.array([1, 2], pa.time64("us")), "x": [1.0, 2.0], "y": [0, 1]}), path)
+    with pytest.raises(DataError, match=r"hours.parquet: cannot be read \(Unsupported cast from time64"):
+        parquet(path, "y", features=["x"], times="hour", store=stores)
+
+
 def test_dates_as_texts_are_refused_with_advice(tmp_path, stores):
     path = tmp_path / "visits.parquet"
     pq.write_table(pa.table({"day": ["2025-03-31", "2025-04-01"], "x": [1.0, 2.0], "y": [0, 1]}), path)

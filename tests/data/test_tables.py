@@ -183,6 +183,15 @@ def test_missing_pandas_names_the_extra(csv, monkeypatch):
         table(csv, "kind")
 
 
+def test_columns_of_one_name_are_refused():
+    import pandas as pd
+
+    frame = pd.DataFrame([[0.5, 1.5, 0], [2.5, 3.5, 1]], columns=["a", "a", "y"])
+    for settings in ({}, {"features": ["a"]}):
+        with pytest.raises(DataError, match=r"^data data_frame: has several columns 'a'; rename or drop all but one$"):
+            data_frame(frame, "y", **settings)
+
+
 def test_frame_equals_its_file(csv):
     import pandas as pd
 
