@@ -114,8 +114,7 @@ def _arriving(data: FederatedData, keys: Array, periods: int, rounds: int, keep:
     if keep not in ("new", "all"):
         raise ConfigurationError(f"arrival.keep: expected new or all, found {keep!r}")
     arrival = Arrival(_periods(data, keys, periods), periods, rounds, keep)
-    if data.deferred is None:
-        _check_trains(data, arrival)
+    _check_trains(data, arrival)
     spread = f"{data.spread} arrival={name} periods={periods} rounds={rounds} keep={keep}"
     return replace(data, arrival=arrival, spread=spread)
 
@@ -133,15 +132,12 @@ def _periods(data: FederatedData, keys: Array, periods: int) -> Array:
 
 def _check_trains(data: FederatedData, arrival: Arrival) -> None:
     """Check that each device has something to train on in each period."""
-    starts, ends = data.offsets[:, 0], data.offsets[:, 1]
-    sizes = ends - starts
-    owners = np.repeat(np.arange(len(sizes)), sizes)
-    rows = data.indices[np.arange(len(owners)) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)]
-    counts = np.zeros((len(sizes), arrival.periods), np.int64)
-    np.add.at(counts, (owners, arrival.period[rows]), 1)
-    if not counts.all():
-        device, period = np.argwhere(counts == 0)[0].tolist()
-        raise DataError(
-            f"device {device_name(device, data.users)}: has none of its {sizes[device]} training examples in "
-            f"period {period + 1} of {arrival.periods}; lower arrival.periods or fleet.devices, or leave such users out"
-        )
+    for device in range(data.devices):
+        train = data.train(device)
+        missing = np.flatnonzero(np.bincount(arrival.period[train], minlength=arrival.periods) == 0)
+        if len(missing):
+            raise DataError(
+                f"device {device_name(device, data.users)}: has none of its {len(train)} training examples in "
+                f"period {missing[0] + 1} of {arrival.periods}; lower arrival.periods or fleet.devices, or leave "
+                "such users out"
+            )

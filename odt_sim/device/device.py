@@ -519,6 +519,7 @@ class Device:
 
     def _predicted(self, predictor: Predictor, examples: Examples) -> dict[str, Any]:
         x, y = examples.take()
+        masks = self._inference.answers("infer", x)[1] if self.model.masks else {}  # they follow from the inputs
         self.predictor = None  # it may use this device
         try:
             with self._errors_of(f"predictor {type(predictor).__name__}", predictor):
@@ -526,8 +527,8 @@ class Device:
                 check_answers(outputs, self.model, len(x))
         finally:
             self.predictor = predictor
-        losses = self._inference.losses(x, y, outputs, {}) if self.model.returns_losses else {}
-        return self._counted(outputs, y, losses, {})
+        losses = self._inference.losses(x, y, outputs, masks) if self.model.returns_losses else {}
+        return self._counted(outputs, y, losses, masks)
 
     def _counted(
         self, outputs: Rows, y: Rows, losses: Mapping[str, Array], masks: Mapping[str, Array]

@@ -48,18 +48,18 @@ def output_figures(
 
     Returns:
         `examples`, and the metrics that `odt_sim.metrics.tasks.output_metrics` names. Undefined figures are absent, such as
-        `auc` of one class, or `r2` of equal targets.
+        `auc` of one class, or `r2` of equal targets; all but `examples` where no position counts.
 
     Raises:
         ModelError: The loss is unknown, or a metric.
     """
-    mean = mean_loss(output, outputs, y, losses=losses, mask=mask)
+    mean = mean_loss(output, outputs, y, losses=losses, mask=mask) if mask is None or mask.any() else None
     task = task_of_output(output, outputs.shape)
     answers = _answers(task, outputs, y, output.from_logits, mask)
     found: dict[str, float] = {}
     for metric in output_metrics(task, outputs.shape, output.metrics):
         if metric == "loss":
-            found |= {"loss": mean, "examples": len(y)}
+            found |= {"examples": len(y)} if mean is None else {"loss": mean, "examples": len(y)}
         elif answers is not None and (value := _value(answers, metric)) is not None:
             found[metric] = value
     return found
@@ -77,8 +77,8 @@ def model_figures(model: TrainableModel, answers: Arrays, y: Arrays, losses: Arr
         masks: `[examples, ...]` by name, 1 where a position counts, as `odt_sim.metrics.counting` returns them.
 
     Returns:
-        Those of `output_figures`. With several outputs, `loss` is the weighted sum of their losses, and the others have
-        the output's name: `accuracy_digit`.
+        Those of `output_figures`. With several outputs, `loss` is the weighted sum of the losses of those of which a
+        position counts, and the others have the output's name: `accuracy_digit`.
 
     Raises:
         ModelError: A loss is unknown, or a metric.
@@ -97,13 +97,16 @@ def model_figures(model: TrainableModel, answers: Arrays, y: Arrays, losses: Arr
     if len(each) == 1:
         return next(iter(each.values()))
     if joint is None:
-        total = sum(output.loss_weight * each[output.name]["loss"] for output in model.outputs)
+        known = [
+            output.loss_weight * each[output.name]["loss"] for output in model.outputs if "loss" in each[output.name]
+        ]
+        total = {"loss": sum(known)} if known else {}
     else:
-        total = float(joint.mean())
+        total = {"loss": float(joint.mean())}
     examples = {"examples": next(iter(each.values()))["examples"]}
     left = {"examples"} if joint is None else {"examples", "loss"}
     named = {f"{m}_{name}": value for name, found in each.items() for m, value in found.items() if m not in left}
-    return {"loss": total, **examples, **named}
+    return {**total, **examples, **named}
 
 
 def _joint(model: TrainableModel, losses: Arrays) -> Array | None:

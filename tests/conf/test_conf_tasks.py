@@ -47,6 +47,17 @@ def test_task_is_simulated_and_judged_by_its_own_metrics(name: str, backend: str
         assert {metrics[0], f"{metrics[0]}_unseen", f"validation_{metrics[0]}", "train_loss"} <= set(last)
 
 
+def test_ensemble_of_one_model_has_the_figures_of_the_model_under_a_mask() -> None:
+    found = []
+    for strategy in (["strategy=fedavg"], ["strategy=fedem", "strategy.components=1"]):
+        made = launch(
+            ["+experiment=tagging", *SMALL, *TASKS["tagging"][0], *strategy, "backend=serial", "hydra.mode=RUN"]
+        )
+        found.append(Run(made.folder).summary["metrics"])
+    for metric, figures in found[0].items():
+        assert found[1][metric] == pytest.approx(figures, rel=1e-4)
+
+
 @pytest.mark.slow
 def test_masked_positions_do_not_count_in_a_run() -> None:
     """Other labels under the padding change no figure and no weight."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from odt_sim.data import Dataset, by_user, federate, iid
 from odt_sim.data.arrival import by_class, by_key, by_time, in_order, none
+from odt_sim.data.federated import SPLIT_AT_ONCE
 from odt_sim.errors import ConfigurationError, DataError
 
 
@@ -76,6 +77,15 @@ def test_device_without_examples_in_a_period_is_named_with_its_user():
         DataError, match=r"^device 0 \(user ann\): has none of its 5 training examples in period .* of 9"
     ):
         in_order(federate(dataset, by_user, None, 0), 0, periods=9)
+
+
+def test_devices_of_a_fleet_that_is_split_on_demand_are_checked():
+    many = SPLIT_AT_ONCE + 1
+    dataset = Dataset("d", np.zeros((5 * many, 1), np.float32), np.zeros(5 * many, np.int32), classes=2)
+    data = federate(dataset, iid, many, 0)
+    assert data.deferred
+    with pytest.raises(DataError, match=r"has none of its 3 training examples in period . of 4"):
+        in_order(data, 0, periods=4)
 
 
 @given(st.integers(12, 60), st.integers(1, 3), st.integers(2, 4), st.integers(0, 5))

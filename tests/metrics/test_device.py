@@ -1,6 +1,7 @@
 """The figures of one device, against known answers."""
 
 from math import log
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
+from odt_sim.metrics.device import model_figures, output_figures
 from odt_sim.metrics.losses import example_losses, log_softmax
+from odt_sim.model.manifest import Output
 from tests.metrics.single_output import figures
 
 SPARSE, ONE_HOT, MSE = "sparse_categorical_crossentropy", "categorical_crossentropy", "mean_squared_error"
@@ -105,6 +108,20 @@ def test_undefined_figures_are_absent() -> None:
     assert set(figures(LOGITS, np.array([1, 1]), SPARSE, True)) == {"accuracy", "loss", "examples", "balanced_accuracy"}
     equal = np.ones((2, 1), np.float32)
     assert set(figures(2 * equal, equal, MSE, False)) == {"mse", "mae", "loss", "examples"}
+
+
+def test_device_without_a_position_that_counts_has_no_loss() -> None:
+    """A loss of 0 would make it the best served device."""
+    none, output = np.zeros((1, 2), bool), Output("tag", SPARSE, True, task="classification")
+    found = output_figures(output, LOGITS[np.newaxis], LABELS[np.newaxis], mask=none)
+    assert found == {"examples": 1}
+    value = Output("size", MSE, task="regression", loss_weight=0.5)
+    model: Any = SimpleNamespace(outputs=(output, value))
+    answers = {"tag": LOGITS[np.newaxis], "size": np.float32([[3]])}
+    targets = {"tag": LABELS[np.newaxis], "size": np.float32([[1]])}
+    figures = model_figures(model, answers, targets, {}, {"tag": none})
+    assert figures == {"loss": 2.0, "examples": 1, "mse_size": 4.0, "mae_size": 2.0, "loss_size": 4.0}
+    assert model_figures(model, answers, targets, {}, {"tag": none, "size": np.zeros((1, 1))}) == {"examples": 1}
 
 
 def test_logits_are_ranked_as_probabilities() -> None:
