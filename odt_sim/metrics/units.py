@@ -33,7 +33,7 @@ def readable(headings: Sequence[str], values: Sequence[Iterable[float]]) -> list
 
 def significant(value: float) -> str:
     """Return a number with three significant digits, or with all digits before the decimal point."""
-    if abs(value) >= 1000:
+    if abs(value) >= 999.5:  # three digits would be rounded to 1.00e+03
         return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.2e}"
     return f"{value:#.3g}".rstrip(".") if value else "0"
 

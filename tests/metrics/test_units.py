@@ -1,6 +1,6 @@
 import pytest
 
-from odt_sim.metrics.units import duration, readable, suited
+from odt_sim.metrics.units import duration, readable, significant, suited
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,10 @@ def test_heading_without_values_is_written_in_the_smallest_unit():
 
 def test_short_duration_is_in_seconds():
     assert [duration(seconds) for seconds in (0.4, 45.2, 100.0, 3600.0)] == ["0 s", "45 s", "2 min", "60 min"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(999.4, "999"), (999.7, "1,000"), (-999.7, "-1,000"), (99.97, "100"), (0.00012345, "0.000123")]
+)
+def test_figures_below_a_thousand_have_three_digits(value, text):
+    assert significant(value) == text
