@@ -143,7 +143,8 @@ def losses_of(runtime: Runtime, x: Rows, y: Rows, outputs: Rows, masks: Mapping[
     given = prefixed("x", x) | prefixed("y", targets_of(runtime.model, y)) | prefixed("logits", outputs)
     given |= {full("mask", name): mask for name, mask in masks.items()}
     inputs = runtime.model.signatures["loss"].inputs
-    taken = {name: np.asarray(given[name], tensor.dtype) for name, tensor in inputs.items()}  # a predictor's are float64
+    # A predictor's answers are float64.
+    taken = {name: np.asarray(given[name], tensor.dtype) for name, tensor in inputs.items()}
     returned = _batches(runtime, "loss", taken)
     return {name.removeprefix("losses").removeprefix("_"): losses for name, losses in returned.items()}
 

@@ -50,16 +50,25 @@ class Ensemble(Predictor):
         for model, share in zip(self.models, self.shares, strict=True):
             self.device.restore(model)
             answers = answers + share * self._answer(only(self.device.infer(x), "infer", "choose another strategy"))
-        tiny = np.finfo(np.float64).tiny
-        return np.asarray(np.log(np.maximum(answers, tiny)) if self._of_logits else answers)
+        if not self._of_logits:
+            return np.asarray(answers)
+        logarithms = np.log(np.maximum(answers, np.finfo(np.float64).tiny))
+        return np.asarray(logarithms[..., 1] - logarithms[..., 0] if self._of_pairs else logarithms)
 
     def _answer(self, outputs: Array) -> Array:
-        return np.exp(log_softmax(outputs)) if self._of_logits else outputs.astype(np.float64)
+        if not self._of_logits:
+            return outputs.astype(np.float64)
+        return np.exp(log_softmax(np.stack([np.zeros_like(outputs), outputs], axis=-1) if self._of_pairs else outputs))
 
     @property
     def _of_logits(self) -> bool:
+        return self.device.model.from_logits and model_task(self.device.model) not in ("regression", "other")
+
+    @property
+    def _of_pairs(self) -> bool:
+        """Whether each output is the logit of the second of two classes."""
         model = self.device.model
-        return model_task(model) == "classification" and model.from_logits and model.output.shape[-1] > 1
+        return model_task(model) in ("multi_label", "ranking") or model.output.shape[-1] == 1
 
     @property
     def nbytes(self) -> int:
