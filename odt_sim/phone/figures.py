@@ -39,7 +39,8 @@ def checked_figures(
     Raises:
         PhoneError: They are not figures of this model and of so many examples.
     """
-    if not isinstance(figures, dict) or "loss" not in figures:
+    counts_none = not only_loss and any(output.mask or output.ignore_class is not None for output in model.outputs)
+    if not isinstance(figures, dict) or not ("loss" in figures or counts_none):  # no loss where no position counts
         raise PhoneError("phone sent no figures")
     if figures.get("examples", examples if only_loss else None) != examples:
         raise PhoneError(_wrong("examples", str(examples), figures))

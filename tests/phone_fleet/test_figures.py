@@ -51,6 +51,15 @@ def test_reply_without_a_loss_has_no_figures(figures: Any, softmax: TrainableMod
         checked_figures(figures, softmax, 10)
 
 
+def test_loss_is_undefined_where_no_position_counts(softmax: TrainableModel) -> None:
+    assert softmax.manifest
+    outputs = (replace(softmax.outputs[0], ignore_class=255),)
+    padded = replace(softmax, manifest=replace(softmax.manifest, outputs=outputs))
+    assert checked_figures({"examples": 10}, padded, 10) == {"examples": 10}
+    with pytest.raises(PhoneError, match=r"^phone sent no figures$"):
+        checked_figures({}, padded, 10, only_loss=True)
+
+
 def test_missing_number_of_examples_is_refused(softmax: TrainableModel) -> None:
     with pytest.raises(PhoneError, match=r"^phone sent wrong figures: examples: expected 10, found nothing$"):
         checked_figures({"loss": 1.0}, softmax, 10)

@@ -458,8 +458,7 @@ class _Complex(torch.nn.Linear):
         ),
     ],
 )
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.jit")
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_what_no_file_computes_is_refused(create: Any, message: str) -> None:
     with pytest.raises(ExportError, match=message):
         keras_model(create(3, 2), torch.zeros(2, 3), 2)

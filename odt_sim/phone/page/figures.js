@@ -32,10 +32,13 @@ import { gathered } from "./tensors.js";
 export function figures(outputs, answered) {
   const [{ target }] = outputs;
   /** @type {Record<string, number>} */
-  const found = { loss: totalLoss(outputs, answered), examples: answered.examples[target].shape[0] };
-  for (const output of outputs) {
+  const found = { examples: answered.examples[target].shape[0] };
+  const joint = isJoint(outputs, answered);
+  const losses = joint ? [] : outputs.map((output) => outputLoss(output, answered));
+  if (joint || losses.some((loss) => loss !== null)) found.loss = totalLoss(outputs, answered);
+  for (const [i, output] of outputs.entries()) {
     const own = outputFigures(output, answered);
-    if (outputs.length > 1 && !isJoint(outputs, answered)) own.loss = outputLoss(output, answered);
+    if (outputs.length > 1 && !joint) own.loss = losses[i];
     for (const [metric, value] of Object.entries(own)) {
       if (value !== null) found[output.name ? `${metric}_${output.name}` : metric] = value;
     }
@@ -44,15 +47,15 @@ export function figures(outputs, answered) {
 }
 
 /**
- * Return the mean loss of examples, the weighted sum over the outputs.
+ * Return the mean loss of examples, the weighted sum over the outputs of which a position counts.
  *
  * @param {readonly Output[]} outputs
  * @param {Answered} answered
  */
 export function totalLoss(outputs, answered) {
   if (isJoint(outputs, answered)) return mean(Array.from(answered.losses.losses));
-  if (outputs.length === 1) return outputLoss(outputs[0], answered);
-  return sum(outputs.map((output) => output.loss_weight * outputLoss(output, answered)));
+  if (outputs.length === 1) return outputLoss(outputs[0], answered) ?? 0;
+  return sum(outputs.map((output) => output.loss_weight * (outputLoss(output, answered) ?? 0)));
 }
 
 /**
@@ -70,6 +73,7 @@ function isJoint(outputs, { losses }) {
  *
  * @param {Output} output
  * @param {Answered} answered
+ * @returns {number | null} null if no position counts.
  */
 function outputLoss(output, answered) {
   const [answers, y] = [answered.answers[output.answer], answered.examples[output.target]];
@@ -79,7 +83,7 @@ function outputLoss(output, answered) {
   if (!counts) return mean(losses);
   const inExample = counts.length / losses.length;
   const counted = losses.map((_, i) => counts.slice(i * inExample, (i + 1) * inExample).filter(Boolean).length);
-  return sum(losses.map((loss, i) => loss * counted[i])) / Math.max(sum(counted), 1);
+  return sum(counted) ? sum(losses.map((loss, i) => loss * counted[i])) / sum(counted) : null;
 }
 
 /**
