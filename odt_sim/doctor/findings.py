@@ -109,7 +109,9 @@ STATIC_BATCH = _kind(
     "the batch size is fixed",
     "Each call takes exactly this many rows. odt_sim fills the last batch by repeating rows with weight 0 where the file "
     "takes sample weights; without them it leaves rows out or counts some twice.",
-    "Nothing, if the size suits your devices. Else export with batch_size=None, or with [None, ...] in the input signature.",
+    "Nothing, if the size suits your devices. Else export with another batch_size: a Keras model takes None, for any number; "
+    "a PyTorch module takes a number, at most the examples that a device has. In a tf.function, [None, ...] in the input "
+    "signature leaves it open.",
 )
 SIGNATURE_FAILS = _kind(
     "D109",

@@ -370,3 +370,152 @@ class Standardized(nn.Conv2d):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weight = F.batch_norm(self.weight.reshape(1, 3, -1), None, None, training=True, momentum=0.0)
         return F.conv2d(x, weight.reshape_as(self.weight), self.bias)
+
+
+@module(_values(96))
+class Spectrogram(nn.Module):
+    """A spectrogram as torchaudio has it, masked, and back to a signal, with windows that are shorter than frames."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(12))
+        self.mask, self.head = nn.Linear(9, 9), nn.Linear(96 + 11 + 9, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        spectrum = torch.stft(x, 16, 6, 12, self.window, return_complex=True)
+        decibels = 10 * torch.log10(spectrum.abs().pow(2).clamp(min=1e-10))
+        mask = torch.sigmoid(self.mask(decibels.transpose(1, 2))).transpose(1, 2)
+        clean = torch.istft(spectrum * mask, 16, 6, 12, self.window, length=96)
+        plain = torch.stft(
+            clean, 20, 10, normalized=True, center=False, return_complex=True, window=torch.hamming_window(20)
+        )
+        again = torch.istft(torch.stft(x, 16, 8, return_complex=True, onesided=False, window=torch.ones(16)), 16, 8,
+                            normalized=True, onesided=False, window=torch.ones(16))  # fmt: skip
+        return self.head(torch.cat([clean, torch.view_as_real(plain)[..., 0].mean(-1), again[:, :9]], 1))
+
+
+@module(_values(2, 6, 7))
+class Fourier(nn.Module):
+    """Transforms of real and complex numbers, weights of frequencies (FNO, arXiv:2010.08895), and their norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.scale = nn.Parameter(torch.randn(2, 3, 2, 3, 2)), nn.Parameter(torch.randn(2, 6, 7))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        spectrum, modes = torch.fft.rfft2(x, norm="ortho"), torch.zeros(len(x), 3, 6, 4, dtype=torch.cfloat)
+        modes[:, :, :2, :3] = torch.einsum(
+            "bixy,ioxy->boxy", spectrum[:, :, :2, :3], torch.view_as_complex(self.weight)
+        )
+        mixed = torch.fft.irfft2(modes, s=(6, 7), norm="ortho")
+        turned = torch.fft.fft(torch.complex(x, self.scale.expand_as(x)), n=9, dim=1) * 1j
+        turned = turned + torch.polar(x[:, :1], x[:, 1:])
+        back = torch.fft.ifftn(turned / (2 + turned.conj()), dim=(-2, -1), norm="forward").real[:, :3]
+        return mixed + back.abs() + torch.fft.irfft(torch.fft.rfft(self.scale[:1], dim=1), n=6, dim=1)
+
+
+@module(_images(3, 6), _values(5, 4, 2))
+class Sampled(nn.Module):
+    """Sampling at places, some outside, and resizing in each way that `interpolate` has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.places = nn.Conv2d(3, 2, 3, padding=1), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        x, grid = self.conv(x), self.places(grid)
+        parts = [
+            F.grid_sample(x, grid, mode, padding, aligned)
+            for mode, padding, aligned in [
+                ("bilinear", "zeros", False),
+                ("bilinear", "border", True),
+                ("nearest", "zeros", False),
+            ]
+        ]
+        parts += [
+            F.interpolate(x, (5, 4), mode=mode, antialias=smooth)
+            for mode, smooth in [
+                ("bicubic", False),
+                ("bicubic", True),
+                ("bilinear", True),
+                ("nearest", False),
+                ("nearest-exact", False),
+            ]
+        ]
+        parts.append(F.interpolate(x, (5, 4), mode="bicubic", align_corners=True))
+        parts.append(F.interpolate(x, scale_factor=(0.9, 0.7), mode="bilinear"))
+        line, volume = F.interpolate(x[:, :, 0], 20, mode="linear"), x.reshape(4, 2, 2, 3, 6)
+        volume = F.interpolate(volume, scale_factor=(1, 1, 2), mode="trilinear")[:, :, :, 0]
+        return torch.stack([*parts, line.reshape(4, 2, 5, 4)]).sum(0) + volume.reshape(4, 2, 24)[:, :, :20].reshape(
+            4, 2, 5, 4
+        )
+
+
+@module(_tokens(8), _values(8))
+class Bags(nn.Module):
+    """Bags of numbers: sums with weights, means without padding, the largest, and flat ones with their offsets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums, self.means = nn.EmbeddingBag(11, 3, mode="sum"), nn.EmbeddingBag(11, 3, padding_idx=2)
+        self.most = nn.EmbeddingBag(11, 3, mode="max")
+
+    def forward(self, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        flat = self.sums(ids.flatten(), torch.arange(0, ids.numel(), 8))
+        return torch.cat([self.sums(ids, per_sample_weights=weights) + flat, self.means(ids), self.most(ids)], 1)
+
+
+@module(_images(2, 7))
+class Columns(nn.Module):
+    """Windows as columns and back; transposed convolutions in groups, by channel, with a dilation, in 1-D and 3-D."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.columns, self.mix = nn.Unfold(3, 1, 1, 2), nn.Linear(18, 8)
+        self.image = nn.Fold((8, 8), 2, stride=2)
+        self.groups, self.depth = nn.ConvTranspose2d(2, 4, 3, groups=2), nn.ConvTranspose2d(4, 4, 4, 2, 1, groups=4)
+        self.wide, self.line = nn.ConvTranspose2d(4, 2, 3, dilation=2), nn.ConvTranspose1d(2, 2, 4, 2, groups=2)
+        self.volume = nn.ConvTranspose3d(2, 2, 2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        image = self.image(self.mix(self.columns(x).transpose(1, 2)).transpose(1, 2))
+        image = self.wide(self.depth(self.groups(image)))
+        return torch.cat(
+            [self.line(image[:, :, 0]), self.volume(image.reshape(-1, 2, 2, 12, 24)[..., :3, :5]).flatten(2)], 2
+        )
+
+
+@module(_values(6, 8))
+class Indexed(nn.Module):
+    """Values read and assigned by numbers on several axes, under masks, and distances of all pairs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 4), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = self.first(x), self.second(x)
+        rows = torch.arange(len(x))
+        result = torch.zeros(len(x), 6, 4, dtype=first.dtype).to(first.device)
+        for i in range(4):
+            result[:, :, i] = first[:, :, i] * 2
+        places = second.mean(-1).topk(2)[1]
+        result[rows[:, None], places] = second[rows[:, None], places - 6] + 1
+        result[x[..., 0] > 1] = 0.5
+        lower, left = torch.tril_indices(6, 4, -1)
+        pairs = torch.cdist(first, second)[:, lower[:4], left[:4]]
+        crossed = x[:, torch.tensor([0, -1]), :, None][..., torch.tensor([0])][rows[:, None], torch.tensor([[1, 0]])]
+        return result + pairs[:, None] + crossed[:, :1, :4, 0]
+
+
+@module(_values(5, 4))
+class Projected(nn.Module):
+    """An LSTM of two directions and two layers with projections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True, proj_size=3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs, (last, cells) = self.lstm(x)
+        return outputs[:, -1] + last.sum(0).repeat(1, 2) + cells[:, :, :1].mean(0)

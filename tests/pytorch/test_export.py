@@ -40,6 +40,7 @@ def _names(model: keras.Model) -> Mapping[int, str]:
     return {id(v): name.lstrip(".") for name, v in named}
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
 @pytest.mark.parametrize("name", MODULES)
 def test_outputs_gradients_and_statistics_equal_those_of_pytorch(name: str) -> None:
     create, example = MODULES[name]
@@ -64,7 +65,7 @@ def test_outputs_gradients_and_statistics_equal_those_of_pytorch(name: str) -> N
             np.testing.assert_allclose(variable, buffer.numpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["Residual", "Gpt", "Channels"])
+@pytest.mark.parametrize("name", ["Residual", "Gpt", "Channels", "Spectrogram", "Columns", "Indexed"])
 def test_exported_module_trains_as_in_pytorch(tmp_path: Path, name: str) -> None:
     create, (x,) = MODULES[name]
     module = create()
@@ -425,7 +426,21 @@ class _Packed(torch.nn.LSTM):
 
 class _Complex(torch.nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward((x * torch.tensor(1j)).abs())
+        return super().forward(x) * 1j
+
+
+class _ComplexWeight(torch.nn.Module):
+    def __init__(self, *_: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3, dtype=torch.cfloat))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.weight).abs()
+
+
+class _Bags(torch.nn.EmbeddingBag):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x.flatten().long(), torch.tensor([0, 2]))
 
 
 @pytest.mark.parametrize(
@@ -443,7 +458,19 @@ class _Complex(torch.nn.Linear):
             _Packed,
             r"^torch: torch\.export cannot trace _Packed \(sizes of packed sequences depend on their lengths; give",
         ),
-        (_Complex, r"^torch: complex numbers do not train in a file; compute with their real and imaginary parts$"),
+        (_Complex, r"^torch: forward returns complex numbers, and a file has real ones .* use torch\.view_as_real"),
+        (
+            _ComplexWeight,
+            r"^torch: 'weight' of _ComplexWeight of module '' is complex, .* torch\.view_as_real\(weight\)",
+        ),
+        (
+            _Bags,
+            r"^torch: op embedding_bag .*has bags of several lengths; give numbers `\[rows, length\]`, with padding",
+        ),
+        (
+            lambda *_: torch.ao.nn.quantized.dynamic.Linear(3, 2),
+            r"^torch: Linear of module '' is quantized, and computes with integers, .*; give the module from before convert",
+        ),
         (
             lambda *_: torch.nn.LazyLinear(2),
             r"^torch: LazyLinear of module '' has no weights yet; call the module once",
@@ -459,6 +486,7 @@ class _Complex(torch.nn.Linear):
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 def test_what_no_file_computes_is_refused(create: Any, message: str) -> None:
     with pytest.raises(ExportError, match=message):
         keras_model(create(3, 2), torch.zeros(2, 3), 2)

@@ -1,12 +1,11 @@
 """Convolutions and pooling of ATen, which have the channels on axis 1; TensorFlow's have them last."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.pytorch.registry import OPS, Refusal, computes, expect, pair
+from odt_sim.export.pytorch.registry import Refusal, computes, expect, pair
 
 _CONVOLUTIONS = {1: tf.nn.conv1d, 2: tf.nn.conv2d, 3: tf.nn.conv3d}
 _LARGEST = {1: tf.nn.max_pool1d, 2: tf.nn.max_pool2d, 3: tf.nn.max_pool3d}
@@ -79,7 +78,7 @@ def _grouped(
     return tf.concat([convolution(part, own, strides, **settings) for part, own in parts], -1)
 
 
-@computes("conv_transpose1d", "conv_transpose2d")
+@computes("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def convolve_transposed(
     x: tf.Tensor,
     weight: tf.Tensor,
@@ -92,18 +91,43 @@ def convolve_transposed(
 ) -> tf.Tensor:
     """Return a transposed convolution with a kernel `[channels, filters, ...]`."""
     count = len(x.shape) - 2
-    expect("groups", groups, 1)
-    expect("dilation", pair(dilation, count), [1] * count)
-    image, kernel = last(x), tf.transpose(weight, [*range(2, count + 2), 1, 0])
     stride, padding, extra = pair(stride, count), pair(padding, count), pair(output_padding, count)
+    image, kernel = last(x), _spread(tf.transpose(weight, [*range(2, count + 2), 1, 0]), pair(dilation, count))
     if count == 1:
         image, kernel, stride, padding, extra = image[:, None], kernel[None], [1, *stride], [0, *padding], [0, *extra]
-    full = [(n - 1) * s + k for n, s, k in zip(image.shape[1:-1], stride, kernel.shape[:2], strict=True)]
-    result = tf.nn.conv2d_transpose(image, kernel, [image.shape[0], *full, kernel.shape[2]], stride, "VALID")
+    result = _transposed(image, kernel, stride, groups)
+    full = result.shape[1:-1]
     result = tf.pad(result, [(0, 0), *((0, e) for e in extra), (0, 0)])
     result = result[:, *(slice(p, f + e - p) for p, f, e in zip(padding, full, extra, strict=True))]
     result = result[:, 0] if count == 1 else result
     return first(result if bias is None else result + bias)
+
+
+def _transposed(image: tf.Tensor, kernel: tf.Tensor, stride: list[int], groups: int) -> tf.Tensor:
+    """Return the complete result for a kernel `[..., filters of a group, channels]`."""
+    count, channels, filters = len(stride), image.shape[-1], kernel.shape[-2]
+    spatial = [(n - 1) * s + k for n, s, k in zip(image.shape[1:-1], stride, kernel.shape, strict=False)]
+    shape = [image.shape[0], *spatial]
+    if count == 2 and groups == channels > 1 and filters == 1 and stride[0] == stride[1]:
+        own, sizes = tf.transpose(kernel, [0, 1, 3, 2]), [*shape, channels]
+        return tf.nn.depthwise_conv2d_backprop_input(sizes, own, image, [1, *stride, 1], "VALID")
+    convolution = tf.nn.conv2d_transpose if count == 2 else tf.nn.conv3d_transpose
+    parts = zip(tf.split(image, groups, -1), tf.split(kernel, groups, -1), strict=True)
+    return tf.concat([convolution(x, k, [*shape, filters], [1, *stride, 1], "VALID") for x, k in parts], -1)
+
+
+def _spread(kernel: tf.Tensor, dilation: list[int]) -> tf.Tensor:
+    """Return a kernel with zeros between its places, which a transposed convolution with a dilation uses."""
+    for axis, distance in enumerate(dilation):
+        if distance > 1:
+            size = kernel.shape.as_list()
+            gaps = tf.zeros([*size[: axis + 1], distance - 1, *size[axis + 1 :]], kernel.dtype)
+            spread = tf.reshape(
+                tf.concat([tf.expand_dims(kernel, axis + 1), gaps], axis + 1),
+                [*size[:axis], size[axis] * distance, *size[axis + 1 :]],
+            )
+            kernel = spread[(*[slice(None)] * axis, slice((size[axis] - 1) * distance + 1))]
+    return kernel
 
 
 @computes("max_pool1d", "max_pool2d", "max_pool3d")
@@ -207,38 +231,3 @@ def _unequal(x: tf.Tensor, size: list[int], reduce: Callable[..., tf.Tensor]) ->
             windows = [x[(*before, slice(i * n // count, -(-(i + 1) * n // count)))] for i in range(count)]
             x = tf.stack([reduce(window, axis=axis) for window in windows], axis=axis)
     return x
-
-
-@computes("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d")
-def upsample(x: tf.Tensor, method: str, size: Sequence[int] | None, scales: Sequence[float] | None) -> tf.Tensor:
-    """Return images of another size, without aligned corners."""
-    target = list(size) if size else [int(n * s) for n, s in zip(x.shape[2:], scales or (), strict=True)]
-    if len(target) == 1:
-        return tf.squeeze(first(tf.image.resize(last(x[:, :, None]), [1, *target], method)), 2)
-    return first(tf.image.resize(last(x), target, method))
-
-
-def _nearest(x: tf.Tensor, size: Any, scales: Any = None, *_: Any) -> tf.Tensor:
-    return upsample(x, "nearest", size, scales)
-
-
-def _smooth(x: tf.Tensor, size: Any, align: bool, scales: Any = None, *_: Any) -> tf.Tensor:
-    return _aligned(x, size, scales) if align else upsample(x, "bilinear", size, scales)
-
-
-def _aligned(x: tf.Tensor, size: Any, scales: Any) -> tf.Tensor:
-    """Resize with aligned corners: place i of m is i (n - 1) / (m - 1) of n, between its two neighbours."""
-    target = list(size) if size else [int(n * s) for n, s in zip(x.shape[2:], scales or (), strict=True)]
-    for axis, places in enumerate(target, 2):
-        count = int(x.shape[axis])
-        at = np.linspace(0, count - 1, places) if places > 1 else np.zeros(1)
-        shares = np.maximum(0, 1 - np.abs(at[:, None] - np.arange(count)))
-        order = [a for a in range(4) if a != axis] + [axis]
-        resized = tf.matmul(tf.transpose(x, order), tf.constant(shares.T, x.dtype))
-        x = tf.transpose(resized, [order.index(a) for a in range(4)])
-    return x
-
-
-OPS["upsample_nearest1d"] = OPS["upsample_nearest2d"] = _nearest
-OPS["upsample_bilinear2d"] = _smooth
-del OPS["upsample_bicubic2d"]

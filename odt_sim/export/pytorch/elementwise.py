@@ -9,20 +9,22 @@ import tensorflow as tf
 from odt_sim.export.pytorch.registry import OPS, computes, expect, number
 
 _UNARY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
-    "abs": tf.abs, "ceil": tf.math.ceil, "cos": tf.cos, "erf": tf.math.erf, "exp": tf.exp, "expm1": tf.math.expm1,
-    "floor": tf.floor, "log": tf.math.log, "log1p": tf.math.log1p, "logical_not": tf.logical_not,
-    "bitwise_not": tf.logical_not, "neg": tf.negative,
-    "reciprocal": tf.math.reciprocal, "relu": tf.nn.relu, "relu6": tf.nn.relu6, "round": tf.round,
-    "rsqrt": tf.math.rsqrt, "sigmoid": tf.sigmoid, "sign": tf.sign, "silu": tf.nn.silu, "sin": tf.sin,
-    "sqrt": tf.sqrt, "square": tf.square, "tan": tf.tan, "tanh": tf.tanh, "selu": tf.nn.selu, "atan": tf.atan,
-    "log_sigmoid": tf.math.log_sigmoid, "softsign": tf.nn.softsign, "isnan": tf.math.is_nan,
-    "contiguous": tf.identity, "clone": tf.identity, "detach": tf.stop_gradient, "alias": tf.identity,
-    "lift_fresh_copy": tf.identity, "detach_": tf.stop_gradient,
+    "abs": tf.abs, "acos": tf.acos, "acosh": tf.acosh, "alias": tf.identity, "asin": tf.asin, "asinh": tf.asinh,
+    "atan": tf.atan, "atanh": tf.atanh, "bitwise_not": tf.logical_not, "ceil": tf.math.ceil, "clone": tf.identity,
+    "contiguous": tf.identity, "cos": tf.cos, "cosh": tf.cosh, "detach": tf.stop_gradient, "detach_": tf.stop_gradient,
+    "erf": tf.math.erf, "erfc": tf.math.erfc, "exp": tf.exp, "exp2": lambda x: tf.pow(2.0, x), "expm1": tf.math.expm1,
+    "floor": tf.floor, "isnan": tf.math.is_nan, "lift_fresh_copy": tf.identity, "log": tf.math.log,
+    "log10": lambda x: tf.math.log(x) * (1 / math.log(10)), "log1p": tf.math.log1p,
+    "log2": lambda x: tf.math.log(x) * (1 / math.log(2)), "log_sigmoid": tf.math.log_sigmoid,
+    "logical_not": tf.logical_not, "neg": tf.negative, "reciprocal": tf.math.reciprocal, "relu": tf.nn.relu,
+    "relu6": tf.nn.relu6, "round": tf.round, "rsqrt": tf.math.rsqrt, "selu": tf.nn.selu, "sigmoid": tf.sigmoid,
+    "sign": tf.sign, "silu": tf.nn.silu, "sin": tf.sin, "sinh": tf.sinh, "softsign": tf.nn.softsign, "sqrt": tf.sqrt,
+    "square": tf.square, "tan": tf.tan, "tanh": tf.tanh,
 }  # fmt: skip
 _COMPARE: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "eq": tf.equal, "ne": tf.not_equal, "gt": tf.greater, "ge": tf.greater_equal, "lt": tf.less, "le": tf.less_equal,
     "maximum": tf.maximum, "minimum": tf.minimum, "logical_and": tf.logical_and, "logical_or": tf.logical_or,
-    "bitwise_and": tf.logical_and, "bitwise_or": tf.logical_or,
+    "bitwise_and": tf.logical_and, "bitwise_or": tf.logical_or, "atan2": tf.atan2,
 }  # fmt: skip
 
 
@@ -39,15 +41,17 @@ OPS.update({name: _both(function) for name, function in _COMPARE.items()})
 
 
 def alike(x: Any, y: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return two operands with PyTorch's common type: floats before integers before booleans, tensors before numbers."""
+    """Return two operands with PyTorch's common type: complex numbers, floats, integers, booleans; tensors before numbers."""
     if not isinstance(x, tf.Tensor):
         y, x = alike(y, x)
         return x, y
+    if isinstance(y, complex):
+        return tf.cast(x, tf.complex64), tf.constant(y, tf.complex64)
     if not isinstance(y, tf.Tensor):
         if x.dtype.is_floating or (isinstance(y, int) and x.dtype.is_integer):
             return x, tf.cast(y, x.dtype)
         y = tf.constant(y, tf.float32 if isinstance(y, float) else tf.int32)
-    wanted = next((d for d in (tf.float32, tf.int32) if d in (x.dtype, y.dtype)), x.dtype)
+    wanted = next((d for d in (tf.complex64, tf.float32, tf.int32) if d in (x.dtype, y.dtype)), x.dtype)
     return tf.cast(x, wanted), tf.cast(y, wanted)
 
 
@@ -77,7 +81,7 @@ def divide(x: Any, y: Any, rounding_mode: str | None = None) -> tf.Tensor:
     expect("rounding_mode", rounding_mode, None, "floor")
     if rounding_mode == "floor":
         return tf.math.floordiv(x, y)
-    return x / y if x.dtype.is_floating else tf.cast(x, tf.float32) / tf.cast(y, tf.float32)
+    return x / y if x.dtype.is_floating or x.dtype.is_complex else tf.cast(x, tf.float32) / tf.cast(y, tf.float32)
 
 
 @computes("floor_divide")

@@ -17,7 +17,7 @@ from odt_sim.export.pytorch.blocks import inlined
 from odt_sim.export.pytorch.decomposition import decomposed
 from odt_sim.export.pytorch.program import Program, Variables, array_of, check_buffers, dtype_of
 from odt_sim.export.pytorch.random import Mode
-from odt_sim.export.pytorch.refusals import check_module, check_outputs, untraceable
+from odt_sim.export.pytorch.refusals import check_module, check_outputs, check_real, untraceable
 from odt_sim.export.pytorch.row_orders import row_orders
 
 STATISTICS = ("running_mean", "running_var")
@@ -121,6 +121,7 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     graphs = {training: _exported(module, given, training=training) for training in (True, False)}
     check_buffers(list(graphs.values()))
     check_outputs(graphs, type(module).__name__)
+    check_real(graphs[True])
     orders = row_orders(module, given, graphs[True], batch_size)
     programs = {training: Program(exported, variables, orders) for training, exported in graphs.items()}
     arguments, name = _by_name(given), type(module).__name__.lower()

@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.pytorch.registry import computes, expect
+from odt_sim.export.pytorch.registry import Refusal, computes, expect
 
 
 @computes("linear")
@@ -35,8 +36,16 @@ def matmul(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 @computes("einsum")
 def einsum(equation: str, tensors: Sequence[tf.Tensor], **_: Any) -> tf.Tensor:
-    """Return Einstein's sum."""
-    return tf.einsum(equation, *tensors)
+    """Return Einstein's sum; of complex numbers by those of their real and imaginary parts."""
+    if all(x.dtype != tf.complex64 for x in tensors):
+        return tf.einsum(equation, *tensors)
+    if len(tensors) != 2:
+        raise Refusal("sums products of other than two complex tensors; write one product after the other")
+    (real, imaginary), (other, turned) = [(tf.math.real(x), tf.math.imag(x)) for x in tensors]
+    return tf.complex(
+        tf.einsum(equation, real, other) - tf.einsum(equation, imaginary, turned),
+        tf.einsum(equation, real, turned) + tf.einsum(equation, imaginary, other),
+    )
 
 
 @computes("outer")
@@ -61,6 +70,38 @@ def embedding(weight: tf.Tensor, index: tf.Tensor, padding: int = -1, *_: Any) -
         row = tf.one_hot(padding, weight.shape[0], dtype=weight.dtype)[:, None]
         weight = tf.stop_gradient(weight) * row + weight * (1 - row)
     return tf.gather(weight, index)
+
+
+@computes("embedding_bag")
+def embedding_bag(
+    weight: tf.Tensor,
+    index: tf.Tensor,
+    offsets: tf.Tensor,
+    scale_by_frequency: bool,
+    mode: int,
+    sparse: bool,
+    shares: tf.Tensor | None = None,
+    last_offset: bool = False,
+    padding: int | None = None,
+) -> tuple[tf.Tensor]:
+    """Return the sums, the means or the largest values of bags of rows, which have one length; padding does not count."""
+    starts = tf.get_static_value(offsets)
+    ends = None if starts is None else starts[1:].tolist() if last_offset else [*starts[1:], index.shape[0]]
+    starts = starts if starts is None or not last_offset else starts[:-1]
+    if scale_by_frequency or starts is None or len({*(np.array(ends) - starts)}) != 1:
+        raise Refusal(
+            "has bags of several lengths; give numbers `[rows, length]`, with padding_idx behind the shorter ones"
+        )
+    bags = tf.reshape(index, [len(starts), -1])
+    padding = -1 if padding is None else padding
+    counts = tf.cast(tf.not_equal(bags, padding), weight.dtype)
+    rows = embedding(weight, bags, padding)
+    if mode == 2:
+        least = tf.where(counts[..., None] > 0, rows, float(tf.float32.min))
+        return (tf.reduce_max(least, 1) * tf.reduce_max(counts, 1, keepdims=True),)
+    factors = counts if shares is None else counts * tf.reshape(shares, bags.shape)
+    summed = tf.reduce_sum(rows * factors[..., None], 1)
+    return (summed / tf.maximum(tf.reduce_sum(counts, 1, keepdims=True), 1.0) if mode == 1 else summed,)
 
 
 def attention(

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.pytorch import convolution, elementwise, products, reductions, shapes
+from odt_sim.export.pytorch import convolution, elementwise, fourier, products, reductions, resizing, shapes
 from odt_sim.export.pytorch.cut import ADVICE, embedding_node, nodes_after, nodes_until
 from odt_sim.export.pytorch.normalization import batch_norm
 from odt_sim.export.pytorch.outputs import structured
@@ -19,7 +19,7 @@ from odt_sim.export.pytorch.random import RANDOM, Mode
 from odt_sim.export.pytorch.registry import OPS, Refusal
 from odt_sim.export.pytorch.row_orders import Order, path_of
 
-FAMILIES = (convolution, elementwise, products, reductions, shapes)
+FAMILIES = (convolution, elementwise, fourier, products, reductions, resizing, shapes)
 """The modules that register functions."""
 
 CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
@@ -161,6 +161,8 @@ class Program:
         positional, keywords = (_filled_variables(v) for v in (positional, keywords))
         if plain in RANDOM:
             return RANDOM[plain](*positional, mode=mode, **keywords)
+        if plain not in OPS and _is_constant(node):
+            return tf.constant(array_of(node.target(*node.args, **node.kwargs)))
         if plain not in OPS:
             raise Refusal("has no TensorFlow function; use other ops, or export the module's forward in Keras")
         return OPS[plain](*positional, **keywords)
@@ -260,6 +262,14 @@ def _changed(node: Any) -> Any:
     return node.args[0] if _changes(node.target) else node.kwargs.get("out")
 
 
+def _is_constant(node: Any) -> bool:
+    """Return whether a node computes one tensor from numbers alone, such as a window; PyTorch does that once."""
+    import torch
+
+    drawn = torch.Tag.nondeterministic_seeded in node.target.tags
+    return not node.all_input_nodes and not drawn and isinstance(node.meta.get("val"), torch.Tensor)
+
+
 def _is_view(node: Any) -> bool:
     """Return whether a node shares the memory of its first argument."""
     if node.op != "call_function" or not node.args:
@@ -267,6 +277,8 @@ def _is_view(node: Any) -> bool:
     if node.target is operator.getitem:
         return _is_view(node.args[0])
     if not hasattr(node.target, "_schema") or _changed(node) is not None:
+        return False
+    if _name(node.target) == "to" and node.meta["val"].dtype != node.args[0].meta["val"].dtype:
         return False
     return _name(node.target) in _MAYBE_VIEWS or any(each.alias_info for each in node.target._schema.returns)
 
@@ -346,9 +358,7 @@ def dtype_of(dtype: Any) -> tf.DType:
     """
     name = str(dtype).removeprefix("torch.")
     kinds = {"float32": tf.float32, "int64": tf.int32, "int32": tf.int32, "int16": tf.int32, "int8": tf.int32}
-    kinds |= {"uint8": tf.int32, "bool": tf.bool}
-    if name.startswith("complex"):
-        raise ExportError("torch: complex numbers do not train in a file; compute with their real and imaginary parts")
+    kinds |= {"uint8": tf.int32, "bool": tf.bool, "complex64": tf.complex64}
     if name not in kinds:
         raise ExportError(
             f"torch: expected tensors of float32, integers or booleans, found {name}; call module.float()"

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from odt_sim.export.pytorch.registry import Function, Refusal
+from odt_sim.export.pytorch.registry import Function
 
 State = tuple[tf.Tensor, ...]
 Drop = Callable[[tf.Tensor, float, bool], tf.Tensor]
@@ -71,8 +71,6 @@ def _layers(
     steps = tf.unstack(x, axis=time)
     directions = 2 if bidirectional else 1
     each = len(weights) // (layers * directions)
-    if each != (4 if has_biases else 2):
-        raise Refusal("has projections (proj_size), which are not supported")
     finals = []
     for layer in range(layers):
         if layer and dropout:
@@ -80,13 +78,24 @@ def _layers(
         outputs = []
         for direction in range(directions):
             place = layer * directions + direction
-            own = weights[place * each : (place + 1) * each]
-            results, final = _direction(cell, steps, tuple(s[place] for s in initial), own, reverse=direction == 1)
+            own = list(weights[place * each : (place + 1) * each])
+            own_cell = _projected(cell, own.pop()) if each % 2 else cell  # of an LSTM with proj_size
+            results, final = _direction(own_cell, steps, tuple(s[place] for s in initial), own, reverse=direction == 1)
             outputs.append(results)
             finals.append(final)
         steps = [tf.concat(parts, -1) if len(parts) > 1 else parts[0] for parts in zip(*outputs, strict=True)]
     lasts = [tf.stack(parts) for parts in zip(*finals, strict=True)]
     return (tf.stack(steps, axis=time), *lasts)
+
+
+def _projected(cell: Cell, weight: tf.Tensor) -> Cell:
+    """Return a cell whose outputs are multiplied by a matrix (arXiv:1402.1128)."""
+
+    def projected(x: tf.Tensor, h: tf.Tensor, state: State) -> State:
+        output, *rest = cell(x, h, state)
+        return (tf.matmul(output, weight, transpose_b=True), *rest)
+
+    return projected
 
 
 def _direction(

@@ -132,6 +132,12 @@ def cosine_similarity(x: tf.Tensor, y: tf.Tensor, dim: int = 1, eps: float = 1e-
     return tf.reduce_sum(x * y, axis=dim) / lengths
 
 
+@computes("cdist")
+def distances(x: tf.Tensor, y: tf.Tensor, order: float = 2, *_: Any) -> tf.Tensor:
+    """Return the L1 or L2 distances of all pairs of rows, `[..., rows of x, rows of y]`."""
+    return vector_norm(x[..., :, None, :] - y[..., None, :, :], order, -1)
+
+
 @computes("topk")
 def topk(x: tf.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[tf.Tensor, ...]:
     """Return the largest or least values along an axis, in order, and their positions."""

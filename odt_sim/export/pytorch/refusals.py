@@ -11,7 +11,8 @@ def check_module(module: Any) -> None:
     """Refuse modules that `torch.export` fails on without naming the cause.
 
     Raises:
-        ExportError: The module is TorchScript, has weights without values, or a BatchNorm that counts batches.
+        ExportError: The module is TorchScript or quantized, has weights without values, complex weights, or a BatchNorm that
+            counts batches.
     """
     import torch
 
@@ -21,9 +22,20 @@ def check_module(module: Any) -> None:
         )
     for path, part in module.named_modules():
         where = f"{type(part).__name__} of module {path!r}"
+        if "quantized" in type(part).__module__:
+            raise ExportError(
+                f"torch: {where} is quantized, and computes with integers, which do not train; give the module from before "
+                "convert or quantize_dynamic, and quantize the trained file by odt-sim deploy"
+            )
         own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
         if any(map(torch.nn.parameter.is_lazy, own)):
             raise ExportError(f"torch: {where} has no weights yet; call the module once on an example first")
+        names = [name for name, parameter in part.named_parameters(recurse=False) if parameter.is_complex()]
+        if names:
+            raise ExportError(
+                f"torch: {names[0]!r} of {where} is complex, and a file's weights are real; make it a parameter "
+                "torch.view_as_real(weight), and read it by torch.view_as_complex"
+            )
         if (
             isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
             and part.track_running_stats
@@ -78,3 +90,23 @@ def check_outputs(graphs: dict[bool, Any], name: str) -> None:
             f"torch: {name} returns {counts[True]} outputs while it trains and {counts[False]} in evaluation; turn auxiliary "
             "outputs off, such as by aux_logits=False, or return the same in both modes"
         )
+
+
+def check_real(exported: Any) -> None:
+    """Refuse complex numbers among a graph's inputs or outputs.
+
+    Args:
+        exported: An `ExportedProgram`.
+
+    Raises:
+        ExportError: One of them is complex.
+    """
+    signature = exported.graph_signature
+    borders = {"takes": signature.user_inputs, "returns": signature.user_outputs}
+    values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
+    for verb, names in borders.items():
+        if any(getattr(values.get(name), "is_complex", bool)() for name in names if isinstance(name, str)):
+            raise ExportError(
+                f"torch: forward {verb} complex numbers, and a file has real ones at its border; use torch.view_as_real and "
+                "torch.view_as_complex there"
+            )

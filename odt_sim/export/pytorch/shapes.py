@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import reduce
+from math import prod
 from typing import Any
 
 import tensorflow as tf
@@ -168,8 +169,9 @@ def _with_selected(x: tf.Tensor, value: tf.Tensor, dim: int, index: int) -> tf.T
     return _with_slice(x, tf.expand_dims(value, dim % len(x.shape)), dim, index, index + 1)
 
 
-PUT_BACK: dict[str, Function] = {"slice": _with_slice, "select": _with_selected}
-"""The function that returns a tensor with other values in a view, for the ops that make such views."""
+PUT_BACK: dict[str, Function] = {"slice": _with_slice, "select": _with_selected, "to": lambda x, value, *_: value}
+"""The function that returns a tensor with other values in a view, for the ops that make such views; `to` is one of the whole
+tensor where it changes no type."""
 
 
 @computes("copy", "fill")
@@ -211,16 +213,53 @@ def index_select(x: tf.Tensor, dim: int, index: tf.Tensor) -> tf.Tensor:
 
 @computes("index")
 def index(x: tf.Tensor, indices: Sequence[tf.Tensor | None]) -> tf.Tensor:
-    """Return values by integer index along one axis, or along the leading ones."""
-    given = [i for i in indices if i is not None]
+    """Return values by integer index along one axis or several, whose own axes come first where others lie between."""
+    axes = [axis for axis, each in enumerate(indices) if each is not None]
+    given = [each for each in indices if each is not None]
     if any(i.dtype == tf.bool for i in given):
         raise Refusal("indexes by a mask, whose result has no fixed shape; multiply by the mask, or use torch.where")
+    given = [_from_front(i, int(x.shape[axis])) for i, axis in zip(given, axes, strict=True)]
     if len(given) == 1:
-        return tf.gather(x, given[0], axis=len(indices) - 1)
+        return tf.gather(x, given[0], axis=axes[0])
+    if axes[0] == 0 and len(given) == len(indices):
+        shape = reduce(tf.broadcast_dynamic_shape, map(tf.shape, given))
+        return tf.gather_nd(x, tf.stack([tf.broadcast_to(i, shape) for i in given], -1))
+    place = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    rest = [axis for axis in range(len(x.shape)) if axis not in axes]
+    sizes = [int(x.shape[axis]) for axis in axes]
+    joined = tf.transpose(x, [*rest[:place], *axes, *rest[place:]])
+    joined = tf.reshape(joined, [*joined.shape[:place], prod(sizes), *joined.shape[place + len(axes) :]])
+    at = reduce(lambda before, each: before * each[1] + each[0], zip(given, sizes, strict=True), 0)
+    return tf.gather(joined, at, axis=place)
+
+
+@computes("index_put")
+def index_put(
+    x: tf.Tensor, indices: Sequence[tf.Tensor | None], values: tf.Tensor, accumulate: bool = False
+) -> tf.Tensor:
+    """Return x with other values at indices of the leading axes, or with one value, or one for each row, under a mask."""
+    given = [i for i in indices if i is not None]
+    if any(i.dtype == tf.bool for i in given):
+        mask = given[0]
+        if len(indices) > 1 or accumulate or len(values.shape) > len(x.shape) - len(mask.shape):
+            raise Refusal("assigns several values under a mask, whose number is not fixed; use torch.where")
+        mask = tf.reshape(mask, [*mask.shape, *[1] * (len(x.shape) - len(mask.shape))])
+        return tf.where(mask, tf.cast(values, x.dtype), x)
     if len(given) != len(indices):
-        raise Refusal("indexes several axes behind others; transpose them to the front")
-    shape = reduce(tf.broadcast_dynamic_shape, map(tf.shape, given))
-    return tf.gather_nd(x, tf.stack([tf.broadcast_to(i, shape) for i in given], -1))
+        raise Refusal("assigns to indices of axes behind others; transpose them to the front")
+    given = [_from_front(i, int(n)) for i, n in zip(given, x.shape, strict=False)]
+    shape = reduce(tf.broadcast_static_shape, (each.shape for each in given))
+    at = tf.stack([tf.broadcast_to(i, shape) for i in given], -1)
+    values = tf.broadcast_to(tf.cast(values, x.dtype), [*shape, *x.shape[len(given) :]])
+    return (tf.tensor_scatter_nd_add if accumulate else tf.tensor_scatter_nd_update)(x, at, values)
+
+
+def _from_front(index: tf.Tensor, size: int) -> tf.Tensor:
+    """Return indices from the front: -1 is the last one."""
+    static = tf.get_static_value(index)
+    if static is not None and (static >= 0).all():
+        return index
+    return tf.where(index < 0, index + size, index)
 
 
 @computes("unfold")
