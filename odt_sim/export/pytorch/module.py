@@ -124,7 +124,7 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     check_real(graphs[True])
     orders = row_orders(module, given, graphs[True], batch_size)
     programs = {training: Program(exported, variables, orders) for training, exported in graphs.items()}
-    arguments, name = _by_name(given), type(module).__name__.lower()
+    arguments, name = _by_name(given), type(module).__name__.lower().lstrip("_") or "module"  # a scope of TensorFlow
     inputs = [
         keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=own) for own, x in arguments.items()
     ]

@@ -11,8 +11,8 @@ def check_module(module: Any) -> None:
     """Refuse modules that `torch.export` fails on without naming the cause.
 
     Raises:
-        ExportError: The module is TorchScript or quantized, has weights without values, complex weights, or a BatchNorm that
-            counts batches.
+        ExportError: The module is TorchScript or quantized, has weights without values or complex ones, spectral
+            normalization, or a BatchNorm that counts batches.
     """
     import torch
 
@@ -30,6 +30,12 @@ def check_module(module: Any) -> None:
         own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
         if any(map(torch.nn.parameter.is_lazy, own)):
             raise ExportError(f"torch: {where} has no weights yet; call the module once on an example first")
+        if _has_spectral_norm(part):
+            raise ExportError(
+                f"torch: {where} has spectral normalization, which keeps vectors that each step changes, and a file carries "
+                "the statistics of BatchNorm alone; use weight_norm, or train on without it: "
+                "torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.remove_spectral_norm"
+            )
         names = [name for name, parameter in part.named_parameters(recurse=False) if parameter.is_complex()]
         if names:
             raise ExportError(
@@ -42,6 +48,12 @@ def check_module(module: Any) -> None:
             and part.momentum is None
         ):
             raise ExportError(f"torch: {where} has momentum=None, which counts batches; set a number, such as 0.1")
+
+
+def _has_spectral_norm(part: Any) -> bool:
+    """Return whether a module is the parametrization of spectral normalization (arXiv:1802.05957), or has its hook."""
+    hooks = part._forward_pre_hooks.values()
+    return any(type(each).__name__ in ("_SpectralNorm", "SpectralNorm") for each in (part, *hooks))
 
 
 def untraceable(module: Any, error: Exception) -> ExportError:

@@ -201,6 +201,7 @@ def gather(x: tf.Tensor, dim: int, index: tf.Tensor, *, sparse_grad: bool = Fals
     dim %= rank
     order = [d for d in range(rank) if d != dim] + [dim]
     back = [order.index(d) for d in range(rank)]
+    index = tf.maximum(index, 0)  # LiteRT ends at a place of -1, which a length of 0 gives in rows that are left out
     taken = tf.gather(tf.transpose(x, order), tf.transpose(index, order), axis=rank - 1, batch_dims=rank - 1)
     return tf.transpose(taken, back)
 
