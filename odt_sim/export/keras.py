@@ -35,7 +35,7 @@ from odt_sim.export.parameters import (
     random_states_of,
     weights_of,
 )
-from odt_sim.export.pytorch.module import is_module
+from odt_sim.export.pytorch.module import inputs_and_targets, is_module
 from odt_sim.export.quantization import quantized, with_int8_constants
 from odt_sim.export.row_mixing import check_rows_alone
 from odt_sim.export.signatures import Program, emit_signatures, handle
@@ -98,7 +98,8 @@ def export_model(
         example: A batch `(x, y)`, `(x,)` or `x` as `fit` takes it: arrays, or anything with their shapes and dtypes, such as
             `keras.Input`. It builds a model with its own `call`, gives open shapes of inputs, and the shape of `y` where a
             loss leaves it open; its values are not used. For a `torch.nn.Module`: an example of its input `[rows, ...]`, a
-            tuple of several, or a mapping by the names of `forward`'s arguments.
+            tuple of several, or a mapping by the names of `forward`'s arguments; with targets a pair of a tuple or a mapping
+            of the inputs and `y`: `((x,), y)`.
         batch_size: Rows per call of `train` and `infer`; None accepts any number and records `DEFAULT_BATCH_SIZE` as the
             rows of a device's step.
         name: The model's name in the manifest; None uses Keras' name.
@@ -133,9 +134,10 @@ def export_model(
     """
     if isinstance(source, str | os.PathLike):
         refuse_source(Path(path), Path(source))
-    model = model_of(source, example, batch_size, compiled=loss is None or optimizer is None)
+    inputs, y = inputs_and_targets(example) if is_module(source) else (example, None)
+    model = model_of(source, inputs, batch_size, compiled=loss is None or optimizer is None)
     check_model(model, batch_size)
-    features, targets = data_of(None if is_module(source) else example)
+    features, targets = (None, data_of((inputs, y))[1]) if is_module(source) else data_of(example)
     interface = interface_of(model, features)
     check_interface(model, interface)
     check_flavour(model, flavour)

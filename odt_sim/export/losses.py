@@ -323,7 +323,7 @@ def _probed(
         problem = problem or f"it returns {list(shape)} for {PROBE} examples"
     raise ExportError(
         f"loss {kind or function.name}: expected one value for each example ({problem}); return values [batch, ...], or "
-        "give the shape of the targets by example=(x, y)"
+        "give the shape of the targets by example=(x, y), of a PyTorch module by example=((x,), y)"
     )
 
 

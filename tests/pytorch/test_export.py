@@ -134,6 +134,29 @@ def test_file_reads_the_last_place_of_rows_by_their_lengths(tmp_path: Path) -> N
     )
 
 
+def _normal_loss(y: Any, parameters: Any) -> Any:
+    """The negative log-likelihood of a normal distribution, given `[rows, places, mean and deviation]`."""
+    error = (y - parameters[..., :1]) / parameters[..., 1:]
+    return keras.ops.mean(keras.ops.log(parameters[..., 1:]) + 0.5 * keras.ops.square(error), axis=(1, 2))
+
+
+class _Forecast(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean, deviation = super().forward(x).chunk(2, -1)
+        return torch.cat([mean, torch.nn.functional.softplus(deviation) + 1e-3], -1)
+
+
+def test_example_gives_the_shape_of_the_targets(tmp_path: Path) -> None:
+    module, x, y = _Forecast(3, 2), torch.randn(4, 5, 3), torch.randn(4, 5, 1)
+    path = export_model(
+        module, tmp_path / "m.tflite", example=((x,), y), loss=_normal_loss, optimizer="sgd", batch_size=4
+    )
+    device = Device(TrainableModel.load(path), (x.numpy(), y.numpy()))
+    parameters = module(x)
+    expected = torch.nn.functional.gaussian_nll_loss(parameters[..., :1], y, parameters[..., 1:] ** 2)
+    assert device.train_batch(x.numpy(), y.numpy(), 0.1) == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_example_by_name_may_leave_arguments_out() -> None:
     class Cached(torch.nn.Module):
         def forward(self, x: torch.Tensor, cache: Any = None, scale: Any = None, **_: Any) -> torch.Tensor:

@@ -89,6 +89,13 @@ def is_module(source: Any) -> bool:
     )
 
 
+def inputs_and_targets(example: Any) -> tuple[Any, Any]:
+    """Return the inputs of an example and its targets: those of a pair `((x, ...), y)` or `({name: x}, y)`, else None."""
+    if isinstance(example, tuple) and len(example) == 2 and isinstance(example[0], tuple | Mapping):
+        return example
+    return example, None
+
+
 def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Model:
     """Return a PyTorch module as a Keras model with the same weights, for batches of one size.
 

@@ -71,6 +71,18 @@ OPS["_upsample_bilinear2d_aa"] = _smooth("bilinear", antialias=True)
 OPS["_upsample_bicubic2d_aa"] = _smooth("bicubic", antialias=True)
 
 
+@computes("affine_grid_generator")
+def affine_grid(transforms: tf.Tensor, size: Sequence[int], aligned: bool) -> tf.Tensor:
+    """Return the places `[batch, height, width, 2]` of affine transforms `[batch, 2, 3]` of images of a size."""
+    import torch
+
+    if len(size) != 4:
+        raise Refusal("makes places of volumes; use images")
+    places = torch.nn.functional.affine_grid(torch.eye(2, 3)[None], [1, *size[1:]], aligned).reshape(-1, 2)
+    places = torch.cat([places, torch.ones(len(places), 1)], 1).numpy()  # in PyTorch's last digits
+    return tf.reshape(tf.einsum("pk,njk->npj", tf.constant(places), transforms), [size[0], *size[2:], 2])
+
+
 @computes("grid_sampler", "grid_sampler_2d")
 def grid_sample(x: tf.Tensor, grid: tf.Tensor, method: int, padding: int, aligned: bool) -> tf.Tensor:
     """Return the values of images at places `[batch, height, width, 2]` of -1 to 1 (arXiv:1506.02025)."""
@@ -96,7 +108,8 @@ def grid_sample(x: tf.Tensor, grid: tf.Tensor, method: int, padding: int, aligne
 
 def _place(x: tf.Tensor, count: int, padding: int, aligned: bool) -> tf.Tensor:
     """Return places of -1 to 1 as numbers of rows; with padding by the border they stay inside."""
-    place = (x + 1) / 2 * (count - 1) if aligned else ((x + 1) * count - 1) / 2
+    # Rounded as PyTorch rounds: the identity samples at whole places, where the gradient jumps.
+    place = (x + 1) * ((count - 1) / 2) if aligned else (x + 1) * (count / 2) - 0.5
     return tf.clip_by_value(place, 0, count - 1) if padding == 1 else place
 
 
