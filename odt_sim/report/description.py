@@ -97,15 +97,22 @@ def not_evaluated(comparison: Comparison) -> str | None:
 
 def undefined(comparison: Comparison) -> str | None:
     """Return on how many seen devices the metric is undefined, so that they are in no mean of it; None if on none."""
-    listed = ", ".join(
-        f"{row.label} {count}" for row in comparison.rows if (count := _undefined(row, comparison.metric))
-    )
+    listed = _undefined_by_row(comparison, comparison.metric)
     if not listed:
         return None
     return (
         f"Seen devices on whose test examples the {title_of(comparison.metric)} is undefined, and which are in no mean of "
         f"it: {listed}."
     )
+
+
+def undefined_others(comparison: Comparison) -> str | None:
+    """Return on how many seen devices each further metric is undefined; None if all are defined on all."""
+    counts = {metric: _undefined_by_row(comparison, metric) for metric in comparison.metrics[1:]}
+    listed = "; ".join(f"{title_of(metric)}: {rows}" for metric, rows in counts.items() if rows)
+    if not listed:
+        return None
+    return f"Seen devices on whose test examples a figure is undefined, and which are in no mean of it: {listed}."
 
 
 def never_trained(comparison: Comparison) -> str | None:
@@ -175,12 +182,23 @@ def optimism(comparison: Comparison) -> str | None:
     )
 
 
+def reported(comparison: Comparison) -> str:
+    """Return how the runs chose the reported round."""
+    if _validated(comparison, rounds=1):
+        return "The reported round is the one that validates best."
+    return f"The reported round is the last one: no round has a {title_of(comparison.metric)} on validation examples."
+
+
+def _validated(comparison: Comparison, *, rounds: int) -> bool:
+    """Return whether a run has figures on validation examples of so many rounds."""
+    column = f"validation_{comparison.metric}"
+    return any(sum(record.get(column) is not None for record in run.rounds) >= rounds for run in comparison.runs)
+
+
 def _chosen(comparison: Comparison) -> str:
     """Return what was chosen on validation examples, of what the records show."""
-    column = f"validation_{comparison.metric}"
-    several = any(sum(record.get(column) is not None for record in run.rounds) > 1 for run in comparison.runs)
     arriving = any(run.complete.get("over_time") for run in comparison.runs)
-    chosen = ["the reported round"] if several and not arriving else []
+    chosen = ["the reported round"] if _validated(comparison, rounds=2) and not arriving else []
     chosen += ["among configurations"] if any(row.selection.candidates > 1 for row in comparison.rows) else []
     return " and ".join([*chosen, "what strategies adapt to a device"])
 
@@ -291,6 +309,10 @@ def _not_evaluated(row: Configuration) -> str | None:
     devices = by_reason((record.device, record.not_evaluated) for record in records if record.not_evaluated)
     listed = "; ".join(f"{reason}: {named}" for reason, named in devices.items())
     return f"{row.label} ({listed})" if listed else None
+
+
+def _undefined_by_row(comparison: Comparison, metric: str) -> str:
+    return ", ".join(f"{row.label} {count}" for row in comparison.rows if (count := _undefined(row, metric)))
 
 
 def _undefined(row: Configuration, metric: str) -> str | None:

@@ -104,6 +104,7 @@ def sections(comparison: Comparison) -> list[Section]:
         description.privacy,
     )
     notes = [note for describe in described if (note := describe(comparison))]
+    others = [note] if (note := description.undefined_others(comparison)) else []
     found = [
         Section(SERVED, _served_caption(comparison), comparison_table(comparison, SERVED), notes),
         *_paired_section(comparison),
@@ -114,7 +115,7 @@ def sections(comparison: Comparison) -> list[Section]:
         Section("At equal budgets", _BUDGETS.format(title_of(comparison.metric)), budgets_table(comparison)),
         Section(PHONES, _phones_caption(comparison), comparison_table(comparison, PHONES)),
         Section("Classes of devices", _CLASSES, classes_table(comparison)),
-        Section(OTHER, _other_caption(comparison), comparison_table(comparison, OTHER)),
+        Section(OTHER, _other_caption(comparison), comparison_table(comparison, OTHER), others),
     ]
     return [section for section in found if section.table or section.notes]
 
@@ -193,7 +194,7 @@ def _cost_caption(comparison: Comparison) -> str:
     return (
         "Sums over all rounds: MB exchanged, training steps (train calls) and batches of inference (infer calls) of the "
         "cohorts. Deploy: the same calls for one deployment to all devices. State: what a device keeps between rounds, "
-        f"mean over devices. The reported round is the one that validates best.{target}"
+        f"mean over devices. {description.reported(comparison)}{target}"
     )
 
 

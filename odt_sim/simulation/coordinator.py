@@ -44,7 +44,7 @@ from odt_sim.simulation.clock.kinds import check_clock, clock_of
 from odt_sim.simulation.code import record_code
 from odt_sim.simulation.commits import Commits, Write
 from odt_sim.simulation.evaluation import Row
-from odt_sim.simulation.finish import undefined_metrics, write_model, write_results
+from odt_sim.simulation.finish import unchosen_round, undefined_metrics, write_model, write_results
 from odt_sim.simulation.job import Task, Trained
 from odt_sim.simulation.messages import Messages
 from odt_sim.simulation.round import RoundInFlight, Rounds
@@ -288,6 +288,8 @@ class Simulation:
             rows, stopped = self._work(commit, observers, stopped)
         reported = self._checkpoint.reported
         if warning := undefined_metrics(self._job, rows, self._evaluated):
+            observers.on_warning(warning)
+        if warning := unchosen_round(self._job, self._evaluated):
             observers.on_warning(warning)
         write_model(self._job, self._folder, reported, observers.on_warning)
         return write_results(

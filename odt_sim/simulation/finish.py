@@ -40,6 +40,20 @@ def undefined_metrics(job: Job, rows: Sequence[Row], rounds: Sequence[RoundRecor
     )
 
 
+def unchosen_round(job: Job, rounds: Sequence[RoundRecord]) -> str | None:
+    """Return a warning that no round could be chosen, since the first metric is undefined on validation examples, or None."""
+    first = job.metrics[0]
+    column = f"validation_{first}"
+    values = [record.figures[column] for record in rounds if column in record.figures]
+    if not values or any(value is not None for value in values):
+        return None
+    return (
+        f"run.metric: {first} is undefined on the validation examples of all devices in every round, so the last round is "
+        "reported, and nothing stops the run early; choose rounds by another metric, such as run.metric=loss, or give "
+        "validation examples that define it"
+    )
+
+
 def write_results(
     job: Job,
     folder: RunFolder,

@@ -32,7 +32,7 @@ def run_warnings(job: Job, *, own_examples: bool) -> Iterator[str]:
         own_examples: Whether devices have examples of their own in place of the data's.
     """
     of_examples = () if own_examples else (_without_validation, _large_targets, _large_features, _scaled_twice)
-    yield from filter(None, (check(job) for check in (_few_seen, *of_examples)))
+    yield from filter(None, (check(job) for check in (_few_seen, _periods_left, *of_examples)))
 
 
 def _without_validation(job: Job) -> str | None:
@@ -102,4 +102,15 @@ def _few_seen(job: Job) -> str | None:
     return (
         f"fleet.unseen: {job.fleet.unseen_count} of {job.data.devices} devices never train, only {seen} do; set a smaller "
         "fleet.unseen, 0 for all to train"
+    )
+
+
+def _periods_left(job: Job) -> str | None:
+    """Return a warning of periods that the rounds of the run do not reach; None for all others."""
+    arrival = job.data.arrival
+    if arrival is None or not job.rounds or (reached := arrival.at(job.rounds) + 1) == arrival.periods:
+        return None
+    return (
+        f"arrival: {job.rounds} rounds reach {reached} of {arrival.periods} periods, and later examples have no part in "
+        f"training and evaluation; set run.rounds to {arrival.periods * arrival.rounds}, or fewer arrival.periods"
     )

@@ -274,6 +274,17 @@ def test_reports_count_seen_devices_on_which_the_metric_is_undefined(tmp_path, v
     assert (line in text) is (line in printed) is (value is None)
 
 
+@pytest.mark.parametrize("value", [None, 0.5])
+def test_page_counts_seen_devices_on_which_a_further_metric_is_undefined(tmp_path, value):
+    path = write_run(tmp_path / "run", devices=8, unseen=2)
+    folder = RunFolder(path)
+    rows = [{**record, "loss": value if record.device in (2, 3, 7) else 0.5} for record in folder.devices()]
+    folder.write_devices(map(DeviceRecord.of, rows))
+    line = "Seen devices on whose test examples a figure is undefined, and which are in no mean of it: loss: fedavg 2 of 6."
+    _, text = without_pictures([path])
+    assert (line in text) is (value is None)
+
+
 @pytest.mark.parametrize(("settings", "shown"), [({}, False), ({"strategy.unseen_epochs": "10"}, True)])
 def test_reports_count_seen_devices_that_trained_at_deployment_only(tmp_path, settings, shown):
     path = write_run(tmp_path / "run", devices=8, unseen=2, settings={"strategy": "fedavg", **settings})

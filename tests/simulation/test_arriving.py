@@ -1,10 +1,12 @@
 """Runs whose examples arrive over time."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from odt_sim import Simulation
 from odt_sim.data import federate, iid
 from odt_sim.data.arrival import in_order
 from odt_sim.simulation.ray import RayBackend
@@ -36,7 +38,7 @@ def test_a_run_trains_on_new_examples_and_records_each_period(results, arriving,
 @pytest.mark.usefixtures("ray_session")
 def test_ray_and_one_process_agree(results, arriving, tmp_path):
     one, ray = (
-        results(FedAvg(), tmp_path / name, data=arriving, rounds=4, backend=backend)
+        results(FedAvg(), tmp_path / name, data=arriving, rounds=6, backend=backend)
         for name, backend in (("one", None), ("ray", RayBackend(actors=2)))
     )
     one.assert_same_bits(ray)
@@ -45,8 +47,16 @@ def test_ray_and_one_process_agree(results, arriving, tmp_path):
 def test_a_metric_may_be_undefined_on_a_period(results, arriving, tmp_path):
     """The examples of one class have no AUC."""
     data = replace(arriving, y=np.zeros_like(arriving.y))
-    settings = {"rounds": 4, "evaluate_every": None, "fleet": None, "metric": "auc"}
+    settings = {"rounds": 6, "evaluate_every": None, "fleet": None, "metric": "auc"}
     found = results(FedAvg(), tmp_path / "run", data=data, **settings)
     assert found.rounds[3]["period_2_auc"] is found.rounds[3]["auc"] is None
     assert found.rounds[3]["accuracy"] > 0.5
     assert found.summary["over_time"] == {}
+
+
+@pytest.mark.parametrize(("rounds", "warned"), [(4, True), (5, False)])
+def test_run_warns_of_periods_that_it_does_not_reach(arriving, momentum, tmp_path, rounds, warned):
+    made = Simulation(momentum, arriving, FedAvg(), rounds=rounds, directory=tmp_path)
+    message = "arrival: 4 rounds reach 2 of 3 periods, .*; set run.rounds to 6"
+    with pytest.warns(UserWarning, match=message) if warned else nullcontext():
+        made.run()

@@ -12,6 +12,7 @@ from odt_sim.metrics.rounds import reported_round
 from odt_sim.persistence.run import load_run
 from odt_sim.report.comparison import compare
 from odt_sim.report.comparison_json import comparison_document
+from odt_sim.report.page import page_html
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.local import Local
@@ -68,6 +69,19 @@ def test_run_warns_once_of_a_metric_that_is_never_defined(own, simulation, tmp_p
     with pytest.warns(UserWarning, match="metrics: never: no finite value on any device in any round") as caught:
         made.run()
     assert len([each for each in caught if "metrics:" in str(each.message)]) == 1
+
+
+def test_run_warns_that_its_metric_chooses_no_round(simulation, fleet_data, tmp_path):
+    parts = (fleet_data.y[fleet_data.validation(device)] for device in range(fleet_data.devices))
+    validation = {tuple(part.tolist()) for part in parts}
+
+    def on_test(outputs, targets):
+        return None if tuple(targets.tolist()) in validation else float(outputs.max())
+
+    made = simulation(FedAvg(), tmp_path, rounds=2, evaluate_every=1, metrics=[on_test], metric="on_test")
+    with pytest.warns(UserWarning, match="run.metric: on_test is undefined on the validation examples of all devices"):
+        assert made.run().reported_round == 2
+    assert "The reported round is the last one" in page_html(compare([tmp_path]), [])
 
 
 def test_report_compares_by_it(own, simulation, tmp_path):
