@@ -12,7 +12,6 @@ from rich.table import Table
 
 from odt_sim.deploy.formats import FORMATS
 from odt_sim.errors import ConfigurationError
-from odt_sim.metrics.names import first_metric
 from odt_sim.persistence.run import find_runs, one_run
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def _deploy(run: Path, options: argparse.Namespace) -> None:
     simulation = saved_simulation(folder, options.overrides)
     rows = deploy_new(simulation, output) if options.new else _rows(simulation, output, options)
     console = Console()
-    console.print(_table(rows))
+    console.print(_table(rows, simulation.job.metrics[0]))
     lines = [f"files and table: {output}, {output / TABLE}"]
     if simulation.data.scales:
         of_device = (
@@ -109,14 +108,13 @@ def _check_examples(folder: Path) -> None:
         )
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the rows, with the first metric of the model and the loss."""
-    first = first_metric(rows[0])
-    metrics = [name for name in dict.fromkeys((first, "loss")) if name is not None and name in rows[0]]
+def _table(rows: Sequence[Mapping[str, Any]], first: str) -> Table:
+    """Return the rows, with the first metric of the run and the loss; – where the examples leave the metric undefined."""
+    metrics = list(dict.fromkeys((first, "loss")))
     table = Table("file", "bytes", *metrics, "ms", "rows", title="Files", title_justify="left", box=None)
     for column in table.columns[1:]:
         column.justify = "right"
     for row in rows:
-        figures = (f"{row[name]:.4f}" for name in metrics)
+        figures = (f"{row[name]:.4f}" if name in row else "–" for name in metrics)
         table.add_row(row["file"], f"{row['bytes']:,}", *figures, f"{row['milliseconds']:.3g}", str(row["rows"]))
     return table

@@ -1,7 +1,7 @@
 """What a written file scores on examples, and how long it takes."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -18,6 +18,7 @@ from odt_sim.device.runtime import Runtime, inputs_of
 from odt_sim.errors import ModelError
 from odt_sim.metrics.counting import counting
 from odt_sim.metrics.device import model_figures
+from odt_sim.metrics.own import OwnMetric, own_figures
 from odt_sim.model.names import parts
 from odt_sim.model.trainable import TrainableModel
 
@@ -25,7 +26,9 @@ CALLS = 10
 """The smallest number of calls that are timed, after a first one."""
 
 
-def measured(content: bytes, model: TrainableModel, examples: Examples, where: str) -> dict[str, Any]:
+def measured(
+    content: bytes, model: TrainableModel, examples: Examples, where: str, own: Sequence[OwnMetric] = ()
+) -> dict[str, Any]:
     """Run a file's `infer` on examples.
 
     Args:
@@ -33,13 +36,15 @@ def measured(content: bytes, model: TrainableModel, examples: Examples, where: s
         model: The model that it was made of.
         examples: At least one.
         where: The file's name, for errors.
+        own: Metrics of the user.
 
     Returns:
-        `bytes`, the file's size; `examples`, `loss` and the metrics of the task; `milliseconds`, the median time of one call
-        with one thread on this machine; `rows`, those of one call.
+        `bytes`, the file's size; `examples`, `loss`, the metrics of the task and those of the user; `milliseconds`, the
+        median time of one call with one thread on this machine; `rows`, those of one call.
 
     Raises:
         ModelError: LiteRT cannot run the file.
+        SimulationError: A metric of the user failed.
     """
     x, y = examples.take()
     declared = next(iter(model.signatures["infer"].inputs.values())).shape[0]
@@ -53,17 +58,23 @@ def measured(content: bytes, model: TrainableModel, examples: Examples, where: s
         raise ModelError(
             f"{where}: LiteRT cannot run it ({' '.join(str(error).split())}); leave its format out"
         ) from error
-    found = _figures(model, x, y, {name: array[: len(x)] for name, array in returned.items()})
+    found = _figures(model, x, y, {name: array[: len(x)] for name, array in returned.items()}, own)
     return {"bytes": len(content), **found, "milliseconds": 1000 * median(seconds), "rows": rows}
 
 
-def _figures(model: TrainableModel, x: Rows, y: Rows, returned: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+def _figures(
+    model: TrainableModel, x: Rows, y: Rows, returned: Mapping[str, NDArray[Any]], own: Sequence[OwnMetric]
+) -> dict[str, float]:
     """Return the figures of what `infer` returned; the losses by the signature `loss` of the model, if it has one."""
     outputs = rows_of({name: returned[own] for name, own in model.main_outputs("infer").items()})
     masks = parts(returned, "mask")
     losses = losses_of(Runtime(model), x, y, outputs, masks) if model.returns_losses else {}
-    targets = arrays_of(y)
-    return model_figures(model, arrays_of(outputs), targets, losses, counting(model, targets, masks))
+    answers, targets = arrays_of(outputs), arrays_of(y)
+    counts = counting(model, targets, masks)
+    return {
+        **model_figures(model, answers, targets, losses, counts),
+        **own_figures(own, answers, targets, counts),
+    }
 
 
 def _run(infer: SignatureRunner, batches: list[dict[str, NDArray[Any]]]) -> tuple[dict[str, NDArray[Any]], list[float]]:

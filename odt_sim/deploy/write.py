@@ -56,11 +56,15 @@ def deploy(
     if devices is None:
         path = global_file(simulation.directory)
         model = with_content(simulation.model, path.read_bytes(), str(path))
-        yield _write("global", model, _pooled(simulation, "train"), _pooled(simulation, "test"), output, formats)
+        yield _write(
+            simulation, "global", model, _pooled(simulation, "train"), _pooled(simulation, "test"), output, formats
+        )
         return
     for device in simulation.deployed(devices):
         model = personal_model(device)
-        rows = _write(f"device_{device.id}", model, device.train_examples, device.test_examples, output, formats)
+        rows = _write(
+            simulation, f"device_{device.id}", model, device.train_examples, device.test_examples, output, formats
+        )
         if simulation.data.scales:
             write_file(output / INPUTS.format(device.id), _scales(simulation, device.id))
         yield rows
@@ -79,7 +83,8 @@ def deploy_new(simulation: Simulation, output: Path) -> list[Row]:
         OdtSimError: There is no such model, or it cannot be made or written.
     """
     _check_ops(simulation.model)
-    return _write("new", new_model(simulation), _pooled(simulation, "train"), _pooled(simulation, "test"), output, ())
+    train, test = (_pooled(simulation, split) for split in ("train", "test"))
+    return _write(simulation, "new", new_model(simulation), train, test, output, ())
 
 
 def _check_ops(model: TrainableModel) -> None:
@@ -92,13 +97,19 @@ def _check_ops(model: TrainableModel) -> None:
 
 
 def _write(
-    name: str, model: TrainableModel, train: Examples, test: Examples, output: Path, formats: Sequence[str]
+    simulation: Simulation,
+    name: str,
+    model: TrainableModel,
+    train: Examples,
+    test: Examples,
+    output: Path,
+    formats: Sequence[str],
 ) -> list[Row]:
     contents = {f"{name}.tflite": ("trainable", model.content)}
     for format, content in inference_files(model, formats, train).items():
         contents[f"{name}_infer_{format}.tflite"] = (format, content)
     rows = [
-        {"file": file, "format": format, **measured(content, model, test, file)}
+        {"file": file, "format": format, **measured(content, model, test, file, simulation.job.own_metrics)}
         for file, (format, content) in contents.items()
     ]
     table = _with_rows(output / TABLE, rows)

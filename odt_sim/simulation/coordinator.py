@@ -45,7 +45,7 @@ from odt_sim.simulation.code import record_code
 from odt_sim.simulation.commits import Commits, Write
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.finish import unchosen_round, undefined_metrics, write_model, write_results
-from odt_sim.simulation.job import Task, Trained
+from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.messages import Messages
 from odt_sim.simulation.round import RoundInFlight, Rounds
 from odt_sim.simulation.run_settings import identity, settings
@@ -163,6 +163,11 @@ class Simulation:
         """Return what runs where, in one line."""
         parts = f"{self._job.strategy!r}, {self.data.devices} devices, {self._rounds} rounds, seed {self._job.seed}"
         return f"Simulation({parts}, {str(self.directory)!r})"
+
+    @property
+    def job(self) -> Job:
+        """The constants of the run, which every worker has."""
+        return self._job
 
     @property
     def model(self) -> TrainableModel:

@@ -63,6 +63,20 @@ def test_device_and_global_models_are_written(odt_sim, run, folder):
     assert (code, errors) == (1, "error: device 4: expected an id from 0 to 3\n")
 
 
+def test_files_are_measured_by_metrics_of_the_user(odt_sim, run, folder):
+    (folder / "margins.py").write_text(
+        "def span(outputs, targets):\n    return float(outputs.max() - outputs.min())\n\n\n"
+        "def never(outputs, targets):\n    return None if len(targets) < 500 else 1.0\n"
+    )
+    own = ("metrics=[margins.span,margins.never]", "run.metric=span", "strategy=fedavg", "run.rounds=1")
+    assert run(*RUN, *own, "hydra.run.dir=mine")[0] == 0
+    code, output, _ = odt_sim("deploy", "mine", "--device", "1", "--format")
+    assert code == 0
+    header, line = (line.split() for line in output.splitlines()[1:3])
+    assert header[:4] == ["file", "bytes", "span", "loss"]
+    assert float(line[2]) == pytest.approx(record_of(folder / "mine", 1)["span"], abs=1e-4)
+
+
 def test_data_that_has_moved_is_found_and_other_data_is_refused(odt_sim, run, folder):
     generator, y = np.random.default_rng(0), np.arange(60, dtype=np.int32) % 10
     np.savez("few.npz", x=generator.random((60, 8, 8, 1), np.float32), y=y)
