@@ -113,6 +113,11 @@ def _labels(
 
 
 def _differs(key: str, rivals: Sequence[tuple[str, Mapping[str, str]]]) -> bool:
-    """Return whether a setting has several values; a strategy's own setting is compared within the strategy."""
-    pairs = {(name if key.startswith("strategy.") else "", own[key]) for name, own in rivals if key in own}
+    """Return whether a setting has several values.
+
+    A strategy's own setting is compared within the strategy, and so is the model's file: a strategy may need one of its own,
+    such as `lora` with its adapters.
+    """
+    within = key.startswith("strategy.") or key == "model.fingerprint"
+    pairs = {(name if within else "", own[key]) for name, own in rivals if key in own}
     return len(pairs) > len({owner for owner, _ in pairs})

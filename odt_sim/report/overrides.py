@@ -53,9 +53,9 @@ def short_paths(paths: Sequence[Path]) -> list[str]:
 
 
 def _value(run: Run, key: str) -> str | None:
-    """Return the value of a key in a run, by an override or by default; None if unknown."""
+    """Return the value of a key in a run, by an override or by default; None if unknown. That of a model is its name."""
     if run.settings and key in run.settings:
-        return run.settings[key]
+        return run.settings[key].rpartition(" ")[0] if key == "model" else run.settings[key]
     if key in run.choices:
         return str(run.choices[key])
     value: Any = run.config

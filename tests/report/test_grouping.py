@@ -103,6 +103,12 @@ def test_models_are_labelled_by_name_and_content():
     ]
 
 
+def test_file_that_a_strategy_needs_of_a_model_is_no_label():
+    files = {"fedavg": "digits_mlp 0123456789ab", "lora": "digits_mlp ba9876543210"}
+    runs = [command("model=digits_mlp", strategy=strategy, model=file) for strategy, file in files.items()]
+    assert list(seeds(runs)) == ["fedavg", "lora"]
+
+
 def test_settings_of_a_strategy_are_compared_within_it():
     finetune = [python("fedavg_finetune", strategy__max_epochs=epochs) for epochs in ("3", "5")]
     assert list(seeds([python(), finetune[0]])) == ["fedavg", "fedavg_finetune"]
