@@ -32,7 +32,7 @@ def run_warnings(job: Job, *, own_examples: bool) -> Iterator[str]:
         own_examples: Whether devices have examples of their own in place of the data's.
     """
     of_examples = () if own_examples else (_without_validation, _large_targets, _large_features, _scaled_twice)
-    yield from filter(None, (check(job) for check in (_few_seen, _periods_left, *of_examples)))
+    yield from filter(None, (check(job) for check in (_few_seen, _nothing_travels, _periods_left, *of_examples)))
 
 
 def _without_validation(job: Job) -> str | None:
@@ -113,4 +113,15 @@ def _periods_left(job: Job) -> str | None:
     return (
         f"arrival: {job.rounds} rounds reach {reached} of {arrival.periods} periods, and later examples have no part in "
         f"training and evaluation; set run.rounds to {arrival.periods * arrival.rounds}, or fewer arrival.periods"
+    )
+
+
+def _nothing_travels(job: Job) -> str | None:
+    """Return a warning of a strategy that shares frozen parameters only; None for all others."""
+    shared = [parameter for parameter in job.model.parameters if job.strategy.shared(parameter)]
+    if not shared or any(parameter.moves for parameter in shared):
+        return None
+    return (
+        f"strategy {job.strategy.name}: shares only parameters that are frozen in the model {job.model.name}, so nothing "
+        "travels and every device trains alone; choose another strategy, or a model whose shared part trains"
     )

@@ -16,10 +16,12 @@ from odt_sim.errors import ConfigurationError, DataError, SimulationError, Strat
 from odt_sim.model.weights import Weights
 from odt_sim.simulation.cohort import blocks, choose_cohort, choose_unseen
 from odt_sim.simulation.processes import ProcessesBackend
+from odt_sim.simulation.run_warnings import run_warnings
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.head_only import HeadOnly
 from odt_sim.strategies.local import Local
 from odt_sim.user_code import user_frames
 
@@ -123,6 +125,13 @@ def test_more_unseen_devices_than_others_are_warned_of(unseen, warned, simulatio
     simulation(FedAvg(), tmp_path, rounds=1, fleet=Fleet(unseen=unseen)).run(observers=[recorder])
     expected = "fleet.unseen: 4 of 7 devices never train, only 3 do; set a smaller fleet.unseen, 0 for all to train"
     assert recorder.warnings == [expected] * warned
+
+
+@pytest.mark.parametrize(("strategy", "warned"), [(FedPer(), True), (FedAvg(), False), (HeadOnly(), False)])
+def test_sharing_of_frozen_parameters_alone_is_warned_of(strategy, warned, simulation, frozen, tmp_path):
+    job = replace(simulation(FedAvg(), tmp_path).job, strategy=strategy, model=frozen)
+    expected = "strategy fedper: shares only parameters that are frozen in the model frozen"
+    assert [each[: len(expected)] for each in run_warnings(job, own_examples=True)] == [expected] * warned
 
 
 def test_rounds_have_a_line_each(four):

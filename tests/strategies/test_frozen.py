@@ -27,6 +27,7 @@ def rounds(run: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.filterwarnings("ignore:strategy fedper. shares only parameters that are frozen")
 @pytest.mark.parametrize(
     ("strategy", "size"), [(FedAvg(), HEAD), (FedAvgFineTune(max_epochs=1), HEAD), (FedPer(), 0), (Local(), 0)]
 )
