@@ -182,6 +182,13 @@ def optimism(comparison: Comparison) -> str | None:
     )
 
 
+def unseen_train(comparison: Comparison) -> str:
+    """Return that the costs of local training have those of unseen devices; empty without such."""
+    if not any(run.name == "local" and run.complete.unseen for run in comparison.runs):
+        return ""
+    return " Under local, unseen devices train in each round as well, and their training steps count."
+
+
 def reported(comparison: Comparison) -> str:
     """Return how the runs chose the reported round."""
     if _validated(comparison, rounds=1):

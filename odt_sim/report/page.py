@@ -112,7 +112,7 @@ def sections(comparison: Comparison) -> list[Section]:
         Section(NEW_USERS, _new_users_caption(comparison), comparison_table(comparison, NEW_USERS)),
         Section(OVER_TIME, _over_time_caption(comparison), comparison_table(comparison, OVER_TIME)),
         Section(COST, _cost_caption(comparison), comparison_table(comparison, COST)),
-        Section("At equal budgets", _BUDGETS.format(title_of(comparison.metric)), budgets_table(comparison)),
+        Section("At equal budgets", _budgets_caption(comparison), budgets_table(comparison)),
         Section(PHONES, _phones_caption(comparison), comparison_table(comparison, PHONES)),
         Section("Classes of devices", _CLASSES, classes_table(comparison)),
         Section(OTHER, _other_caption(comparison), comparison_table(comparison, OTHER), others),
@@ -184,6 +184,10 @@ def _phones_caption(comparison: Comparison) -> str:
     )
 
 
+def _budgets_caption(comparison: Comparison) -> str:
+    return _BUDGETS.format(title_of(comparison.metric)) + description.unseen_train(comparison)
+
+
 def _cost_caption(comparison: Comparison) -> str:
     target = ""
     if comparison.target is not None:
@@ -194,7 +198,7 @@ def _cost_caption(comparison: Comparison) -> str:
     return (
         "Sums over all rounds: MB exchanged, training steps (train calls) and batches of inference (infer calls) of the "
         "cohorts. Deploy: the same calls for one deployment to all devices. State: what a device keeps between rounds, "
-        f"mean over devices. {description.reported(comparison)}{target}"
+        f"mean over devices. {description.reported(comparison)}{target}{description.unseen_train(comparison)}"
     )
 
 

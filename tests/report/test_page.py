@@ -274,6 +274,13 @@ def test_reports_count_seen_devices_on_which_the_metric_is_undefined(tmp_path, v
     assert (line in text) is (line in printed) is (value is None)
 
 
+@pytest.mark.parametrize(("strategy", "unseen", "shown"), [("local", 4, 2), ("local", 0, 0), ("fedavg", 4, 0)])
+def test_page_says_that_steps_of_unseen_devices_count(tmp_path, strategy, unseen, shown):
+    paths = [write_run(tmp_path / name, name, unseen=unseen) for name in ("fedper", strategy)]
+    _, text = without_pictures(paths)
+    assert text.count("Under local, unseen devices train in each round as well") == shown
+
+
 @pytest.mark.parametrize("value", [None, 0.5])
 def test_page_counts_seen_devices_on_which_a_further_metric_is_undefined(tmp_path, value):
     path = write_run(tmp_path / "run", devices=8, unseen=2)
