@@ -3,7 +3,7 @@
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
-from odt_sim.metrics.fleet import fraction_hurt, split_seen
+from odt_sim.metrics.fleet import fleet_figures, fraction_hurt, measured_as, split_seen
 from odt_sim.metrics.names import higher_is_better, title_of
 from odt_sim.metrics.rounds import rounds_to_target
 from odt_sim.persistence.run import Run
@@ -191,11 +191,14 @@ def _other(first: str) -> list[Column]:
     train, validation = (
         _fleet_figure(part, first, "weighted_mean") for part in ("metrics_train", "metrics_validation")
     )
-    test = _fleet_figure("metrics", first, "weighted_mean")
 
     def optimism(run: Run) -> float | None:
-        chosen, reported = validation(run), test(run)
-        return None if chosen is None or reported is None else chosen - reported
+        """Compare the devices that have both figures: means over others would differ by the devices, not by the choice."""
+        seen, _ = split_seen(run.devices)
+        both = [row for row in seen if row.get(first) is not None and row.get(f"validation_{first}") is not None]
+        validated = [measured_as(row, "validation", [first], "validation_examples") for row in both]
+        chosen, reported = fleet_figures(validated, first), fleet_figures(both, first)
+        return chosen.weighted_mean - reported.weighted_mean if chosen and reported else None
 
     return [
         Column("train", f"{name},\ntrain", OTHER, unit, train),

@@ -1,4 +1,3 @@
-import json
 import re
 
 import pytest
@@ -6,7 +5,7 @@ from written_runs import complete_run, write_run
 
 from odt_sim.metrics.names import know
 from odt_sim.persistence.records import DeviceRecord
-from odt_sim.persistence.run_folder import SUMMARY, RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.comparison_csv import comparison_records
 from odt_sim.report.description import hurt_by_one, optimism
@@ -82,13 +81,13 @@ def test_seeds_with_other_devices_have_an_interval_over_seeds():
 @pytest.fixture
 def sweep(tmp_path):
     for name in ("local", "fedavg"):
-        path = write_run(tmp_path / name, name, references=False)
-        summary = json.loads((path / SUMMARY).read_text())
-        test = summary["metrics"]["accuracy"]["weighted_mean"]
-        summary["metrics_validation"] = {"accuracy": {"devices": 16, "weighted_mean": test + 0.0234}}
-        RunFolder(path).write_summary(summary)
-    local = RunFolder(tmp_path / "local")
-    local.write_devices([DeviceRecord.of({**row, "accuracy": 1.0}) for row in local.devices()])
+        folder = RunFolder(write_run(tmp_path / name, name, references=False))
+        rows = [{**row, "accuracy": 1.0 if name == "local" else row["accuracy"]} for row in folder.devices()]
+        validated = [
+            {**row, "validation_accuracy": row["accuracy"] + 0.0234, "validation_examples": row["examples"]}
+            for row in rows
+        ]
+        folder.write_devices(map(DeviceRecord.of, validated))
     return tmp_path
 
 
@@ -103,6 +102,16 @@ def test_page_and_table_show_the_interval_and_the_examples(sweep):
     assert hurt_by_one(comparison) in lines.caption.plain
     record = next(record for record in comparison_records(comparison) if record["label"] == "fedavg")
     assert (record["hurt_local_low"], record["hurt_local_by_one"]) == (hurt.interval[0], hurt.by_one)
+
+
+def test_optimism_is_over_devices_with_both_figures(sweep):
+    """The fourth device has a test figure only, and the others a validation figure 0.5 above theirs."""
+    folder = RunFolder(sweep / "fedavg")
+    rows = [{**row, "validation_accuracy": row["accuracy"] + 0.5} for row in folder.devices()]
+    rows[3] |= {"accuracy": 1e3, "validation_accuracy": None}
+    folder.write_devices(map(DeviceRecord.of, rows))
+    (fedavg,) = (row for row in compare([sweep]).rows if row.label == "fedavg")
+    assert fedavg.values["optimism"].mean == pytest.approx(0.5)
 
 
 def test_validation_is_optimistic_by_its_difference_from_the_test(sweep):
