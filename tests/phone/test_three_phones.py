@@ -103,8 +103,10 @@ def joined(browser: Any, address: str, sent: list[int] | None = None) -> Iterato
 
 
 @pytest.fixture
-def backend(assets: Path) -> PhonesBackend:
-    return PhonesBackend(phones=PHONES, host="127.0.0.1", port=0, assets=str(assets))
+def backend(assets: Path) -> Iterator[PhonesBackend]:
+    backend = PhonesBackend(phones=PHONES, host="127.0.0.1", port=0, assets=str(assets))
+    yield backend
+    backend.close()  # the run of a test that failed waits for phones, and pytest would wait for its threads
 
 
 def tensors(directory: Path, round: int = 5) -> dict[str, Any]:
