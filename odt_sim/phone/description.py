@@ -55,10 +55,10 @@ def scores(model: TrainableModel) -> list[str]:
     """Return the first metric of each output, by which a phone's user judges a training; none if the loss is unknown."""
     if model.loss is None and not model.returns_losses:
         return []
-    each = {o.name: task_of_output(o, model.answers[o.name].shape) for o in model.outputs}
-    first = {name: output_metrics(task, model.answers[name].shape)[0] for name, task in each.items()}
+    outputs = [(output, model.answers[output.name].shape) for output in model.outputs]
+    first = [full(output_metrics(task_of_output(output, shape), shape)[0], output.name) for output, shape in outputs]
     known = model_metrics(model)
-    return [found for name, metric in first.items() if (found := full(metric, name)) in known] or ["loss"]
+    return [metric for metric in first if metric in known] or ["loss"]
 
 
 def shown(metric: str) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.pytorch.registry import OPS, Refusal, axes_of, computes
+from odt_sim.export.pytorch.registry import OPS, Refusal, axes_of, computes, over_last
 
 LONGEST_PRODUCT = 1024
 """The longest frame that a spectrogram multiplies by constant matrices, which take 2 MB of the file."""
@@ -84,12 +84,12 @@ _POWERS = {(None, False): 0.0, (None, True): 0.0, ("backward", False): 0.0, ("ba
 
 
 def _along(x: tf.Tensor, transform: Transform, axis: int, length: int, norm: str | None) -> tf.Tensor:
-    order = [a for a in range(len(x.shape)) if a != axis] + [axis]
-    moves = order != sorted(order)
-    result = transform(tf.transpose(x, order) if moves else x, length)
-    if power := _POWERS[norm, transform in (_ifft, _irfft)]:
-        result *= tf.cast(length**power, result.dtype)
-    return tf.transpose(result, [order.index(a) for a in range(len(order))]) if moves else result
+    def scaled(rows: tf.Tensor) -> tf.Tensor:
+        result = transform(rows, length)
+        power = _POWERS[norm, transform in (_ifft, _irfft)]
+        return result * tf.cast(length**power, result.dtype) if power else result
+
+    return over_last(scaled, x, axis)
 
 
 def _one_axis(transform: Transform) -> Callable[..., tf.Tensor]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from odt_sim.export.pytorch.registry import OPS, axes_of, computes, expect
+from odt_sim.export.pytorch.registry import OPS, axes_of, computes, expect, over_last
 
 _PLAIN: dict[str, Callable[..., tf.Tensor]] = {
     "amax": tf.reduce_max, "amin": tf.reduce_min, "any": tf.reduce_any, "all": tf.reduce_all,
@@ -93,22 +93,13 @@ def cumsum(x: tf.Tensor, dim: int, *, dtype: tf.DType | None = None) -> tf.Tenso
 @computes("softmax", "_softmax", "_safe_softmax")
 def softmax(x: tf.Tensor, dim: int, *_: Any, **__: Any) -> tf.Tensor:
     """Return the softmax over an axis."""
-    return _over_last(tf.nn.softmax, x, dim)
+    return over_last(tf.nn.softmax, x, dim)
 
 
 @computes("log_softmax", "_log_softmax")
 def log_softmax(x: tf.Tensor, dim: int, *_: Any, **__: Any) -> tf.Tensor:
     """Return the logarithm of the softmax over an axis."""
-    return _over_last(tf.nn.log_softmax, x, dim)
-
-
-def _over_last(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor, dim: int) -> tf.Tensor:
-    rank = len(x.shape)
-    dim %= rank
-    if dim == rank - 1:
-        return function(x)
-    order = [*(d for d in range(rank) if d != dim), dim]
-    return tf.transpose(function(tf.transpose(x, order)), [order.index(d) for d in range(rank)])
+    return over_last(tf.nn.log_softmax, x, dim)
 
 
 @computes("linalg_vector_norm", "norm")

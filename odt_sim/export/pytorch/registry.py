@@ -37,6 +37,16 @@ def axes_of(dim: Any, rank: int) -> list[int]:
     return [d % rank for d in (dim if isinstance(dim, list | tuple) else [dim])]
 
 
+def over_last(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor, axis: int) -> tf.Tensor:
+    """Return what a function of the last axis, which keeps the others, returns for another axis."""
+    rank = len(x.shape)
+    axis %= rank
+    if axis == rank - 1:
+        return function(x)
+    order = [*(d for d in range(rank) if d != axis), axis]
+    return tf.transpose(function(tf.transpose(x, order)), [order.index(d) for d in range(rank)])
+
+
 def number(value: Any, like: tf.Tensor) -> tf.Tensor:
     """Return a number or a tensor as a tensor of another one's type."""
     return tf.cast(value, like.dtype)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.export.pytorch.convolution import first, last
-from odt_sim.export.pytorch.registry import OPS, Refusal, computes, pair
+from odt_sim.export.pytorch.registry import OPS, Refusal, computes, over_last, pair
 
 
 def resized(
@@ -38,9 +38,7 @@ def resized(
 
 def _on_axis(x: tf.Tensor, axis: int, matrix: NDArray[np.float32]) -> tf.Tensor:
     """Multiply one axis by a matrix `[old, new]`."""
-    order = [a for a in range(len(x.shape)) if a != axis] + [axis]
-    result = tf.matmul(tf.transpose(x, order), tf.constant(matrix, x.dtype))
-    return tf.transpose(result, [order.index(a) for a in range(len(order))])
+    return over_last(lambda rows: tf.matmul(rows, tf.constant(matrix, x.dtype)), x, axis)
 
 
 def _shares(old: int, new: int, scale: float | None, method: str, aligned: Any, antialias: bool) -> NDArray[np.float32]:

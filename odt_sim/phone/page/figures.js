@@ -35,7 +35,8 @@ export function figures(outputs, answered) {
   const found = { examples: answered.examples[target].shape[0] };
   const joint = isJoint(outputs, answered);
   const losses = joint ? [] : outputs.map((output) => outputLoss(output, answered));
-  if (joint || losses.some((loss) => loss !== null)) found.loss = totalLoss(outputs, answered);
+  if (joint) found.loss = jointLoss(answered);
+  else if (losses.some((loss) => loss !== null)) found.loss = weighted(outputs, losses);
   for (const [i, output] of outputs.entries()) {
     const own = outputFigures(output, answered);
     if (outputs.length > 1 && !joint) own.loss = losses[i];
@@ -53,9 +54,24 @@ export function figures(outputs, answered) {
  * @param {Answered} answered
  */
 export function totalLoss(outputs, answered) {
-  if (isJoint(outputs, answered)) return mean(Array.from(answered.losses.losses));
-  if (outputs.length === 1) return outputLoss(outputs[0], answered) ?? 0;
-  return sum(outputs.map((output) => output.loss_weight * (outputLoss(output, answered) ?? 0)));
+  if (isJoint(outputs, answered)) return jointLoss(answered);
+  return weighted(outputs, outputs.map((output) => outputLoss(output, answered)));
+}
+
+/** @param {Answered} answered */
+function jointLoss({ losses }) {
+  return mean(Array.from(losses.losses));
+}
+
+/**
+ * Return the sum of the losses of outputs by their weights; a single one is the model's.
+ *
+ * @param {readonly Output[]} outputs
+ * @param {readonly (number | null)[]} losses
+ */
+function weighted(outputs, losses) {
+  if (outputs.length === 1) return losses[0] ?? 0;
+  return sum(outputs.map(({ loss_weight }, i) => loss_weight * (losses[i] ?? 0)));
 }
 
 /**
