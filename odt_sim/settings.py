@@ -361,7 +361,7 @@ class ExportedModel(Settings, group="model"):
     )
     class_weight: Mapping[Any, float] | None = setting(None, "factor of each class in the loss, such as '{0:1,1:5}'")
     task: str | Mapping[str, str] | None = setting(
-        None, "classification, regression, multi_label, ranking or other; null derives it from the loss"
+        None, "classification, regression, multi_label, ranking, transcription or other; null derives it from the loss"
     )
     metrics: Sequence[str] | Mapping[str, Sequence[str]] | None = setting(
         None, "further metrics, of odt_sim or Keras, such as [top_3]; of several outputs by name"

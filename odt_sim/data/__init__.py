@@ -22,6 +22,7 @@ from odt_sim.data.sentences import next_words, tagged_sentences
 from odt_sim.data.shape_images import shapes
 from odt_sim.data.sources import digits, function, keras_dataset, npz
 from odt_sim.data.tables import data_frame, table
+from odt_sim.data.written_numbers import digit_numbers
 
 __all__ = [
     "Dataset",
@@ -37,6 +38,7 @@ __all__ = [
     "check_leakage",
     "colour",
     "data_frame",
+    "digit_numbers",
     "digit_properties",
     "digits",
     "dirichlet",

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from odt_sim.data.columns import Array, Columns, Rows, arrays_of, as_array, read_only, rows_at, rows_of, several
 from odt_sim.data.dataset_checks import counted_labels, label_advice
+from odt_sim.data.transcripts import check_transcripts
 from odt_sim.device.batches import targets_of
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import task_of
+from odt_sim.model.manifest import CTC, task_of
 from odt_sim.model.trainable import TrainableModel
 
 ROUNDING = 1e-6
@@ -127,9 +128,11 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
     losses = {output.name: output.loss for output in model.outputs}
     for name, array in arrays_of(y).items():
         loss, classes = losses.get(name), model.classes_by_target.get(name)
-        if task_of(loss) != "classification" or not classes or not array.size or array.dtype.kind not in "iuf":
+        if not (_is_classified(loss) and classes and array.size and array.dtype.kind in "iuf"):
             continue
-        is_label = loss == "sparse_categorical_crossentropy" or array.shape[1:] != model.targets[name].shape[1:]
+        if loss == CTC:
+            check_transcripts(_name(what, name), array, model.answers[name].shape[1])
+        is_label = loss in ("sparse_categorical_crossentropy", CTC) or array.shape[1:] != model.targets[name].shape[1:]
         counted = counted_labels(array, model.ignored_classes[name])
         least, most = counted.min(initial=0), counted.max(initial=0)
         if least < 0 or most > (classes - 1 if is_label else 1) + ROUNDING:
@@ -142,6 +145,11 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
                 if is_label or array.dtype.kind in "iu"
                 else f"{target}: {wrong} is out of range, {loss} takes 0..1; renumber the labels or rescale the targets"
             )
+
+
+def _is_classified(loss: str | None) -> bool:
+    """Return whether targets are classes, of an example, a position or the places of a transcript."""
+    return task_of(loss) in ("classification", "transcription")
 
 
 def named_rows(values: Any, names: tuple[str, ...], what: str) -> Rows:

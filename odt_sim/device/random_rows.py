@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from odt_sim.data.columns import Rows, rows_of
 from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.manifest import CTC
 from odt_sim.model.trainable import TrainableModel
 
 
@@ -14,8 +15,16 @@ def random_rows(model: TrainableModel, random: np.random.Generator, count: int) 
     """Return `x` and `y` of a number of rows; integers are 0 or 1 where the model does not say which are right."""
     x = rows_of({name: _values(tensor, random, count) for name, tensor in model.inputs.items()})
     classes = model.classes_by_target
-    y = rows_of({name: _targets(tensor, classes[name], random, count) for name, tensor in model.targets.items()})
-    return x, y
+    y = {name: _targets(tensor, classes[name], random, count) for name, tensor in model.targets.items()}
+    for output in model.outputs:
+        if output.loss == CTC:
+            y[output.name] = spelled(y[output.name], model.answers[output.name].shape[1])
+    return x, rows_of(y)
+
+
+def spelled(labels: NDArray[Any], frames: int) -> NDArray[Any]:
+    """Return labels from 1 with zeros behind them, as few as some frames can spell if all are equal."""
+    return np.where(np.arange(labels.shape[1]) < (frames + 1) // 2, np.maximum(labels, 1), 0).astype(labels.dtype)
 
 
 def _values(tensor: TensorInfo, random: np.random.Generator, count: int) -> NDArray[Any]:

@@ -106,8 +106,9 @@ def export_model(
         head: The layer or layers of the head; None is the last layer with weights that is not a normalization,
             for several outputs that of each.
         class_weight: A factor per class on its examples' training losses; missing classes get 1.
-        task: What the output is, for the metrics of evaluation: `classification`, `regression`, `multi_label`, `ranking` or
-            `other`; None derives it from the loss. For several outputs also a mapping by the output's name.
+        task: What the output is, for the metrics of evaluation: `classification`, `regression`, `multi_label`,
+            `ranking`, `transcription` or `other`; None derives it from the loss. For several outputs also a mapping by the
+            output's name.
         metrics: The names of further metrics that evaluation computes, of ours or of Keras (docs/evaluation.md); for several
             outputs also a mapping by the output's name. Those of `model.compile` are kept, if evaluation computes them.
         train_groups: Parameter groups that get their own signature `train_<group>`: `head`, `body`, `norm`, or several

@@ -12,9 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
+from odt_sim.export.ctc import ctc
 from odt_sim.export.interface import identifier
 from odt_sim.export.pytorch.module import is_module
-from odt_sim.model.manifest import LOSSES, task_of
+from odt_sim.model.manifest import CTC, LOSSES, task_of
 
 _CLASSES: list[Any] = [kind for kind in vars(keras.losses).values() if inspect.isclass(kind)]
 KINDS: Mapping[str, Any] = {kind().fn.__name__: kind for kind in _CLASSES if kind is not keras.losses.Loss}
@@ -41,7 +42,6 @@ NUMBERED = ("sparse_categorical_crossentropy", "categorical_generalized_cross_en
 """Losses whose targets are the numbers of classes."""
 
 REFUSED = {
-    "ctc": "TensorFlow computes it by loops that LiteRT lacks; use a loss per frame, such as sparse_categorical_crossentropy",
     "circle": "it masks the pairs of a whole batch; use a function of your own, such as a triplet loss, with batch_size=None",
 }
 """Losses that cannot be exported, why, and what to do."""
@@ -122,7 +122,11 @@ class Objective:
         if given is not None and given.shape.rank != values.shape.rank:
             raise ExportError(
                 f"loss {self.name}: has values of {values.shape.rank} axes, the mask of the output {given.shape.rank}; "
-                "choose a loss with a value per position, or end the mask by a layer such as GlobalAveragePooling1D"
+                + (
+                    "its frames count alike, so leave the mask out; padded frames learn to be blanks"
+                    if self.name == CTC
+                    else "choose a loss with a value per position, or end the mask by a layer such as GlobalAveragePooling1D"
+                )
             )
         masks = [tf.cast(m, tf.float32) for m in (given, getattr(values, "_keras_mask", None)) if m is not None]
         return None if not masks else masks[0] * masks[-1]
@@ -195,6 +199,13 @@ def objective_of(
         )
     if kind in REFUSED:
         raise ExportError(f"loss {kind}: cannot be exported, because {REFUSED[kind]}")
+    if kind == CTC:
+        if len(output) != 3 or output[1] is None:
+            raise ExportError(
+                f"loss ctc: expected an output [frames, classes] of a fixed number of frames, found {[*output[1:]]}; return "
+                "logits for each frame"
+            )
+        function = _wrapped(ctc, function.reduction)
     settings = _settings(function)
     if PROBABILITIES.get(kind or "") == "Softmax" and output[settings.get("axis", -1)] == 1:
         raise ExportError(
@@ -212,7 +223,7 @@ def objective_of(
         kind,
         tf.TensorSpec([output[0], *target.shape[1:]], target.dtype, name=name),
         rank,
-        bool(settings.get("from_logits", False)),
+        bool(settings.get("from_logits", kind == CTC)),
         float(settings.get("delta", 1.0)),
     )
 
@@ -270,12 +281,12 @@ def _at(path: str, settings: Mapping[str, Any]) -> Any:
     return partial(found, **settings) if settings else found
 
 
-def _wrapped(function: Any) -> Any:
-    """Return a function of the author's as Keras wraps it."""
+def _wrapped(function: Any, reduction: str = "sum_over_batch_size") -> Any:
+    """Return a function as Keras wraps it."""
     from keras.src.losses.losses import LossFunctionWrapper  # has no public name
 
     name = getattr(getattr(function, "func", function), "__name__", type(function).__name__)
-    return LossFunctionWrapper(function, name=identifier(name).strip("_") or None)
+    return LossFunctionWrapper(function, reduction=reduction, name=identifier(name).strip("_") or None)
 
 
 def _named(given: str, settings: dict[str, Any], ending: Sequence[str] | None) -> Any:
@@ -335,6 +346,8 @@ def _targets(
     if kind in NUMBERED:
         axis = _settings(function).get("axis", -1) % len(shape)
         yield tf.TensorSpec(shape[:axis] + shape[axis + 1 :], tf.int32)
+    elif kind == CTC:  # at most a label for each frame
+        yield tf.TensorSpec([PROBE, *(shape[1:2] if example is None else example.shape[1:])], tf.int32)
     elif kind is None and example is not None:
         yield tf.TensorSpec([PROBE, *example.shape[1:]], example.dtype)
     else:

@@ -17,7 +17,7 @@ from odt_sim.export.interface import Interface, identifier, per_output
 from odt_sim.export.losses import CLASSIFIERS, PROBABILITIES, Objective, objective_of, unknown_objective
 from odt_sim.export.lowering import Trace
 from odt_sim.metrics.tasks import is_computed, output_metrics, task_of_output
-from odt_sim.model.manifest import TASKS, Output
+from odt_sim.model.manifest import CTC, TASKS, Output
 from odt_sim.model.names import full
 
 READS = {"ReadVariableOp", "Placeholder"}
@@ -64,7 +64,16 @@ def objectives_of(
 
 
 def _warn_of_logits(objective: Objective, ending: Sequence[str]) -> None:
-    """Warn of a loss of probabilities whose model ends in a layer with a bias and no softmax or sigmoid behind it."""
+    """Warn of a loss of probabilities whose model ends in a layer with a bias and no softmax or sigmoid behind it.
+
+    And of the loss `ctc`, which takes logits, behind a softmax.
+    """
+    if objective.name == CTC and ending[:1] == ["Softmax"]:
+        warnings.warn(
+            "loss ctc: takes logits, but the model ends in a softmax and hardly trains; leave that out",
+            ExportWarning,
+            stacklevel=5,
+        )
     if objective.name not in PROBABILITIES or objective.from_logits:
         return
     if {"BiasAdd"} <= set(ending) - READS <= {"BiasAdd", "Relu"}:

@@ -288,3 +288,24 @@ def ds_cnn(input_shape: Sequence[int], classes: int, filters: int, blocks: int) 
         h = layers.Conv2D(filters, 1, use_bias=False, name=f"pointwise_{i}")(h)
         h = layers.ReLU()(layers.BatchNormalization(momentum=0.9, name=f"pointwise_norm_{i}")(h))
     return keras.Model(x, layers.Dense(classes, name="classifier")(layers.GlobalAveragePooling2D()(h)), name="ds_cnn")
+
+
+def transcriber(
+    frames: int, features: int, labels: int, classes: int, filters: Sequence[int]
+) -> tuple[keras.Model, tuple[keras.KerasTensor, keras.KerasTensor]]:
+    """Return a convolutional network on sequences for the loss `ctc`, and an example of its inputs and targets.
+
+    Its output is `[batch, frames / 2, classes]` logits, of which class 0 is the blank.
+
+    Args:
+        frames: The frames of one example, such as the columns of a line of handwriting.
+        features: The numbers of a frame.
+        labels: The most labels of an example.
+        classes: The number of classes, the blank included.
+        filters: The filters of each convolution over 5 frames, with ReLU; the second one halves the frames.
+    """
+    x = h = layers.Input((frames, features))
+    for i, count in enumerate(filters):
+        h = layers.Conv1D(count, 5, strides=2 if i == 1 else 1, padding="same", activation="relu", name=f"conv_{i}")(h)
+    model = keras.Model(x, layers.Dense(classes, name="classifier")(h), name="transcriber")
+    return model, (x, layers.Input((labels,), dtype="int32"))

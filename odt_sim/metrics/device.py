@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.metrics.answers import Classes, Values
+from odt_sim.metrics.answers import Classes
 from odt_sim.metrics.losses import example_losses
 from odt_sim.metrics.names import parted
-from odt_sim.metrics.tasks import ANSWERS, output_metrics, task_of_output
+from odt_sim.metrics.tasks import ANSWERS, Answers, output_metrics, task_of_output
 from odt_sim.model.manifest import Output
 from odt_sim.model.trainable import TrainableModel
 
@@ -138,7 +138,7 @@ def model_example_losses(model: TrainableModel, answers: Arrays, y: Arrays, loss
     return total
 
 
-def _answers(task: str, outputs: Array, y: Array, from_logits: bool, mask: Array | None) -> Values | Classes | None:
+def _answers(task: str, outputs: Array, y: Array, from_logits: bool, mask: Array | None) -> Answers | None:
     """Return the answers that count; None if none does, or the outputs have no task."""
     if task == "other":
         return None
@@ -152,7 +152,7 @@ def _answers(task: str, outputs: Array, y: Array, from_logits: bool, mask: Array
     return ANSWERS[task](outputs, y, from_logits)
 
 
-def _value(answers: Values | Classes, metric: str) -> float | None:
+def _value(answers: Answers, metric: str) -> float | None:
     method, number = parted(metric)
     value: float | None = getattr(answers, method)(*([] if number is None else [number]))
     return value

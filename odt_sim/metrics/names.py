@@ -50,6 +50,7 @@ KINDS: Mapping[str, Kind] = {
     "msle": _ERROR._replace(title="MSLE"),
     "log_cosh": _ERROR,
     "cosine": Kind(True, title="cosine similarity"),
+    "token_error_rate": Kind(False, percent=True, bounded=False),
 }
 """The kinds of metrics. A metric is of the kind that its name begins with: `ndcg_at_10`, `accuracy_digit`, `mae_0`."""
 

@@ -5,10 +5,13 @@ from collections.abc import Mapping, Sequence
 from odt_sim.errors import ModelError
 from odt_sim.metrics.answers import Classes, Labels, Ranked, Values
 from odt_sim.metrics.names import canonical, parted
+from odt_sim.metrics.transcripts import Transcripts
 from odt_sim.model.manifest import Output
 from odt_sim.model.trainable import TrainableModel
 
 MOST_TARGETS = 10  # targets of a regression that get an error of their own
+
+Answers = Values | Classes | Transcripts
 
 TASK_METRICS: Mapping[str, tuple[str, ...]] = {
     "classification": ("accuracy", "loss", "balanced_accuracy", "auc"),
@@ -16,16 +19,18 @@ TASK_METRICS: Mapping[str, tuple[str, ...]] = {
     "multi_label": ("micro_f1", "loss", "macro_f1", "exact_match", "accuracy", "auc"),
     "regression": ("mse", "mae", "loss", "r2"),
     "ranking": ("ndcg_at_10", "loss", "hit_rate_at_10", "auc"),
+    "transcription": ("token_error_rate", "loss", "exact_match"),
     "other": ("loss",),
 }
 """The metrics of a task; strategies are compared by the first."""
 
-ANSWERS: Mapping[str, type[Values | Classes]] = {
+ANSWERS: Mapping[str, type[Answers]] = {
     "classification": Classes,
     "segmentation": Classes,
     "multi_label": Labels,
     "regression": Values,
     "ranking": Ranked,
+    "transcription": Transcripts,
     "other": Values,
 }
 

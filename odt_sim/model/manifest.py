@@ -21,7 +21,9 @@ LOSSES = (
     "kl_divergence",
     *REGRESSIONS,
 )
-TASKS = ("classification", "regression", "multi_label", "ranking", "other")
+CTC = "ctc"
+"""The loss of transcripts, which the file computes."""
+TASKS = ("classification", "regression", "multi_label", "ranking", "transcription", "other")
 _MORE_THAN_SGD = (  # settings of Keras' SGD that change its step, and constraints that project the weights after it
     "constraints",
     "momentum",
@@ -62,7 +64,9 @@ class Parameter:
 
 
 def task_of(loss: str | None) -> str:
-    """Return the task that a loss implies: `classification` or `regression` for one of `LOSSES`, else `other`."""
+    """Return the task that a loss implies: that of `LOSSES` or `CTC`, else `other`."""
+    if loss == CTC:
+        return "transcription"
     if loss not in LOSSES:
         return "other"
     return "regression" if loss in REGRESSIONS else "classification"

@@ -26,7 +26,8 @@ class Summary(Record):
     strategy: Annotated[str, "name of the strategy"]
     seed: Annotated[int, "seed of the run"]
     task: Annotated[
-        str, "`classification`, `regression`, `segmentation`, `multi_label`, `ranking`, `other`; several by `+`"
+        str,
+        "`classification`, `regression`, `segmentation`, `multi_label`, `ranking`, `transcription`, `other`; several by `+`",
     ]
     rounds: Annotated[int, "rounds that were run"]
     reported_round: Annotated[int | None, "round of the models behind all figures of devices: it validates best"] = None

@@ -10,10 +10,11 @@ from odt_sim.data.columns import only, rows_of
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import own_learning_rate
+from odt_sim.device.random_rows import spelled
 from odt_sim.metrics.tasks import model_task
 from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import REGRESSIONS
+from odt_sim.model.manifest import CTC, REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 
 Array = NDArray[Any]
@@ -133,8 +134,9 @@ def random_targets(model: TrainableModel, name: str, rows: int, random: np.rando
         return random.normal(size=shape).astype(dtype)
     if loss in ("categorical_crossentropy", "kl_divergence"):
         return np.eye(shape[-1], dtype=dtype)[random.integers(0, shape[-1], shape[:-1])]
-    classes = model.classes_by_target[name] if loss == "sparse_categorical_crossentropy" else None
-    return random.integers(0, classes or 2, shape).astype(dtype)
+    classes = model.classes_by_target[name] if loss in ("sparse_categorical_crossentropy", CTC) else None
+    labels = random.integers(0, classes or 2, shape).astype(dtype)
+    return spelled(labels, model.answers[name].shape[1]) if loss == CTC else labels
 
 
 def _classes(model: TrainableModel) -> int:

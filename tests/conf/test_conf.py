@@ -39,7 +39,7 @@ DEFAULTS = {
     "split.method": "stratified", "split.validation": 0.2, "split.test": 0.2, "split.gap": 1,
     "train.epochs": 1, "train.learning_rate": "null",
 }  # fmt: skip
-OF_TASKS = ("arm", "digit_properties", "next_words", "recommendations", "shapes", "tagged_sentences")
+OF_TASKS = ("arm", "digit_numbers", "digit_properties", "next_words", "recommendations", "shapes", "tagged_sentences")
 EXPERIMENTS = {"demo": ["local", "fedavg", "fedavg_finetune", "fedper"]}
 BENCHMARK = ("digits", "femnist", "school", "shakespeare", "synthetic", "uci_har")  # in tests/benchmark
 REPRODUCTIONS = [path.stem.removeprefix("test_") for path in Path(__file__).parents[1].glob("reproductions/test_*.py")]
@@ -187,6 +187,7 @@ MODELS = {
     "resnet8": {},
     "softmax": {},
     "tflite": {"model.path": "softmax.tflite"},
+    "transcriber": {},
     "transformer_encoder": {},
     "unet": {},
     "word_tagger": {},
@@ -204,7 +205,8 @@ FAST = ("digits_mlp", "softmax", "tflite")
 ELSEWHERE = (
     "mini_gpt",  # tests/strategies/test_training_options.py
     *("ds_cnn", "mobilenet", "mobilenet_v2", "transformer_encoder"),  # tests/export/test_export_zoo.py
-    *("arm_mlp", "labels_mlp", "next_word", "recommender", "unet", "word_tagger"),  # test_conf_tasks.py, most there too
+    # test_conf_tasks.py, most there too
+    *("arm_mlp", "labels_mlp", "next_word", "recommender", "transcriber", "unet", "word_tagger"),
 )
 """Models that other tests export and train, with their loss and optimizer."""
 

@@ -16,6 +16,7 @@ MODELS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "mod
 
 OPTIMIZERS = {  # all others: SGD at 0.1
     **dict.fromkeys(("mini_gpt", "transformer_encoder"), ("Adam", {"SGD": 0.1})),
+    "transcriber": ("Adam", {"Adam": 0.003}),
     **dict.fromkeys(("next_word", "recommender", "word_tagger"), ("Adam", {"Adam": 0.01})),
     **dict.fromkeys(("labels_mlp", "unet"), ("SGD", {"SGD": 0.5})),
     "character_window": ("SGD", {"SGD": 1.0}),

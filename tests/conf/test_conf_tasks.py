@@ -18,6 +18,7 @@ TASKS: dict[str, tuple[list[str], str, tuple[str, ...]]] = {  # overrides, task,
     "language": (["data.users=5", "data.examples=10", "data.length=5", "model.build.length=5"], "classification",
                  ("accuracy", "loss", "balanced_accuracy", "auc", "perplexity")),
     "recommendation": (["data.users=5", "model.build.users=5"], "ranking", ("ndcg_at_10", "loss", "hit_rate_at_10", "auc")),
+    "transcription": (["data.users=5", "data.examples=10"], "transcription", ("token_error_rate", "loss", "exact_match")),
     "multi_label": (["data.users=5"], "multi_label", ("micro_f1", "loss", "macro_f1", "exact_match", "accuracy", "auc")),
     "multi_target": (["data.users=5", "data.examples=10"], "regression", ("mse", "mae", "loss", "r2", "mae_0", "mae_1")),
 }  # fmt: skip

@@ -14,6 +14,7 @@ from odt_sim.data.interactions import recommendations
 from odt_sim.data.partition import by_user, dirichlet, iid
 from odt_sim.data.sentences import next_words, tagged_sentences
 from odt_sim.data.shape_images import shapes
+from odt_sim.data.written_numbers import LONGEST, digit_numbers
 from odt_sim.errors import ConfigurationError, DataError
 
 DRAWN: dict[str, Any] = {
@@ -21,6 +22,7 @@ DRAWN: dict[str, Any] = {
     "tagged_sentences": lambda seed: tagged_sentences(4, 5, seed=seed),
     "next_words": lambda seed: next_words(4, 5, seed=seed),
     "arm": lambda seed: arm(4, 5, seed=seed),
+    "digit_numbers": lambda seed: digit_numbers(4, 5, seed=seed),
     "digit_properties": lambda seed: digit_properties(4, seed=seed),
     "recommendations": lambda seed: recommendations(4, 60, 6, 2, 10, seed=seed),
 }
@@ -57,6 +59,18 @@ def test_pixels_have_the_class_of_what_they_show() -> None:
     means = [data.x[..., 0][data.y == label].mean() for label in range(3)]
     assert means[0] < min(means[1:])
     assert all(set(np.unique(label)) == {0, 1, 2} for label in data.y[:10])
+
+
+def test_numbers_of_a_part_show_images_of_that_part_alone() -> None:
+    data = digit_numbers(4, 30)
+    parts = np.asarray(data.parts)
+    assert np.bincount(parts).tolist() == [4 * 18, 4 * 6, 4 * 6]
+    lengths = np.count_nonzero(data.y, axis=1)
+    assert (lengths.min(), lengths.max(), data.y.shape[1]) == (2, 5, LONGEST)
+    first = {part: {data.x[i, :8].tobytes() for i in np.flatnonzero(parts == part)} for part in range(3)}
+    assert len(first[0]) > 20
+    assert not first[0] & (first[1] | first[2])
+    assert not first[1] & first[2]
 
 
 def test_tag_follows_from_a_word_of_its_own() -> None:

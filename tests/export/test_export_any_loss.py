@@ -1,4 +1,4 @@
-"""Every loss: all of Keras' but CTC and Circle, and functions of the user's, of examples and of whole batches."""
+"""Every loss: all of Keras' but Circle, and functions of the user's, of examples and of whole batches."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

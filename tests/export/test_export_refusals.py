@@ -175,7 +175,14 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
         )
         for loss in ("sparse_categorical_crossentropy", "categorical_crossentropy")
     ),
-    ({"loss": "ctc"}, r"loss ctc: cannot be exported, because .*use a loss per frame"),
+    (
+        {"loss": "ctc"},
+        r"loss ctc: expected an output \[frames, classes\] .*, found \[3\]; return logits for each frame",
+    ),
+    (
+        {"model": lambda: ended(layers.Softmax(), layers.Rescaling(0.5)), "loss": "ctc"},
+        r"loss ctc: expected an output \[frames, classes\]",
+    ),
     (
         {"model": lambda: ended(layers.Softmax(), layers.Rescaling(0.5)), "loss": "categorical_crossentropy"},
         r"loss categorical_crossentropy: the model ends in a softmax .*from_logits=True or False",

@@ -129,6 +129,20 @@ def test_named_metrics_of_other_tasks_equal_those_of_python(case: str, task: str
     assert_equal(harness, *SCORES[case], task, metrics=NAMED[task])
 
 
+@pytest.mark.parametrize("lost", [0, 0.2])
+def test_figures_of_transcripts_equal_those_of_python(lost: float, harness: Any) -> None:
+    outputs = RNG.normal(size=(12, 9, 4)).astype(np.float32)
+    outputs[RNG.random((12, 9)) < lost] = np.nan
+    y = np.where(np.arange(5) < np.arange(12)[:, np.newaxis] % 6, RNG.integers(1, 4, (12, 5)), 0)
+    y[0, :3] = [2, 1, 2]
+    outputs[0, :, :] = np.eye(4)[[0, 2, 2, 0, 1, 0, 0, 2, 0]]
+    output, losses = Output("", "ctc", task="transcription"), RNG.random(12)
+    found, _ = in_page(harness, [output], {"logits": outputs}, {"y": y}, {"losses": losses})
+    expected = output_figures(output, outputs, y, losses=losses)
+    assert 0 < expected["exact_match"] < 1
+    assert_same(found, expected)
+
+
 SEQUENCES = CASES["labels of sequences"][0]
 MASK = (np.arange(3) < np.arange(10)[:, np.newaxis] % 4).astype(np.int32)  # none to three positions of an example count
 PADDED = np.where(MASK == 1, TOKENS, -1).astype(np.int32)

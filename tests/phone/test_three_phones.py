@@ -207,6 +207,7 @@ EXPERIMENTS = {
     "multi_target": ["model.metrics=[rmse]"],
     "segmentation": [],
     "multi_label": [],
+    "transcription": [],
 }
 
 

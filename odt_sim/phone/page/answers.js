@@ -5,6 +5,7 @@
  */
 
 import { cosine, logProbabilities, logSoftmax, mean, rows, sum } from "./losses.js";
+import { ofTranscripts } from "./transcripts.js";
 
 /** @typedef {import("./litert.js").Value} Value */
 
@@ -29,6 +30,7 @@ import { cosine, logProbabilities, logSoftmax, mean, rows, sum } from "./losses.
 export function byMetric(task, counted) {
   const { shape } = counted.answers;
   if (task === "regression") return ofValues(counted);
+  if (task === "transcription") return ofTranscripts(counted);
   if (task === "ranking") return { ...ofScores(counted), ...ofRanking(counted) };
   if (task === "multi_label" || shape[shape.length - 1] === 1) return ofScores(counted);
   return ofClasses(counted);

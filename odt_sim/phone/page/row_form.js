@@ -35,7 +35,7 @@ import { product, TYPES } from "./tensors.js";
 
 /** @typedef {{ readonly x: readonly number[], readonly y: readonly number[] }} Numbers The numbers of a row, of inputs and of targets. */
 
-const LABELS = "sparse_categorical_crossentropy";
+const LABELS = ["sparse_categorical_crossentropy", "ctc"];
 const PROBABILITIES = ["categorical_crossentropy", "binary_crossentropy", "kl_divergence"];
 const ROUNDING = 1e-6; // what a probability in float32 may exceed 1 by
 
@@ -112,8 +112,8 @@ export class RowForm {
   checkTarget(target, part, where) {
     const output = this.about.outputs.find((own) => own.target === part.name);
     const { loss, classes, ignore_class } = output ?? { loss: null, classes: null, ignore_class: null };
-    if (!classes || target === ignore_class || !(loss === LABELS || PROBABILITIES.includes(loss ?? ""))) return;
-    const isLabel = loss === LABELS || part.size === 1;
+    if (!classes || target === ignore_class || ![...LABELS, ...PROBABILITIES].includes(loss ?? "")) return;
+    const isLabel = LABELS.includes(loss ?? "") || part.size === 1;
     if (target >= 0 && target <= (isLabel ? classes - 1 : 1) + ROUNDING) return;
     throw new Error(
       isLabel

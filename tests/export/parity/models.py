@@ -15,6 +15,7 @@ OF_THE_USER = ("keras", "keras_file", "mobilenet_transfer", "tflite")  # they na
 ELSEWHERE = (
     *OF_THE_USER,
     "recommender",  # which has two inputs; tests/conf/test_conf_tasks.py
+    "transcriber",  # whose loss takes labels without places; tests/export/test_ctc.py
     "mini_gpt",  # whose gradients start at 0; adapters are in fine_tuning.py
 )
 SMALLER: dict[str, dict[str, Any]] = {

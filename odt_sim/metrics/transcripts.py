@@ -1,0 +1,68 @@
+"""Transcripts of sequences by connectionist temporal classification, beside the right ones.
+
+Graves et al. 2006, Connectionist Temporal Classification: Labelling Unsegmented Sequence Data with Recurrent Neural
+Networks: best path decoding (section 3.2) and the label error rate (section 2.1). Class 0 is the blank.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Tokens = NDArray[np.int64]
+
+
+class Transcripts:
+    """The labels that the likeliest class of each frame spells, and the right ones."""
+
+    def __init__(self, outputs: Array, y: Array, from_logits: bool = True) -> None:
+        """Decode the answers.
+
+        Args:
+            outputs: `[examples, frames, classes]`, logits or probabilities: the likeliest classes are the same.
+            y: `[examples, labels]` integers, with zeros behind the labels of each example.
+            from_logits: Ignored.
+        """
+        known = ~np.isnan(outputs).any(axis=-1)
+        self._decoded, self._right = decoded(outputs.argmax(axis=-1) * known), compact(y)
+
+    def token_error_rate(self) -> float | None:
+        """Return the insertions, deletions and substitutions that make all transcripts right, for each right label."""
+        labels = np.count_nonzero(self._right)
+        return float(edit_distances(self._decoded, self._right).sum() / labels) if labels else None
+
+    def exact_match(self) -> float:
+        """Return the fraction of transcripts that are right."""
+        return float((edit_distances(self._decoded, self._right) == 0).mean())
+
+
+def decoded(path: Array) -> Tokens:
+    """Return the labels of paths, `[examples, frames]`: without repeated classes, then without blanks."""
+    repeated = np.zeros(path.shape, np.bool_)
+    repeated[:, 1:] = path[:, 1:] == path[:, :-1]
+    return compact(np.where(repeated, 0, path))
+
+
+def compact(labels: Array) -> Tokens:
+    """Return integers, `[examples, places]`, with the zeros of each example behind its other numbers, in their order."""
+    order = np.argsort(labels == 0, axis=1, kind="stable")
+    return np.take_along_axis(labels, order, axis=1).astype(np.int64)
+
+
+def edit_distances(one: Tokens, other: Tokens) -> Tokens:
+    """Return Levenshtein's distance of each example's labels, `[examples]`; zeros end them."""
+    lengths = np.count_nonzero(one, axis=1)
+    # row[:, j] is the distance of the first i labels of `one` to the first j of `other`
+    row = np.broadcast_to(np.arange(other.shape[1] + 1), (len(other), other.shape[1] + 1))
+    rows = [row]
+    for i in range(one.shape[1]):
+        replaced = row[:, :-1] + (one[:, i : i + 1] != other)
+        columns = [np.full(len(other), i + 1)]
+        for j in range(other.shape[1]):
+            columns.append(np.minimum(np.minimum(columns[-1], row[:, j + 1]) + 1, replaced[:, j]))
+        row = np.stack(columns, axis=1)
+        rows.append(row)
+    examples = np.arange(len(other))
+    distances: Tokens = np.stack(rows)[lengths, examples, np.count_nonzero(other, axis=1)]
+    return distances
