@@ -113,3 +113,24 @@ def test_mask_of_frames_is_refused(tmp_path: Path) -> None:
         ExportError, match=r"loss ctc: has values of 1 axes, the mask .* padded frames learn to be blanks"
     ):
         export_model(masked, tmp_path / "model.tflite", loss="ctc", optimizer="sgd")
+
+
+def own_loss(y: Any, logits: Any) -> Any:
+    lengths = tf.reduce_sum(tf.cast(y != 0, tf.int32), -1)
+    frames = tf.fill(tf.shape(lengths), FRAMES)
+    return tf.nn.ctc_loss(tf.cast(y, tf.int32), logits, lengths, frames, logits_time_major=False, blank_index=0)
+
+
+def own_sparse_loss(y: Any, logits: Any) -> Any:
+    frames = tf.fill([tf.shape(y)[0]], FRAMES)
+    labels = tf.sparse.from_dense(tf.cast(y, tf.int32))
+    return tf.compat.v1.nn.ctc_loss(inputs=tf.transpose(logits, [1, 0, 2]), labels=labels, sequence_length=frames)
+
+
+@pytest.mark.parametrize("loss", [own_loss, own_sparse_loss])
+def test_own_function_of_tensorflows_ctc_is_told_what_to_use(loss: Any, tmp_path: Path) -> None:
+    example = np.zeros((2, FRAMES, 4), np.float32), np.ones((2, LABELS), np.int32)
+    with pytest.raises(
+        ExportError, match=r'for CTC, give the loss "ctc", or call odt_sim\.export\.ctc\.ctc\(y, logits\)'
+    ):
+        export_model(network(), tmp_path / "model.tflite", loss=loss, optimizer="sgd", example=example)

@@ -57,10 +57,13 @@ UNKNOWN_TYPES = (tf.float16, tf.bfloat16, tf.float64, tf.complex64, tf.complex12
 _PYTHON = "write it in ops of TensorFlow or Keras in place of Python"
 _STRINGS = "do this before the model, in the data, and give the model the numbers"
 _ALGEBRA = "use keras.ops.cholesky, solve or inv, or compute it in the data, before the model"
+_CTC = 'for CTC, give the loss "ctc", or call odt_sim.export.ctc.ctc(y, logits) in a function of your own'
 
 INSTEAD = {
     "StatelessRandomBinomial": "compare keras.random.uniform with the probability, and sum over the counts",
     "While": "write the loop with tf.while_loop or keras.ops",
+    "CTCLoss": _CTC,
+    "Empty": _CTC,  # which TensorFlow's ctc_loss begins with
     "CTCGreedyDecoder": "decode on the host, from the model's outputs",
     "Eig": _ALGEBRA,
     "LogMatrixDeterminant": _ALGEBRA,
