@@ -7,12 +7,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 from keras import layers
 from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel, TrainingPlan
 from odt_sim.errors import DataError, ExportError, ExportWarning
-from odt_sim.export import export_model
+from odt_sim.export import export_model, zoo
 from odt_sim.export.ctc import ctc
 
 FRAMES, CLASSES, LABELS = 8, 5, 3
@@ -99,6 +100,14 @@ def test_training_agrees_with_keras_in_full_and_partial_batches(exported: Traina
 def test_data_of_other_labels_is_refused(exported: TrainableModel, y: list[int], message: str) -> None:
     with pytest.raises(DataError, match=message):
         Device(exported, (np.zeros((1, FRAMES, 4), np.float32), np.array([y])))
+
+
+def test_configured_model_has_the_parameters_that_it_names() -> None:
+    path = Path(__file__).parents[2] / "conf" / "model" / "transcriber.yaml"
+    build = yaml.safe_load(path.read_text())["build"]
+    model, (_, y) = zoo.transcriber(**{key: value for key, value in build.items() if key != "_target_"})
+    assert f"{model.count_params():,} parameters" in path.read_text().partition("\n")[0]
+    assert y.shape == (None, 5)
 
 
 def test_targets_have_a_label_for_each_frame_without_an_example(tmp_path: Path) -> None:
