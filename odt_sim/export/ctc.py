@@ -34,7 +34,7 @@ def _loss(y: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tens
     states = tf.one_hot(_states(y), logits.shape[-1])
     emission = tf.matmul(tf.nn.log_softmax(logits), states, transpose_b=True)
     jumps, last = _jumps(y), _last(y)
-    first = tf.one_hot([0], 2 * y.shape[1] + 1) + tf.one_hot([1], 2 * y.shape[1] + 1) + tf.zeros_like(last)
+    first = tf.ones_like(last) * [1.0, 1.0, *[0.0] * (last.shape[1] - 2)]
     # Backward variables are forward ones of the reversed sequence, in which a jump begins where it ended.
     back = tf.pad(tf.reverse(jumps, [1]), [[0, 0], [2, 0]])[:, :-2]
     both = _scores(
