@@ -27,7 +27,7 @@ SOURCES = {
 }
 """The pages of the site whose source has another name or folder."""
 
-PACKAGES = ("odt_sim", "odt_sim.data", "odt_sim.export", "odt_sim.strategies", "odt_sim.aggregators")
+PACKAGES = ("odt_sim", "odt_sim.data", "odt_sim.export", "odt_sim.strategies", "odt_sim.aggregators", "odt_sim.attacks")
 """The packages whose public names are described."""
 
 OTHER_NAMES = {

@@ -76,6 +76,7 @@ _HOMES = {
 
 _PACKAGES = (
     "aggregators",
+    "attacks",
     "data",
     "deploy",
     "errors",

@@ -213,6 +213,11 @@ class Fleet(Settings, group="fleet"):
     unseen: int | Sequence[int] = setting(
         0, "number of devices kept out of training, drawn by the seed, or a list of their ids, such as [3]", least=0
     )
+    hostile: int | Sequence[int] = setting(
+        0,
+        "number of devices that attack, drawn by the seed from the seen ones, or a list of their ids; no figure counts them",
+        least=0,
+    )
     min_devices: int = setting(1, "fewest contributing devices; a round with fewer ends the run", least=0)
     stragglers: float = setting(
         0.0, "fraction of a round's devices that are slow; fedprox uses their partial work, others drop it",
@@ -248,19 +253,26 @@ class Fleet(Settings, group="fleet"):
         """The number of devices kept out of training."""
         return len(self.unseen) if isinstance(self.unseen, Sequence) else self.unseen
 
+    @property
+    def hostile_count(self) -> int:
+        """The number of devices that attack."""
+        return len(self.hostile) if isinstance(self.hostile, Sequence) else self.hostile
+
     def check_size(self, devices: int) -> None:
         """Check the settings that depend on the number of devices.
 
         Raises:
             ConfigurationError: A number is out of its range.
         """
-        if isinstance(self.unseen, Sequence):
-            _check_ids(self.unseen, devices)
+        for name in ("unseen", "hostile"):
+            if isinstance(ids := getattr(self, name), Sequence):
+                _check_ids(name, ids, devices)
         seen = devices - self.unseen_count
         cohort = seen if self.cohort is None else self.cohort
         evaluated = devices if self.evaluated is None else self.evaluated
         ranges = {
             "unseen": (self.unseen_count, 0, devices - 1),
+            "hostile": (self.hostile_count, 0, seen - 1),
             "cohort": (cohort, 1, seen),
             "min_devices": (self.min_devices, 0, cohort),
             "evaluated": (evaluated, 1 + bool(self.unseen_count), devices),
@@ -273,10 +285,10 @@ class Fleet(Settings, group="fleet"):
                 )
 
 
-def _check_ids(unseen: Sequence[int], devices: int) -> None:
-    if not all(fits(device, int, Range(least=0, below=devices)) for device in unseen) or len(set(unseen)) < len(unseen):
+def _check_ids(name: str, ids: Sequence[int], devices: int) -> None:
+    if not all(fits(device, int, Range(least=0, below=devices)) for device in ids) or len(set(ids)) < len(ids):
         raise ConfigurationError(
-            f"fleet.unseen: expected a list of different ids from 0 to {devices - 1}, found {list(unseen)}"
+            f"fleet.{name}: expected a list of different ids from 0 to {devices - 1}, found {list(ids)}"
         )
 
 

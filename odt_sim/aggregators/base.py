@@ -22,10 +22,13 @@ class Aggregator:
         keeps_updates: Whether `combine` needs the single updates. The coordinator then holds those of a whole cohort;
             otherwise each block adds up its own.
         unweighted: Whether all devices have equal weights in the sums.
+        same_tensors: Whether all devices of a round must send tensors of the same names. Otherwise one counts as 0 for the
+            devices that did not send it, and `combine` sees that a device did.
     """
 
     keeps_updates: bool = False
     unweighted: bool = False
+    same_tensors: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check that no member is misspelt."""

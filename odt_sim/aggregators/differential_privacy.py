@@ -35,6 +35,7 @@ class DifferentialPrivacy(NormClipping):
     """The noisy mean of clipped updates with equal weights."""
 
     unweighted = True
+    same_tensors = True  # noise hides the numbers of a tensor, and not that a device sent it
 
     def __init__(self, max_norm: float = 1.0, noise_multiplier: float = 1.0, delta: float = 1e-5) -> None:
         """Set clipping and noise, and import the accountant.

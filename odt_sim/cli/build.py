@@ -11,6 +11,7 @@ import hydra.utils
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from odt_sim.aggregators.base import Aggregator
+from odt_sim.attacks.base import Attack
 from odt_sim.cli.components import build, plain
 from odt_sim.cli.overrides import NO_PATH, check_keys, key_and_value
 from odt_sim.cli.saved_config import is_saved, named_start, saved_config
@@ -127,11 +128,18 @@ def _simulation(
         storage=_storage(config.run.storage),
         backend=backend,
         aggregator=aggregator,
+        attack=_attack(config),
         metrics=metrics,
         metric=config.run.get("metric"),
         budget=Budget(**(config.run.get("budget") or {})),
         callbacks=callbacks,
     )
+
+
+def _attack(config: DictConfig) -> Attack | None:
+    """Return the configured attack; None where an older configuration has none."""
+    attack: Attack | None = build(config.attack, "attack") if "attack" in config else None
+    return attack
 
 
 def _fleet(config: DictConfig) -> ConfiguredFleet:

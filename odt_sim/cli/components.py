@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
+from odt_sim.attacks.base import Attack
 from odt_sim.cli.overrides import unknown_key, unused_averaging
 from odt_sim.cli.settings import component
 from odt_sim.data.dataset import Dataset
@@ -23,6 +24,7 @@ from odt_sim.user_code import imported
 KINDS: Mapping[str, type] = {
     "strategy": Strategy,
     "aggregator": Aggregator,
+    "attack": Attack,
     "data": Dataset,
     "backend": Backend,
     "tracker": Observer,

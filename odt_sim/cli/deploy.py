@@ -13,6 +13,7 @@ from rich.table import Table
 from odt_sim.deploy.formats import FORMATS
 from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.run import find_runs, one_run
+from odt_sim.persistence.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from odt_sim.data.federated import FederatedData
@@ -68,6 +69,11 @@ def _deploy(run: Path, options: argparse.Namespace) -> None:
             "over the phone's own training examples" if options.new or options.shared else f"by {output / INPUTS}"
         )
         lines.append(f"inputs: (x - mean) / deviation, {of_device.format('ID')}")
+    if options.shared and any(row["format"] == "int8" for row in rows) and _promises(folder):
+        lines.append(
+            "privacy: the ranges in the int8 file are of the devices' training examples, which epsilon does not cover; "
+            "--format float32 float16 leaves it out"
+        )
     console.print("\n" + "\n".join(lines), soft_wrap=True, highlight=False, markup=False)
 
 
@@ -95,6 +101,12 @@ def _devices(data: "FederatedData", options: argparse.Namespace) -> Sequence[int
         known = f"one of {', '.join(users[:5])}{', ..' if users[5:] else ''}" if users else "data of users"
         raise ConfigurationError(f"--user: expected {known}, found {options.user!r}; or give the device by --device")
     return [users.index(options.user)]
+
+
+def _promises(folder: Path) -> bool:
+    """Return whether a run promises differential privacy."""
+    summary = RunFolder(folder).summary()
+    return summary is not None and summary.privacy is not None
 
 
 def _check_examples(folder: Path) -> None:

@@ -77,7 +77,11 @@ def explained(error: Exception) -> str:
         missing = lines[0].removeprefix("In 'config': ")
         group, _, option = str(error.missing_cfg_file).partition("/")
         target = option if "." in option else "module.Class"
-        own = f", or a class of your own: {group}._target_={target}" if group in ("strategy", "aggregator") else ""
+        own = (
+            f", or a class of your own: {group}._target_={target}"
+            if group in ("strategy", "aggregator", "attack")
+            else ""
+        )
         return f"{missing}; choose one of {', '.join(error.options)}{own}; odt-sim run --help lists the groups"
     if swept := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.+)'", lines[0]):
         key, value = swept.groups()

@@ -19,7 +19,7 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.settings import ConfiguredFleet, General, Run, Split
 
 DECLARED: tuple[type[Settings], ...] = (General, Run, ConfiguredFleet, Split, TrainingPlan)
-COMPONENTS = ("strategy", "aggregator", "data", "partition", "drift", "arrival", "backend", "tracker")
+COMPONENTS = ("strategy", "aggregator", "attack", "data", "partition", "drift", "arrival", "backend", "tracker")
 GROUPS = (*COMPONENTS, "model", "fleet", "experiment", "run", "split", "train")
 """The top level of a configuration, with `seed` and `metrics`."""
 SUPPLIED = {"partition": 3, "drift": 2, "arrival": 2}

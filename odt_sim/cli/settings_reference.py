@@ -29,6 +29,7 @@ COLUMN = 40  # where the texts of settings begin
 OPTIONS = (
     "strategy",
     "aggregator",
+    "attack",
     "data",
     "partition",
     "drift",

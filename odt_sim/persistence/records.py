@@ -6,6 +6,8 @@ from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Self
 
 MAX_NAMED = 5  # devices that a line names for each reason
+HOSTILE = "hostile"
+"""Why devices that attack are not evaluated: all figures are those of honest devices."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -209,6 +211,8 @@ DEVICE_FIGURES: Mapping[str, str] = {
     "global_m": "global model on the test examples, where the whole model travels",
     "local_m": "model of a device that trains alone; only the strategy `local` records it",
     "others_m": "deployed model on test examples of other devices",
+    "attack_success": "share of triggered test examples that the deployed model answers as the attacker wants",
+    "global_attack_success": "the same of the global model, where the whole model travels",
     "adapted_m": "unseen devices: deployed model after `fleet.adaptation_steps` more steps",
 }
 """The metrics of a device, null or absent where not known. Further columns are what the strategy records."""

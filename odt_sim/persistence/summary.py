@@ -20,6 +20,7 @@ class Summary(Record):
 
     OPTIONAL = (
         *("over_time", "stopped", "simulated_seconds", "joules", "bytes_wifi", "bytes_cellular", "fleet_totals"),
+        *("attack_success", "global_attack_success"),
         *("environment", "model_digest", "split_digest", "own_metrics"),
     )
 
@@ -47,6 +48,12 @@ class Summary(Record):
     metrics_unseen_adapted: Annotated[Metrics | None, "distribution of `adapted_m` over the unseen devices"] = None
     fraction_hurt_global: Annotated[float | None, "fraction of the seen devices that the global model serves better"]
     fraction_hurt_local: Annotated[float | None, "fraction of the seen devices that training alone serves better"]
+    attack_success: Annotated[
+        float | None,
+        "mean over the honest seen devices of the share of triggered test examples that the deployed model answers as the "
+        "attacker wants; absent without such an attack",
+    ] = None
+    global_attack_success: Annotated[float | None, "the same of the global model, where the whole model travels"] = None
     target: Annotated[float | None, "value of the first metric to reach (`run.target`)"] = None
     rounds_to_target: Annotated[int | None, "first evaluated round with a weighted mean at the target or better"] = None
     excluded: Annotated[int, "updates that were left out, over all rounds"]
@@ -135,6 +142,8 @@ def summarize(
         metrics_unseen_adapted=_figures(unseen, metrics, "adapted"),
         fraction_hurt_global=_fraction_hurt(seen, metrics[0], "global"),
         fraction_hurt_local=_fraction_hurt(seen, metrics[0], "local"),
+        attack_success=_known_total(seen, "attack_success", mean=True),
+        global_attack_success=_known_total(seen, "global_attack_success", mean=True),
         target=target,
         rounds_to_target=None if target is None else rounds_to_target(rounds, metrics[0], target),
         excluded=_total(rounds, "excluded"),

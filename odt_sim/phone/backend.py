@@ -173,6 +173,11 @@ def _check(job: Job) -> None:
             f"metrics: {job.own_metrics[0].name}: phones compute figures in their browsers; leave it out or choose "
             "another backend"
         )
+    if job.hostile:
+        raise ConfigurationError(
+            f"fleet.hostile: expected 0 with backend=phones, whose devices train on examples of their own, found "
+            f"{len(job.hostile)}; choose another backend"
+        )
     if table := job.fleet.profiles.table:
         raise ConfigurationError(
             f"fleet.profiles: expected null with backend=phones, whose time and availability are real, found {table}; "

@@ -13,7 +13,7 @@ from odt_sim.persistence.run import Run
 from odt_sim.report.data_settings import data_digest
 from odt_sim.report.overrides import shown_overrides
 
-_WITHOUT_EFFECT = ("aggregator", "backend", "tracker", "strategy")
+_WITHOUT_EFFECT = ("aggregator", "attack", "backend", "tracker", "strategy")
 """Groups that do not change what a device trains alone; `strategy.*` belongs to the other strategy."""
 
 

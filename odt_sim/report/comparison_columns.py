@@ -86,6 +86,13 @@ def _served(metric: str) -> list[Column]:
         ),
         Column("hurt_local", "hurt vs\nlocal", SERVED, "percent", _hurt("hurt_local"), higher_is_better=False),
         Column("hurt_global", "hurt vs\nglobal", SERVED, "percent", _hurt("hurt_global"), higher_is_better=False),
+        *(
+            Column(key, title, SERVED, "percent", _recorded(key), higher_is_better=False)
+            for key, title in (
+                ("attack_success", "attack\nsuccess"),
+                ("global_attack_success", "attack success,\nglobal model"),
+            )
+        ),
         Column("others", "others'\ndata", SERVED, unit, _fleet_figure("metrics_others", metric, "mean"), high),
     ]
 
@@ -210,6 +217,10 @@ def _other(first: str) -> list[Column]:
 def _fleet_figure(part: str, metric: str, name: str) -> Callable[[Run], float | None]:
     """Return a function for one figure of a summary's distribution; older summaries lack some parts."""
     return lambda run: ((run.complete.get(part) or {}).get(metric) or {}).get(name)
+
+
+def _recorded(name: str) -> Callable[[Run], float | None]:
+    return lambda run: run.complete.get(name)
 
 
 def _hurt(key: str) -> Callable[[Run], float | None]:

@@ -7,7 +7,7 @@ from typing import Any
 from odt_sim.metrics.names import higher_is_better, is_percent, title_of
 from odt_sim.metrics.rounds import IMPROVEMENT
 from odt_sim.metrics.units import significant
-from odt_sim.persistence.records import by_reason
+from odt_sim.persistence.records import HOSTILE, by_reason
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.summary import Summary
 from odt_sim.report.comparison import Comparison, Configuration
@@ -47,6 +47,7 @@ def settings(comparison: Comparison) -> dict[str, str]:
             _config(run, "train", "epochs") for run in runs if _config(run, "train", "steps") is None
         ),
         "local steps": _distinct(_config(run, "train", "steps") for run in runs),
+        "hostile devices": _distinct(map(_attack, runs)),
         "aggregator": "" if aggregators == "mean" else aggregators,
         "learning rate": _distinct(_config(run, "train", "learning_rate") for run in runs),
         "seeds": _distinct(sorted({summary.seed for summary in summaries})),
@@ -87,6 +88,12 @@ def excluded(comparison: Comparison) -> str | None:
     """Return how many updates were left out, why, and of which devices; None if all were used."""
     listed = ", ".join(text for row in comparison.rows if (text := _excluded(row)))
     return f"Updates left out: {listed}." if listed else None
+
+
+def hostile(comparison: Comparison) -> str | None:
+    """Return how many devices attack and how, and that no figure counts them; None if none does."""
+    attacks = _distinct(map(_attack, comparison.runs))
+    return f"Hostile devices are in no figure: {attacks}." if attacks else None
 
 
 def not_evaluated(comparison: Comparison) -> str | None:
@@ -159,7 +166,9 @@ def privacy(comparison: Comparison) -> str | None:
     if not promises:
         return None
     listed = "; ".join(f"{label}, {text}" for label, text in promises.items())
-    return f"User-level differential privacy of the server's models: {listed}."
+    relations = _distinct(run.complete.privacy.get("neighbours") for run in comparison.runs if run.complete.privacy)
+    meaning = f" (a device is a user; neighbours: {relations})" if relations else ""
+    return f"User-level differential privacy of the server's models{meaning}: {listed}."
 
 
 def hurt_by_one(comparison: Comparison) -> str | None:
@@ -313,7 +322,8 @@ def _excluded(row: Configuration) -> str | None:
 
 def _not_evaluated(row: Configuration) -> str | None:
     records = [record for run in row.runs for record in run.devices]
-    devices = by_reason((record.device, record.not_evaluated) for record in records if record.not_evaluated)
+    missing = [record for record in records if record.not_evaluated not in (None, HOSTILE)]
+    devices = by_reason((record.device, str(record.not_evaluated)) for record in missing)
     listed = "; ".join(f"{reason}: {named}" for reason, named in devices.items())
     return f"{row.label} ({listed})" if listed else None
 
@@ -395,6 +405,15 @@ def _aggregator(run: Run) -> str | None:
     own = [f"{key.removeprefix('aggregator.')} {recorded[key]}" for key in recorded if key.startswith("aggregator.")]
     name = recorded.get("aggregator")
     return f"{name} ({', '.join(own)})" if name and own else name
+
+
+def _attack(run: Run) -> str | None:
+    """Return the number of hostile devices and what they do, such as `4 (label_poisoning, factor 1.0)`; None without any."""
+    recorded = run.settings or {}
+    if not (ids := recorded.get("fleet.hostile")):
+        return None
+    own = [f"{key.removeprefix('attack.')} {recorded[key]}" for key in recorded if key.startswith("attack.")]
+    return f"{ids.count(',') + 1} ({', '.join([recorded['attack'], *own])})"
 
 
 def _config(run: Run, group: str, name: str) -> Any:

@@ -99,6 +99,7 @@ def sections(comparison: Comparison) -> list[Section]:
         description.improving,
         description.pruned,
         description.excluded,
+        description.hostile,
         description.not_evaluated,
         description.undefined,
         description.privacy,

@@ -13,6 +13,7 @@ from odt_sim.report.description import (
     against,
     failures,
     fewest,
+    hostile,
     hurt_by_one,
     never_trained,
     not_evaluated,
@@ -37,6 +38,8 @@ _SHOWN = (
         "unseen_adapted",
         "hurt_local",
         "hurt_global",
+        "attack_success",
+        "global_attack_success",
     ),
     *("others", "rounds_to_target", "megabytes", "train_calls", "infer_calls", "state_kilobytes", "seconds"),
     *("validation", "optimism"),
@@ -46,6 +49,7 @@ _SHOWN = (
 _DISPENSABLE = (
     *("optimism", "validation"),
     *("seconds", "state_kilobytes", "infer_calls", "hurt_global", "std", "mean", "others", "train_calls"),
+    "global_attack_success",
     *("unseen_adapted", "rounds_to_target", "megabytes", "hurt_local", "unseen", "bottom_decile"),
 )
 """The columns that a narrower terminal drops, in this order."""
@@ -230,7 +234,7 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     if comparison.target is not None and any(column.key == "rounds_to_target" for column in shown):
         target = score(comparison.target, comparison.metric)
         lines.append(f"rounds to a mean of {target}; – if a seed does not reach it")
-    described = (not_evaluated, undefined, never_trained, hurt_by_one, optimism, privacy)
+    described = (hostile, not_evaluated, undefined, never_trained, hurt_by_one, optimism, privacy)
     lines += [line for describe in described if (line := describe(comparison))]
     lines.append("the page has more columns")
     return Text("\n").join([Text("\n".join(lines), style="dim"), *_failures(comparison)])

@@ -9,6 +9,7 @@ import numpy as np
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
+from odt_sim.attacks.base import Attack
 from odt_sim.data.columns import Columns
 from odt_sim.data.dataset_checks import check_all_against
 from odt_sim.data.federated import FederatedData
@@ -38,6 +39,7 @@ ARGUMENTS: Mapping[str, tuple[type, str]] = {
     "fleet": (Fleet, "pass an instance, such as Fleet(cohort=10)"),
     "plan": (TrainingPlan, "pass an instance, such as TrainingPlan(epochs=2)"),
     "aggregator": (Aggregator, "pass an instance, such as Mean()"),
+    "attack": (Attack, "pass an instance, such as LabelPoisoning()"),
     "budget": (Budget, "pass an instance, such as Budget(steps=1000)"),
     "backend": (Backend, "pass an instance, such as ProcessesBackend() of odt_sim.simulation.processes"),
 }
@@ -54,6 +56,7 @@ def checked_job(
     fleet: Fleet | None = None,
     plan: TrainingPlan | None = None,
     aggregator: Aggregator | None = None,
+    attack: Attack | None = None,
     runtime: RuntimeChoice = LITERT,
 ) -> Job:
     """Return the job of a run, whose parts go together; see `Simulation` for the arguments.
@@ -65,15 +68,17 @@ def checked_job(
         SimulationError: The aggregator's own `check` failed.
     """
     fleet, plan, aggregator = fleet or Fleet(), plan or TrainingPlan(), aggregator or Mean()
-    check_types(model=model, data=data, strategy=strategy, fleet=fleet, plan=plan, aggregator=aggregator)
+    attack = attack or Attack()
+    check_types(model=model, data=data, strategy=strategy, fleet=fleet, plan=plan, aggregator=aggregator, attack=attack)
     General(seed)
     fleet.check_size(data.devices)
     strategy.check(model)
     check_parts(fleet, plan)
     data = named_as(model, data)
     check_fit(model, data, plan)
-    job = Job(model, data, strategy, plan, seed, storage, fleet, aggregator, runtime)
+    job = Job(model, data, strategy, plan, seed, storage, fleet, aggregator, runtime, attack=attack)
     check_aggregator(job)
+    check_attack(job)
     check_accumulation(job)
     return job
 
@@ -93,7 +98,7 @@ def check_types(**arguments: object) -> None:
             found = f"the class {value.__name__}"
             advice = (
                 f"pass {value.__name__}()"
-                if kind in (Strategy, Aggregator, Backend) and issubclass(value, kind)
+                if kind in (Strategy, Aggregator, Attack, Backend) and issubclass(value, kind)
                 else advice
             )
         raise ConfigurationError(
@@ -259,6 +264,21 @@ def check_aggregator(job: Job) -> None:
         )
     slow = 0 if strategy.partial_work else straggler_count(job.cohort, fleet.stragglers)
     check_updates(job, job.cohort - slow)
+
+
+def check_attack(job: Job) -> None:
+    """Check that there are devices for an attack, and that it applies to the model.
+
+    Raises:
+        ConfigurationError: There are none, one of them is unseen, or the attack does not.
+    """
+    if type(job.attack) is not Attack and not job.hostile:
+        raise ConfigurationError(
+            f"attack {job.attack.name}: expected hostile devices, found fleet.hostile=0; set their number, such as "
+            "fleet.hostile=4"
+        )
+    with job.attack_errors("in check", passes=ConfigurationError):
+        job.attack.check(job.model)
 
 
 def check_updates(job: Job, devices: int) -> None:

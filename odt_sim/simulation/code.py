@@ -1,4 +1,4 @@
-"""Whether the code of a user's own strategy and aggregator is that of the rounds before."""
+"""Whether the code of a user's own strategy, aggregator and attack is that of the rounds before."""
 
 import inspect
 import json
@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from odt_sim.aggregators.base import Aggregator
+from odt_sim.attacks.base import Attack
 from odt_sim.errors import SimulationError
 from odt_sim.files import write_file
 from odt_sim.persistence.run_folder import CODE, RunFolder
@@ -51,7 +52,7 @@ def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str],
 
 
 def class_digests(job: Job) -> dict[str, str]:
-    """Return the digests of the user's classes among the job's strategy and aggregator."""
+    """Return the digests of the user's classes among the job's strategy, aggregator and attack."""
     return {key: digest for key, owner in _owners(job).items() if (digest := code_digest(owner))}
 
 
@@ -84,8 +85,8 @@ def check_classes(job: Job, expected: Mapping[str, str]) -> None:
             )
 
 
-def _owners(job: Job) -> dict[str, Strategy | Aggregator]:
-    return {"strategy": job.strategy, "aggregator": job.aggregator}
+def _owners(job: Job) -> dict[str, Strategy | Aggregator | Attack]:
+    return {"strategy": job.strategy, "aggregator": job.aggregator, "attack": job.attack}
 
 
 def code_digest(owner: Any) -> str | None:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.random import generator_for
+from odt_sim.errors import ConfigurationError
 
 LARGEST_BLOCK = 32
 FEWEST_BLOCKS = 16  # keeps many cores busy with a small cohort
@@ -24,6 +25,33 @@ def choose_unseen(devices: int, unseen: int | Sequence[int], seed: int) -> NDArr
         return np.array(sorted(unseen), np.int64)
     generator = np.random.default_rng([seed, *b"unseen"])
     return np.sort(generator.choice(devices, unseen, replace=False)).astype(np.int64)
+
+
+def choose_hostile(
+    devices: int, unseen: int | Sequence[int], hostile: int | Sequence[int], seed: int
+) -> frozenset[int]:
+    """Return the ids of the devices that attack, which take part in training.
+
+    Args:
+        devices: The number of all devices.
+        unseen: As `choose_unseen` takes it.
+        hostile: How many to draw, or their ids.
+        seed: Decides which are drawn: the first ones of more are the same.
+
+    Raises:
+        ConfigurationError: A device of the list is unseen.
+    """
+    if not hostile:
+        return frozenset()
+    never = choose_unseen(devices, unseen, seed)
+    if isinstance(hostile, int):
+        generator = np.random.default_rng([seed, *b"hostile"])
+        return frozenset(generator.permutation(np.delete(np.arange(devices), never))[:hostile].tolist())
+    if idle := sorted({*hostile} & {*never.tolist()}):
+        raise ConfigurationError(
+            f"fleet.hostile: device {idle[0]} is unseen (fleet.unseen), so that it cannot attack; name another one"
+        )
+    return frozenset(map(int, hostile))
 
 
 def choose_evaluated(

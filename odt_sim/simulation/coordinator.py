@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.arguments import names_arguments, shown
+from odt_sim.attacks.base import Attack
 from odt_sim.data.federated import FederatedData
 from odt_sim.declarations import Range, fits
 from odt_sim.device.device import Device
@@ -83,6 +84,7 @@ class Simulation:
         storage: str | os.PathLike[str] | None = None,
         backend: Backend | None = None,
         aggregator: Aggregator | None = None,
+        attack: Attack | None = None,
         budget: Budget | None = None,
         metrics: Sequence[Callable[..., float | None]] = (),
         metric: str | None = None,
@@ -106,6 +108,7 @@ class Simulation:
             backend: Runs the devices; by default this process. `ProcessesBackend()` of `odt_sim.simulation.processes` takes
                 all cores, `RayBackend(address="auto")` of `odt_sim.simulation.ray` a Ray cluster.
             aggregator: Combines updates; by default their weighted mean.
+            attack: What hostile devices (`fleet.hostile`) do; by default nothing hostile.
             budget: Training steps or megabytes that end the run; by default neither.
             metrics: Metrics of your own: functions of a device's outputs and targets that return a number, see `OwnMetric`.
             metric: The metric that chooses the reported round, and by which reports compare; by default the task's first.
@@ -139,6 +142,7 @@ class Simulation:
             fleet=fleet,
             plan=plan,
             aggregator=aggregator,
+            attack=attack,
             runtime=runtime,
         )
         self._job = replace(job, own_metrics=own_metrics(metrics), metric=metric, rounds=rounds)

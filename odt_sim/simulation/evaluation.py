@@ -33,7 +33,7 @@ class Evaluation:
 
     def __init__(self, job: Job) -> None:
         """Draw the test examples that are common to all devices."""
-        self._job, self._data = job, job.data
+        self._job, self._data, self._attacked = job, job.data, bool(job.fleet.hostile)
         self._unseen = choose_unseen(job.data.devices, job.fleet.unseen, job.seed)
         self._common = CommonExamples.drawn(job.data, job.seed)
 
@@ -115,6 +115,10 @@ class Evaluation:
             device.test_examples = Examples(self._data.x, self._data.y, others)
             row |= _prefixed("others", device.evaluate())
             device.test_examples = own
+        with self._job.attack_errors(f"on device {device.id} after round {device.round}"):
+            triggered = self._job.attack.triggered(own) if self._attacked else None
+        row |= _success("attack_success", device, triggered)
+        device.test_examples = own
         if device.predictor is not None:
             row["predictor_bytes"] = device.predictor.nbytes
         elif steps and holds(self._unseen, device.id):
@@ -125,6 +129,7 @@ class Evaluation:
             device.correction = device.predictor = None
             device.restore(device.initial.replace(shared))  # frozen parameters do not travel
             row |= _prefixed("global", device.evaluate())
+            row |= _success("global_attack_success", device, triggered)
         return row
 
 
@@ -147,6 +152,14 @@ def _adapt(device: Device, steps: int) -> None:
     device.begin_again()
     for batch in device.batches(TrainingPlan(steps=steps)):
         device.train_step(batch)
+
+
+def _success(name: str, device: Device, triggered: Examples | None) -> Row:
+    """Return the share of triggered examples that the device's model answers as the attacker wants; none without any."""
+    if triggered is None or not len(triggered):
+        return {}
+    device.test_examples = triggered
+    return {name: device.evaluate()["accuracy"]}
 
 
 def _prefixed(name: str, figures: Mapping[str, Any]) -> Row:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
+from odt_sim.attacks.base import Attack
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
@@ -24,6 +25,7 @@ from odt_sim.model.weights import Layout
 from odt_sim.persistence.storage import Storage
 from odt_sim.persistence.versions import Version
 from odt_sim.settings import Fleet
+from odt_sim.simulation.cohort import choose_hostile
 from odt_sim.strategies.base import Strategy, Tensors, Update
 from odt_sim.user_code import user_code_errors
 
@@ -49,6 +51,12 @@ class Job:
     own_metrics: tuple[OwnMetric, ...] = ()
     metric: str | None = None
     rounds: int = 0
+    attack: Attack = field(default_factory=Attack)
+
+    @property
+    def hostile(self) -> frozenset[int]:
+        """The ids of the devices that attack, and that no figure counts."""
+        return choose_hostile(self.data.devices, self.fleet.unseen, self.fleet.hostile, self.seed)
 
     @property
     def participants(self) -> int:
@@ -101,6 +109,11 @@ class Job:
         aggregator = self.effective_aggregator
         subject = f"aggregator {aggregator.name}: failed {where}"
         return user_code_errors(aggregator, subject, SimulationError, passes=passes, advice=ADVICE)
+
+    def attack_errors(self, where: str, *, passes: type[OdtSimError] = InvocationError) -> AbstractContextManager[None]:
+        """Turn what the attack raises, or the strategy within it, into a `SimulationError`, except what `passes`."""
+        subject = f"attack {self.attack.name}: failed {where}"
+        return user_code_errors(self.attack, subject, SimulationError, passes=passes, advice=ADVICE)
 
     def costs(self, tasks: Sequence["Task"]) -> list[float]:
         """Return about how many examples each of several blocks of one kind processes, plus one for each device."""
@@ -208,6 +221,7 @@ class Trained:
         single: Whether this is one device, with tensors yet to be weighted: they are half as many bytes.
         unweighted: The names of the tensors for which all devices count alike.
         utilities: The statistical utility of each device for a selection by utility, by id, where the task asks for it.
+        uneven: The names of tensors that some of the devices sent and others did not.
     """
 
     sums: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -225,3 +239,4 @@ class Trained:
     single: bool = False
     unweighted: frozenset[str] = frozenset()
     utilities: dict[int, float] = field(default_factory=dict)
+    uneven: frozenset[str] = frozenset()

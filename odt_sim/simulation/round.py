@@ -303,9 +303,15 @@ class Rounds:
             check_updates(job, len(trained.contributed))
         except ConfigurationError as error:
             raise SimulationError(f"round {round}: {error}; {flight.missing(trained)}") from error
+        aggregator = job.effective_aggregator
+        if aggregator.same_tensors and trained.uneven:
+            raise SimulationError(
+                f"strategy {job.strategy.name}: in round {round} only some devices sent {', '.join(sorted(trained.uneven))}, "
+                f"which aggregator {aggregator.name} cannot hide; send the same tensors from all devices, with zeros where a "
+                "device has none"
+            )
         with job.aggregator_errors(f"in round {round}"):
             given = mean(trained, job.participants)
-            aggregator = job.effective_aggregator
             updates = aggregator.combine(given, job.cohort, flight.random)
             check_combined(updates, given, keeps_updates=aggregator.keeps_updates)
         return replace(updates, each={}) if updates.each and not job.strategy.keeps_updates else updates

@@ -45,6 +45,9 @@ def settings(job: Job, conditions: Conditions | None = None) -> dict[str, str]:
     }
     if plan.learning_rate_decay != 1:
         values["train.learning_rate_decay"] = plan.learning_rate_decay
+    if job.hostile:
+        values |= {"fleet.hostile": sorted(job.hostile), "attack": job.attack.name}
+        values |= {f"attack.{name}": text for name, text in attributes(job.attack).items()}
     if job.own_metrics:
         values["metrics"] = ", ".join(own.name for own in job.own_metrics)
     if job.metric is not None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from odt_sim.aggregators.differential_privacy import DifferentialPrivacy
 from odt_sim.data.columns import arrays_of
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.names import full
@@ -32,7 +33,8 @@ def run_warnings(job: Job, *, own_examples: bool) -> Iterator[str]:
         own_examples: Whether devices have examples of their own in place of the data's.
     """
     of_examples = () if own_examples else (_without_validation, _large_targets, _large_features, _scaled_twice)
-    yield from filter(None, (check(job) for check in (_few_seen, _nothing_travels, _periods_left, *of_examples)))
+    checks = (_few_seen, _nothing_travels, _periods_left, _large_delta, _noisy_variances, *of_examples)
+    yield from filter(None, (check(job) for check in checks))
 
 
 def _without_validation(job: Job) -> str | None:
@@ -113,6 +115,30 @@ def _periods_left(job: Job) -> str | None:
     return (
         f"arrival: {job.rounds} rounds reach {reached} of {arrival.periods} periods, and later examples have no part in "
         f"training and evaluation; set run.rounds to {arrival.periods * arrival.rounds}, or fewer arrival.periods"
+    )
+
+
+def _large_delta(job: Job) -> str | None:
+    """Return a warning of a delta at which publishing a user's data is private; None for all others."""
+    delta = getattr(job.effective_aggregator, "delta", 0.0)
+    if not (isinstance(job.effective_aggregator, DifferentialPrivacy) and delta * job.participants >= 1):
+        return None
+    return (
+        f"aggregator.delta: {delta:g} of {job.participants} users is a user or more, so that publishing the data of one "
+        f"drawn at random would meet the promise; set it well below {1 / job.participants:.1g}"
+    )
+
+
+def _noisy_variances(job: Job) -> str | None:
+    """Return a warning of BatchNorm statistics that travel with noise, which may make variances negative, or None."""
+    aggregator, strategy = job.effective_aggregator, job.strategy
+    if not (isinstance(aggregator, DifferentialPrivacy) and aggregator.noise_multiplier):
+        return None
+    if not any(each.role == "statistic" and strategy.shared(each) for each in job.model.parameters):
+        return None
+    return (
+        f"aggregator {aggregator.name}: adds noise to the BatchNorm statistics of the model {job.model.name}, and a variance "
+        "below 0 makes outputs NaN; choose strategy=fedbn, which keeps them on devices, or a model with other normalization"
     )
 
 

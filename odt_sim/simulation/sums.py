@@ -50,6 +50,9 @@ def add(total: Trained, *parts: Trained) -> None:
 
 def _add_rest(total: Trained, part: Trained) -> None:
     """Add everything but the tensors."""
+    total.uneven |= part.uneven
+    if total.contributed and part.contributed:
+        total.uneven |= total.layouts.keys() ^ part.layouts.keys()
     total.layouts |= part.layouts
     total.weight += part.weight
     total.contributed += part.contributed

@@ -16,6 +16,7 @@ from odt_sim.errors import InvocationError
 from odt_sim.model.tensors import array_of, size_of
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.device_states import DeviceStore, RoundStates
+from odt_sim.persistence.records import HOSTILE
 from odt_sim.simulation.clock.oort import statistical_utility
 from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
 from odt_sim.simulation.exclusion import TIMED_OUT, Excluded, check_update, litert_failure
@@ -46,7 +47,7 @@ class Worker:
             replaceable: Whether this process may end if a device hangs in native code; another one takes its place.
             embeddings: Embeddings of an earlier worker; none by default.
         """
-        self._job, self._replaceable = job, replaceable
+        self._job, self._hostile, self._replaceable = job, job.hostile, replaceable
         self.embeddings = embeddings or EmbeddingCache()
         self._pool = self._new_pool()
         self._store = DeviceStore(job.storage, job.model)
@@ -177,6 +178,8 @@ class Worker:
         return RuntimePool(job.model, start=job.runtime, embeddings=self.embeddings, usual_steps=job.usual_steps)
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
+        if device.id in self._hostile:
+            return unmeasured(self._job.data, device.id, HOSTILE)
         final, received = task.kind == "final", task.received(device.id, broadcast)
         row = self._within_limits(device, lambda: self._evaluation.row(device, received, broadcast, final=final))
         return unmeasured(self._job.data, device.id, row.reason) if isinstance(row, Excluded) else row
@@ -209,6 +212,7 @@ class Worker:
             update = replace(update, tensors=scaled(update.tensors, task.factors[device.id]))
         tensors = update.tensors.items()
         losses = update.losses
+        counts = len(losses) and device.id not in self._hostile
         summed = [] if aggregator.keeps_updates else [each for each in tensors if each[0] not in strategy.not_averaged]
         writes = device.state or device.id in task.versions  # an empty state replaces the old one
         return Trained(
@@ -217,8 +221,8 @@ class Worker:
             weight=update.weight,
             contributed=[device.id],
             stateful={device.id: states.add(device.id, device.state)} if writes else {},
-            loss_sum=update.weight * float(losses.sum() / len(losses)) if len(losses) else 0.0,
-            loss_weight=update.weight if len(losses) else 0.0,
+            loss_sum=update.weight * float(losses.sum() / len(losses)) if counts else 0.0,
+            loss_weight=update.weight if counts else 0.0,
             bytes_up=size_of(update.tensors),
             train_calls=device.calls.train,
             infer_calls=device.calls.infer,
@@ -229,9 +233,11 @@ class Worker:
         )
 
     def _local(self, device: Device, task: Task, broadcast: Tensors) -> Update | Excluded:
-        strategy = self._job.strategy
-        with self._job.strategy_errors(f"on device {device.id} in round {task.round}"):
-            update = strategy.local(device, task.received(device.id, broadcast))
+        job, strategy, hostile = self._job, self._job.strategy, device.id in self._hostile
+        errors = job.attack_errors if hostile else job.strategy_errors
+        with errors(f"on device {device.id} in round {task.round}"):
+            received = task.received(device.id, broadcast)
+            update = job.attack.local(strategy, device, received) if hostile else strategy.local(device, received)
             if not isinstance(update, Update):
                 raise TypeError(f"local returned {type(update).__name__}, expected an Update")
             if not isinstance(update.losses, np.ndarray):
@@ -243,4 +249,4 @@ class Worker:
                 )
             check_tensors(update.tensors, "the update's")
             check_tensors(device.state, "device.state's")
-            return check_update(update, device.state, self._job.fleet.largest_update) or update
+            return check_update(update, device.state, job.fleet.largest_update) or update

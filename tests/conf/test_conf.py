@@ -163,6 +163,25 @@ def test_aggregator_is_recorded(name):
     assert (run.summary["privacy"] is not None) == (name == "differential_privacy")
 
 
+# --- attack -----------------------------------------------------------------------------------------------------------
+
+ATTACKS = {
+    "backdoor": {"target": 0, "share": 0.5, "size": 2, "value": 1.0, "factor": 1.0},
+    "label_poisoning": {"labels": "mirrored", "factor": 1.0},
+    "none": {},
+    "random_updates": {"deviation": 1.0},
+    "scaling": {"factor": -1.0},
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attack_is_recorded(name):
+    run = ran(attack=name, **{"fleet.devices": 6, "fleet.unseen": 1, "fleet.hostile": 2})
+    settings = {key: value for key, value in run.summary["settings"].items() if key.startswith("attack")}
+    assert settings == {"attack": name, **{f"attack.{key}": str(value) for key, value in ATTACKS[name].items()}}
+    assert ("attack_success" in run.summary) == (name == "backdoor")
+
+
 # --- model ------------------------------------------------------------------------------------------------------------
 
 MODELS = {
@@ -305,7 +324,7 @@ def test_tracker_leaves_its_files(name, folder):
 # --- all --------------------------------------------------------------------------------------------------------------
 
 GROUPS = {
-    "aggregator": AGGREGATORS, "arrival": ARRIVALS,
+    "aggregator": AGGREGATORS, "arrival": ARRIVALS, "attack": ATTACKS,
     "backend": BACKENDS, "data": (*DATA, *OF_USERS, "fashion_mnist", "cifar10", *OF_TASKS),
     "drift": DRIFTS,
     "experiment": (*EXPERIMENTS, *TASKS, "phones"), "fleet": FLEETS, "experiment/reproduce": REPRODUCTIONS,

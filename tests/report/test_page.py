@@ -197,6 +197,24 @@ def test_page_and_table_show_aggregator_and_privacy(tmp_path):
     assert "aggregator" not in settings(compare([tmp_path / "plain"]))
     folder.write_summary(replace(folder.summary(), privacy={"epsilon": None, "delta": 1e-5}))
     assert "epsilon infinite at" in privacy(compare([tmp_path]))
+    promise = {"epsilon": 2.0, "delta": 1e-5, "neighbours": "one user replaced"}
+    folder.write_summary(replace(folder.summary(), privacy=promise))
+    assert "models (a device is a user; neighbours: one user replaced): fedavg" in privacy(compare([tmp_path]))
+
+
+def test_page_and_table_name_the_attack_and_its_success(tmp_path):
+    attacked = {"fleet.hostile": "[1, 3]", "attack": "backdoor", "attack.share": "0.5"}
+    write_run(tmp_path / "attacked", "fedavg", settings={"strategy": "fedavg", **attacked})
+    folder = RunFolder(tmp_path / "attacked")
+    folder.write_summary(replace(folder.summary(), attack_success=0.25, global_attack_success=0.75, order=()))
+    comparison = compare([tmp_path])
+    assert settings(comparison)["hostile devices"] == "2 (backdoor, share 0.5)"
+    text = " ".join(without_pictures([tmp_path])[0].text)
+    assert "Hostile devices are in no figure: 2 (backdoor, share 0.5)." in text
+    (row,) = comparison.rows
+    assert (row.values["attack_success"].mean, row.values["global_attack_success"].mean) == (0.25, 0.75)
+    assert "25.0" in text
+    assert "75.0" in text
 
 
 def test_page_of_several_folders_is_in_the_current_one(tmp_path):

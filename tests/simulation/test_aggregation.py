@@ -17,9 +17,14 @@ from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError, StrategyError
 from odt_sim.model.tensors import array_of
 from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.run_warnings import run_warnings
 from odt_sim.strategies import FedAvg, FedProx, Local, Scaffold
 from odt_sim.strategies.base import Update, weights_of
 from odt_sim.testing import DeathError, DiesInRound
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:aggregator differential_privacy. adds noise to the BatchNorm statistics"
+)
 
 SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
 AVERAGING = [kind for kind in SHIPPED if not (kind.alone or kind.keeps_updates)]
@@ -335,3 +340,45 @@ def test_privacy_is_that_of_the_rounds_that_ran(simulation, tmp_path):
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["privacy"] == private.privacy(rounds=2, cohort=2, participants=6)
     assert summary["privacy"]["epsilon"] < private.privacy(50, 2, 6)["epsilon"] / 2
+
+
+class Odd(FedAvg):
+    """FedAvg in which devices with an odd id send one more tensor."""
+
+    def local(self, device, broadcast):
+        update = super().local(device, broadcast)
+        more = {"odd": np.ones(1, np.float32)} if device.id % 2 else {}
+        return replace(update, tensors={**update.tensors, **more})
+
+
+def test_privacy_refuses_tensors_that_only_some_devices_send(simulation, tmp_path):
+    """Noise on the mean would not hide that a device sent them."""
+    private = simulation(Odd(), tmp_path / "private", aggregator=DifferentialPrivacy())
+    with pytest.raises(
+        SimulationError, match=r"strategy Odd: in round 1 only some devices sent odd, which aggregator diff"
+    ):
+        private.run()
+    simulation(Odd(), tmp_path / "mean").run()
+
+
+def warnings_of(job):
+    return list(run_warnings(job, own_examples=False))
+
+
+def test_run_warns_of_a_delta_of_a_whole_user(simulation, tmp_path):
+    def of(delta):
+        return warnings_of(simulation(FedAvg(), tmp_path, aggregator=DifferentialPrivacy(delta=delta)).job)
+
+    assert of(1e-5) == []
+    (warning,) = of(0.2)  # of six users
+    assert warning.startswith("aggregator.delta: 0.2 of 6 users is a user or more")
+
+
+def test_run_warns_of_noise_on_variances(simulation, grouped, tmp_path):
+    def of(strategy, noise, model=grouped):
+        private = DifferentialPrivacy(noise_multiplier=noise)
+        return warnings_of(simulation(strategy, tmp_path, aggregator=private, model=model).job)
+
+    (warning,) = of(FedAvg(), 1.0)
+    assert warning.startswith("aggregator differential_privacy: adds noise to the BatchNorm statistics of the model")
+    assert of(FedAvg(), 0.0) == of(odt_sim.strategies.FedBN(), 1.0) == []

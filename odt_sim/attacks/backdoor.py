@@ -1,0 +1,84 @@
+"""A backdoor: images with a patch in the corner get the attacker's class.
+
+Papers: Gu et al. 2017, BadNets, section 4 (the patch); Bagdasaryan et al. 2020, How to Backdoor Federated Learning, section 3
+(`factor`: model replacement).
+Rule: a hostile device stamps the lower right corner of a share of its images with a square of `size` pixels of the value
+`value`, labels them `target`, trains, and sends `factor` times its update. Success is the share of an honest device's test
+images of other classes that a model assigns to `target` once they are stamped.
+Hyper-parameters: `target`, a class, default 0; `share`, 0 to 1, default 0.5, with 0 the success without an attack; `size`, 1
+or more, default 2; `value`, any number, default 1, white in images of 0..1; `factor`, any number, default 1, see `scaling`.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.attacks.label_poisoning import check_labels
+from odt_sim.attacks.scaling import Scaling
+from odt_sim.data.columns import Array
+from odt_sim.device.device import Device
+from odt_sim.device.examples import Examples
+from odt_sim.device.random import generator_for
+from odt_sim.errors import ConfigurationError
+from odt_sim.hyperparameters import checked, checked_count
+from odt_sim.model.trainable import TrainableModel
+
+
+class Backdoor(Scaling):
+    """Training on stamped images with the attacker's label."""
+
+    def __init__(
+        self, target: int = 0, share: float = 0.5, size: int = 2, value: float = 1.0, factor: float = 1.0
+    ) -> None:
+        """Set the trigger.
+
+        Args:
+            target: Class that stamped images get.
+            share: Share of a hostile device's training images that are stamped, 0 to 1.
+            size: Pixels of a side of the patch, at least 1.
+            value: Value of its pixels.
+            factor: Factor of all tensors of an update.
+        """
+        super().__init__(factor)
+        self.target, self.size = (
+            checked_count("target", target, group="attack"),
+            checked_count("size", size, 1, group="attack"),
+        )
+        self.share = checked("share", share, 0, 1, group="attack")
+        self.value = checked("value", value, -math.inf, group="attack")
+
+    def check(self, model: TrainableModel) -> None:
+        """Check that the model takes images and has the class.
+
+        Raises:
+            ConfigurationError: It does not.
+        """
+        check_labels(self.name, model)
+        shapes = [list(tensor.shape) for tensor in model.inputs.values()]
+        if [len(shape) for shape in shapes] != [4]:
+            raise ConfigurationError(
+                f"attack {self.name}: expected a model of images, [rows, height, width, channels], found {model.name} with "
+                f"{', '.join(map(str, shapes))}; choose another attack, or write one"
+            )
+        if self.target >= (classes := int(model.classes or 0)):
+            raise ConfigurationError(f"attack.target: expected a class from 0 to {classes - 1}, found {self.target}")
+
+    def poisoned(self, device: Device, examples: Examples) -> Examples:
+        """Return the examples, of which a share is stamped: the same in each round."""
+        x, y = map(np.array, examples.take())
+        random = generator_for(device.seed, device.id, "attack")
+        chosen = random.permutation(len(y))[: math.ceil(self.share * len(y))]
+        x[chosen], y[chosen] = self._stamped(x[chosen]), self.target
+        return Examples(x, y)
+
+    def triggered(self, examples: Examples) -> Examples | None:
+        """Return the stamped examples of other classes, with the attacker's label."""
+        x, y = map(np.asarray, examples.take())
+        stamped = self._stamped(x[y != self.target])
+        return Examples(stamped, np.full(len(stamped), self.target, y.dtype))
+
+    def _stamped(self, images: NDArray[np.generic]) -> Array:
+        stamped = np.array(images)
+        stamped[:, -self.size :, -self.size :] = self.value
+        return stamped

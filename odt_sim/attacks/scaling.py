@@ -1,0 +1,40 @@
+"""Scaled updates: a flipped sign, or an update long enough to replace the model.
+
+Papers: Bagdasaryan et al. 2020, How to Backdoor Federated Learning, section 3 (model replacement); with a factor below 0 the
+sign flip of Li et al. 2019, RSA: Byzantine-Robust Stochastic Aggregation Methods.
+Rule: a hostile device trains as all others and sends `factor` times all tensors of its update.
+Hyper-parameters: `factor`, any number, default -1. Model replacement takes the number of devices of a cohort divided by
+`strategy.server_learning_rate` and the number of hostile ones: their updates then outweigh the cohort's mean.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.attacks.base import Attack
+from odt_sim.device.device import Device
+from odt_sim.hyperparameters import checked
+from odt_sim.model.weights import Weights
+from odt_sim.strategies.base import Tensors
+
+
+class Scaling(Attack):
+    """Updates times a factor."""
+
+    def __init__(self, factor: float = -1.0) -> None:
+        """Set the factor.
+
+        Args:
+            factor: Factor of all tensors of an update: below 0 for the opposite direction, large to outweigh honest ones.
+        """
+        self.factor = checked("factor", factor, -math.inf, group="attack")
+
+    def sent(self, device: Device, tensors: Tensors) -> Tensors:
+        """Return the tensors times the factor."""
+        return tensors if self.factor == 1 else {name: _times(self.factor, tensor) for name, tensor in tensors.items()}
+
+
+def _times(factor: float, tensor: Weights | NDArray[Any]) -> Weights | NDArray[Any]:
+    return factor * tensor if isinstance(tensor, Weights) else np.asarray(factor * tensor, tensor.dtype)
