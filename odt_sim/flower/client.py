@@ -12,6 +12,7 @@ from flwr.clientapp import ClientApp
 from threadpoolctl import threadpool_limits
 
 from odt_sim.aggregators.base import Aggregator
+from odt_sim.attacks.base import Attack
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, OdtSimError, SimulationError
@@ -41,6 +42,7 @@ def client_app(
     fleet: Fleet | None = None,
     seed: int = 0,
     aggregator: Aggregator | None = None,
+    attack: Attack | None = None,
 ) -> ClientApp:
     """Return the app of a fleet's nodes; the node with `partition-id=3` is device 3.
 
@@ -55,12 +57,14 @@ def client_app(
         fleet: The fleet of `server_app`.
         seed: Decides batch orders.
         aggregator: The aggregator of `server_app`.
+        attack: The attack of `server_app`, for `fleet.hostile` devices.
 
     Raises:
         OdtSimError: Model, data and strategy do not go together; see `Simulation`.
     """
     nowhere = Folder(Path())  # each call has a folder of its own
-    job = checked_job(model, data, strategy, seed=seed, storage=nowhere, fleet=fleet, plan=plan, aggregator=aggregator)
+    given: dict[str, Any] = {"fleet": fleet, "plan": plan, "aggregator": aggregator, "attack": attack}
+    job = checked_job(model, data, strategy, seed=seed, storage=nowhere, **given)
     job = replace(job, fleet=replace(job.fleet, timeout=None))  # the server measures the time
     app = ClientApp()
     app.train()(_replying(job, _train))

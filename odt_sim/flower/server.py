@@ -38,8 +38,8 @@ def server_app(
         rounds: The number of rounds, at least 1.
         directory: The run's folder.
         observers: Follow the run, as in `Simulation.run`.
-        **settings: Further arguments of `Simulation`: `fleet`, `plan`, `seed`, `aggregator`, `evaluate_every`, `target`. The
-            first four must be those of `client_app`.
+        **settings: Further arguments of `Simulation`: `fleet`, `plan`, `seed`, `aggregator`, `attack`, `evaluate_every`,
+            `target`. The first five must be those of `client_app`.
 
     Raises:
         ConfigurationError: The run is to be resumed.

@@ -145,6 +145,11 @@ def _served_caption(comparison: Comparison) -> str:
         "(Wilson's over devices, Student's t over seeds that draw other devices), and how many of them lose one test "
         "example only; – if unknown, or if the strategy is that model itself."
     ]
+    if any(column.key == "attack_success" for column in comparison.columns):
+        sentences.append(
+            "Attack success: test examples with the attacker's trigger that the device's model, or the global one, answers "
+            "as the attacker wants."
+        )
     if any(column.key == "others" for column in comparison.columns):
         sentences.append("Others' data: a device's model on the test examples of the other devices.")
     if seeds > 1:

@@ -213,6 +213,7 @@ def test_page_and_table_name_the_attack_and_its_success(tmp_path):
     assert "Hostile devices are in no figure: 2 (backdoor, share 0.5)." in text
     (row,) = comparison.rows
     assert (row.values["attack_success"].mean, row.values["global_attack_success"].mean) == (0.25, 0.75)
+    assert "Attack success: test examples with the attacker's trigger" in text
     assert "25.0" in text
     assert "75.0" in text
 
