@@ -2,7 +2,8 @@
 
 Paper: Blanchard et al. 2017, Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, section 5 (Gaussian
 Byzantine workers); attack A2 of Li et al. 2021, Ditto.
-Rule: a hostile device sends `N(0, deviation^2)` for each number of its update, drawn anew in each round.
+Rule: a hostile device sends `N(0, deviation^2)` for each number of its update, drawn anew in each round. Whole numbers
+stay as they are, see `scaling`.
 Hyper-parameters: `deviation`, above 0, default 1.
 """
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from odt_sim.aggregators.base import with_numbers
 from odt_sim.attacks.base import Attack
+from odt_sim.attacks.scaling import is_real
 from odt_sim.device.device import Device
 from odt_sim.hyperparameters import checked
 from odt_sim.model.tensors import array_of
@@ -32,5 +34,7 @@ class RandomUpdates(Attack):
         random = device.random("attack")
         return {
             name: with_numbers(tensor, self.deviation * random.standard_normal(np.shape(array_of(tensor))))
+            if is_real(tensor)
+            else tensor
             for name, tensor in sorted(tensors.items())
         }

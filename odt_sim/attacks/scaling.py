@@ -2,7 +2,9 @@
 
 Papers: Bagdasaryan et al. 2020, How to Backdoor Federated Learning, section 3 (model replacement); with a factor below 0 the
 sign flip of Li et al. 2019, RSA: Byzantine-Robust Stochastic Aggregation Methods.
-Rule: a hostile device trains as all others and sends `factor` times all tensors of its update.
+Rule: a hostile device trains as all others and sends `factor` times all tensors of its update. Whole numbers, such as the
+ranks of FedKD, stay as they are, since an update that cannot be read would only be discarded. FedKD sends factors of
+matrices, whose product takes the cube of `factor`.
 Hyper-parameters: `factor`, any number, default -1. Model replacement takes the number of devices of a cohort divided by
 `strategy.server_learning_rate` and the number of hostile ones: their updates then outweigh the cohort's mean.
 """
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from odt_sim.attacks.base import Attack
 from odt_sim.device.device import Device
 from odt_sim.hyperparameters import checked
+from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Tensors
 
@@ -36,5 +39,12 @@ class Scaling(Attack):
         return tensors if self.factor == 1 else {name: _times(self.factor, tensor) for name, tensor in tensors.items()}
 
 
+def is_real(tensor: Weights | NDArray[Any]) -> bool:
+    """Return whether a tensor holds real numbers, which an attack may change, rather than counts or places."""
+    return array_of(tensor).dtype.kind == "f"
+
+
 def _times(factor: float, tensor: Weights | NDArray[Any]) -> Weights | NDArray[Any]:
-    return factor * tensor if isinstance(tensor, Weights) else np.asarray(factor * tensor, tensor.dtype)
+    if isinstance(tensor, Weights):
+        return factor * tensor
+    return np.asarray(factor * tensor, tensor.dtype) if is_real(tensor) else tensor

@@ -76,7 +76,7 @@ class Clustered(Strategy):
         """Train the model of the device's cluster."""
         cluster = best_cluster(device, broadcast)
         update = super().local(device, {"weights": broadcast[model_name(cluster)]})
-        tensors = {**update.tensors, CLUSTER: np.array([cluster], np.float32)}
+        tensors = {**update.tensors, CLUSTER: np.array([cluster], np.int32)}
         return Update(tensors, update.weight, update.losses)
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:

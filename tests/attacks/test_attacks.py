@@ -36,6 +36,14 @@ def test_scaling_keeps_kinds_of_tensors(device: Device) -> None:
     assert sent["v"].dtype == np.float32
 
 
+@pytest.mark.parametrize("attack", [Scaling(-3.0), RandomUpdates(1.0)], ids=lambda attack: attack.name)
+def test_whole_numbers_stay(device: Device, attack: Attack) -> None:
+    """They say how to read an update, such as the ranks of its matrices."""
+    sent = attack.sent(device, {"ranks": np.array([3, 1], np.int32), "v": np.ones(2, np.float32)})
+    assert_array_equal(sent["ranks"], [3, 1])
+    assert not np.isin(sent["v"], 1).any()
+
+
 def test_mirrored_labels(device: Device) -> None:
     x, y = LabelPoisoning().poisoned(device, device.train_examples).take()
     assert_array_equal(y, [9, 8, 7, 8])

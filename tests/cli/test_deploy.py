@@ -63,6 +63,18 @@ def test_device_and_global_models_are_written(odt_sim, run, folder):
     assert (code, errors) == (1, "error: device 4: expected an id from 0 to 3\n")
 
 
+def test_int8_file_of_a_private_model_is_not_covered_by_epsilon(odt_sim, run, folder):
+    """Its ranges are those of the users' examples."""
+    private = ("aggregator=differential_privacy", "run.rounds=1", "hydra.run.dir=mine")
+    assert run(*RUN, *private)[0] == 0
+    _, output, _ = odt_sim("deploy", "mine", "--global", "--format", "int8")
+    assert (
+        "privacy: the ranges in the int8 file are of the devices' training examples, which epsilon does not" in output
+    )
+    _, output, _ = odt_sim("deploy", "mine", "--global", "--format", "float32")
+    assert "privacy:" not in output
+
+
 def test_files_are_measured_by_metrics_of_the_user(odt_sim, run, folder):
     (folder / "margins.py").write_text(
         "def span(outputs, targets):\n    return float(outputs.max() - outputs.min())\n\n\n"
