@@ -481,6 +481,11 @@ def test_strategy_that_reads_examples_is_refused(softmax_with_embedding: Trainab
         Running(softmax_with_embedding, tmp_path / "run", strategy=KNNPer()).finish()
 
 
+def test_hostile_devices_are_refused(softmax: TrainableModel, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"fleet\.hostile: expected 0 with backend=phones, .* found 1"):
+        Running(softmax, tmp_path / "run", fleet=Fleet(hostile=1)).finish()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
