@@ -28,6 +28,9 @@ _UNITS = {"percent": ", %", "points": ", points"}
 _SPENT = {"kilojoules": "kJ a device", "megabytes": "MB a device", "hours": "hours at work"}
 """What a device spends, with the headings."""
 
+SHARES = ("attack_success", "global_attack_success")
+"""Columns of devices that are fractions from 0 to 1, and no metrics."""
+
 
 class Cell(NamedTuple):
     """A value of a table; `deviation` has the lines below it."""
@@ -152,6 +155,8 @@ def devices_table(row: Configuration) -> Table:
 def device_heading(column: str) -> str:
     """Return a column of `devices.jsonl` as a heading: `local_accuracy` becomes `local accuracy, %`."""
     metric = _metric(column)
+    if column in SHARES:
+        return f"{column.replace('_', ' ')}, %"
     if metric is None:
         return {"train_examples": "train examples", "examples": "test examples"}.get(column, column.replace("_", " "))
     model = column.removesuffix(metric).replace("_", " ")
@@ -164,6 +169,8 @@ def device_text(value: Any, column: str) -> str:
         return UNKNOWN
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if column in SHARES:
+        return f"{100 * value:.1f}"
     if metric := _metric(column):
         return score(value, metric)
     return significant(value) if isinstance(value, float) else str(value)

@@ -16,6 +16,8 @@ from odt_sim.report.page_tables import device_heading, device_text
         ("r2", "R²", "0.250"),
         ("local_mse", "local MSE", "0.250"),
         ("fine_tune_epochs", "fine tune epochs", "0.250"),
+        ("global_attack_success", "global attack success, %", "25.0"),
+        ("token_error_rate", "token error rate, %", "25.0"),
     ],
 )
 def test_device_columns_have_readable_headings_and_values(column, heading, text):
