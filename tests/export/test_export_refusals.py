@@ -114,10 +114,6 @@ REFUSED: list[tuple[Any, str]] = [
         r"layer 'size': the op MatrixDeterminant has no TFLite built-in kernel .*use keras\.ops\.cholesky",
     ),
     (
-        lambda: mapped(lambda x: tf.nn.bias_add(x, tf.range(6.0), data_format="NCHW"), "first"),
-        r"layer 'first': the op BiasAdd supports only channels as the last axis",
-    ),
-    (
         lambda: model(layers.Dense(2, activity_regularizer=lambda x: keras.ops.max(x), name="loud")),
         r"layer 'loud': expected L1, L2 or L1L2 as its activity regularizer, found function",
     ),

@@ -1,15 +1,35 @@
 """Elementwise arithmetic without a TFLite op, and its gradients."""
 
+import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.integers import bitwise_and as common_bits
-from odt_sim.export.lowering.registry import computes
+from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
+
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""The smallest float32 that XNNPACK does not take for 0."""
 
 
 @computes("Reciprocal", "Inv")
 def reciprocal(x: tf.Tensor) -> tf.Tensor:
     """Compute Y = 1 / X."""
     return 1.0 / x
+
+
+@lowers("Rsqrt")
+def rsqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = 1 / sqrt(X), with at least the smallest float32 as X.
+
+    XNNPACK's 1 / sqrt(0) is NaN on x86, and not infinity: UnitNormalization would make NaN of a row of zeros.
+    """
+    (x,) = inputs
+    return [tf.math.rsqrt(x if _above_zero(op.inputs[0].op) else tf.maximum(x, SMALLEST))]
+
+
+def _above_zero(op: tf.Operation) -> bool:
+    """Return whether an op adds a positive constant, such as the epsilon of a variance, or takes it as the least value."""
+    constants = [tf.get_static_value(x) for x in op.inputs] if op.type in ("Add", "AddV2", "Maximum") else []
+    return any(value is not None and np.all(value > 0) for value in constants)
 
 
 @computes("RsqrtGrad")

@@ -12,10 +12,11 @@ from functools import cached_property
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.image_rows import elementwise
 from odt_sim.export.lowering.late import recomputed, zero_after
 from odt_sim.export.lowering.reduction import sum_over
-from odt_sim.export.lowering.registry import Deferred, Memo, Refusal, Value, lowers
+from odt_sim.export.lowering.registry import Deferred, Memo, Refusal, Value, lowers, tensor_of
 from odt_sim.export.lowering.windows import Windows, assembled, elements, padded, scattered, split, sum_of, windows_of
 
 LOWEST = tf.float32.min
@@ -207,19 +208,28 @@ def _masked(gradient: tf.Tensor, y: tf.Tensor, one: tf.Tensor) -> tf.Tensor:
 
 @lowers("BiasAdd", deferred=True)
 def bias_add(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = X + b along the last axis."""
-    if op.get_attr("data_format") != b"NHWC" and op.inputs[0].shape.rank != 2:
-        raise Refusal("supports only channels as the last axis; use data_format channels_last")
+    """Compute Y = X + b along the last axis, or along the second."""
     x, bias = inputs
+    if not _along_last_axis(op):
+        x = tensor_of(x)
+        return [x + reshaped(bias, [-1, *[1] * (len(x.shape) - 2)])]
     return [replace(x, bias=bias) if isinstance(x, BeforePooling) else elementwise(operator.add, x, bias)]
 
 
 @lowers("BiasAddGrad", deferred=True)
 def bias_add_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute db = the sum of dY over all axes but the last."""
+    """Compute db = the sum of dY over all axes but the last, or but the second."""
     (gradient,) = inputs
+    if not _along_last_axis(op):
+        gradient = tensor_of(gradient)
+        return [sum_over(gradient, {0, *range(2, len(gradient.shape))})]
     gradient = gradient.gradient if isinstance(gradient, Routed) else gradient
     return [sum_over(gradient, set(range(len(gradient.shape) - 1)))]
+
+
+def _along_last_axis(op: tf.Operation) -> bool:
+    """Return whether a bias has a number for each place of the last axis; Keras also adds vectors along the second so."""
+    return bool(op.get_attr("data_format") == b"NHWC")
 
 
 @lowers("AvgPoolGrad")

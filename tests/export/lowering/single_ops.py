@@ -394,6 +394,8 @@ def of_positive(function: Callable[..., Any], arguments: int = 1) -> list[Call]:
 
 
 BIASED: list[tuple[int, ...]] = [(3, 4), (2, 3, 4), (2, 3, 2, 4), (20, 30, 4)]
+BIASED_SECOND: list[tuple[int, ...]] = [(2, 3, 5), (2, 3, 8, 6), (20, 3, 30)]
+SECOND = {"data_format": "NCHW"}
 BATCHES = [((2, 3, 4), (2, 4, 5)), ((2, 2, 3, 4), (2, 2, 4, 1)), ((3, 2, 4), (1, 4, 5)), ((3, 1), (2, 1, 4))]
 OPS: dict[str, Callable[[], list[Call]]] = {
     "AssignAddVariableOp": lambda: writes(raw.AssignAddVariableOp),
@@ -411,8 +413,14 @@ OPS: dict[str, Callable[[], list[Call]]] = {
             0.0,
         )
     ],
-    "BiasAdd": lambda: [Call(lambda x, b: raw.BiasAdd(value=x, bias=b), (whole(*s), whole(4)), 0.0) for s in BIASED],
-    "BiasAddGrad": lambda: [Call(lambda dy: raw.BiasAddGrad(out_backprop=dy), (whole(*s),), 0.0) for s in BIASED],
+    "BiasAdd": lambda: [
+        *(Call(lambda x, b: raw.BiasAdd(value=x, bias=b), (whole(*s), whole(4)), 0.0) for s in BIASED),
+        *(Call(lambda x, b: raw.BiasAdd(value=x, bias=b, **SECOND), (whole(*s), whole(3)), 0.0) for s in BIASED_SECOND),
+    ],
+    "BiasAddGrad": lambda: [
+        *(Call(lambda dy: raw.BiasAddGrad(out_backprop=dy), (whole(*s),), 0.0) for s in BIASED),
+        *(Call(lambda dy: raw.BiasAddGrad(out_backprop=dy, **SECOND), (whole(*s),), 0.0) for s in BIASED_SECOND),
+    ],
     "BitwiseAnd": lambda: [
         Call(lambda x: raw.BitwiseAnd(x=x, y=np.int32(-(2**31))), (np.array([-7, 0, 7, -(2**31)], np.int32),), 0.0)
     ],
@@ -485,6 +493,10 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "ResizeNearestNeighborGrad": lambda: resizings(nearest_grad, list),
     "ResourceScatterAdd": lambda: scatters(raw.ResourceScatterAdd),
     "ResourceScatterSub": lambda: scatters(raw.ResourceScatterSub),
+    "Rsqrt": lambda: [
+        *of_positive(lambda x: raw.Rsqrt(x=x)),
+        Call(lambda x: tf.minimum(raw.Rsqrt(x=x), 1e12), (np.array([0.0, 1e-30, 0.25, 1e30], np.float32),)),
+    ],
     "RsqrtGrad": lambda: [
         *of_positive(lambda y, dy: raw.RsqrtGrad(y=y, dy=dy), 2),
         Call(lambda y, dy: raw.RsqrtGrad(y=y, dy=dy), at_zero(np.inf)),
