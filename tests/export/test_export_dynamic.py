@@ -40,6 +40,7 @@ CHOSEN = {
     "spectrograms of sound": "slow",
     "functions": "slow",
     "own layers": "slow",
+    "preprocessing": "slow",
     "frozen weights": "slow",
 }
 CASES = [

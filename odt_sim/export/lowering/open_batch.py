@@ -5,7 +5,7 @@ two numbers of rows, by TensorFlow's own shape inference and kernels: equal resu
 proportion to the rows are `Sizes`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -32,6 +32,12 @@ PROPORTIONAL = frozenset(
     """.split()  # noqa: SIM905
 )
 """Op types that compute sizes from sizes; for others, such as a minimum, two numbers of rows prove nothing."""
+
+NOT_INFERRED: Mapping[str, Callable[[tf.Operation, list[tf.Tensor]], list[int | None]]] = {
+    "DenseBincount": lambda op, inputs: [*inputs[0].shape[:-1], op.outputs[0].shape[-1]],
+    "LookupTableFindV2": lambda op, inputs: [*inputs[1].shape],
+}
+"""The shape of the output of ops whose rows TensorFlow does not infer, by their type."""
 
 Probed = tuple[tf.Tensor, ...]
 """A traced tensor for each of the numbers of rows: a constant, or a placeholder of its shape."""
@@ -199,6 +205,8 @@ def _outputs(graph: tf.Graph, op: tf.Operation, inputs: list[tf.Tensor], *, fold
     with graph.as_default():
         if op.type == "Const" and op.outputs[0].dtype in FOLDED:
             return [tf.constant(tf.get_static_value(op.outputs[0]), op.outputs[0].dtype)]
+        if op.type in NOT_INFERRED:
+            return [_placeholder(graph, op.outputs[0].dtype, NOT_INFERRED[op.type](op, inputs))]
         try:
             constants = folded(op, inputs) if fold else None
             outputs = constants or list(op.outputs)
