@@ -3,12 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
+from odt_sim.export.lowering.image_rows import elementwise
 from odt_sim.export.lowering.integers import bitwise_and as common_bits
 from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
-
-SMALLEST = float(np.finfo(np.float32).tiny)
-"""The smallest float32 that XNNPACK does not take for 0."""
-
 
 @computes("Reciprocal", "Inv")
 def reciprocal(x: tf.Tensor) -> tf.Tensor:
@@ -18,12 +15,34 @@ def reciprocal(x: tf.Tensor) -> tf.Tensor:
 
 @lowers("Rsqrt")
 def rsqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = 1 / sqrt(X), with at least the smallest float32 as X.
+    """Compute Y = 1 / sqrt(X).
 
-    XNNPACK's 1 / sqrt(0) is NaN on x86, and not infinity: UnitNormalization would make NaN of a row of zeros.
+    XNNPACK's own is NaN where X is 0, on x86, and not infinity: UnitNormalization would make NaN of a row of zeros.
     """
-    (x,) = inputs
-    return [tf.math.rsqrt(x if _above_zero(op.inputs[0].op) else tf.maximum(x, SMALLEST))]
+    return [elementwise(tf.math.rsqrt if _above_zero(op.inputs[0].op) else _inverse_root, *inputs)]
+
+
+def _inverse_root(x: tf.Tensor) -> tf.Tensor:
+    return 1.0 / tf.abs(tf.sqrt(x))
+
+
+@lowers("Sqrt")
+def sqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = sqrt(X).
+
+    The converter makes A / sqrt(X) A times XNNPACK's 1 / sqrt(X), which is NaN where X is 0, unless an op stands between.
+    """
+    y = elementwise(tf.sqrt, *inputs)
+    return [elementwise(tf.abs, y) if _divides(op.outputs[0]) and not _above_zero(op.inputs[0].op) else y]
+
+
+def _divides(x: tf.Tensor) -> bool:
+    """Return whether an op divides by a tensor."""
+    return any(
+        (user.type == "RealDiv" and user.inputs[1].name == x.name)
+        or (user.type == "Identity" and _divides(user.outputs[0]))
+        for user in x.consumers()
+    )
 
 
 def _above_zero(op: tf.Operation) -> bool:

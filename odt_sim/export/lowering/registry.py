@@ -43,7 +43,7 @@ KEPT = frozenset(
     Floor Ceil Round Sin Cos Cumsum OneHot TopKV2 ScatterNd GatherNd MirrorPad Where
     BitwiseXor DepthToSpace SpaceToDepth ArgMin UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd SegmentSum
     ReverseSequence Unique XlaDynamicUpdateSlice
-    Square SquaredDifference Sqrt Pow Exp Log
+    Square SquaredDifference Pow Exp Log
     Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot Any All
     Tanh Sigmoid Relu6 LeakyRelu Elu Softmax LogSoftmax AvgPool
     Bitcast EnsureShape ResizeBilinear ResizeNearestNeighbor ReverseV2 GatherV2 ArgMax

@@ -393,6 +393,7 @@ def of_positive(function: Callable[..., Any], arguments: int = 1) -> list[Call]:
     return [Call(function, (positive(shape), whole(*shape))[:arguments]) for shape in SHAPES]
 
 
+FROM_ZERO = np.array([0.0, 1e-30, 0.25, 1e30], np.float32)
 BIASED: list[tuple[int, ...]] = [(3, 4), (2, 3, 4), (2, 3, 2, 4), (20, 30, 4)]
 BIASED_SECOND: list[tuple[int, ...]] = [(2, 3, 5), (2, 3, 8, 6), (20, 3, 30)]
 SECOND = {"data_format": "NCHW"}
@@ -495,7 +496,7 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "ResourceScatterSub": lambda: scatters(raw.ResourceScatterSub),
     "Rsqrt": lambda: [
         *of_positive(lambda x: raw.Rsqrt(x=x)),
-        Call(lambda x: tf.minimum(raw.Rsqrt(x=x), 1e12), (np.array([0.0, 1e-30, 0.25, 1e30], np.float32),)),
+        Call(lambda x: raw.Rsqrt(x=x), (FROM_ZERO,)),
     ],
     "RsqrtGrad": lambda: [
         *of_positive(lambda y, dy: raw.RsqrtGrad(y=y, dy=dy), 2),
@@ -507,6 +508,10 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "SeluGrad": lambda: each(lambda x, dy: raw.SeluGrad(gradients=dy, outputs=tf.nn.selu(x - 0.1)), 2),
     "SigmoidGrad": lambda: each(lambda y, dy: raw.SigmoidGrad(y=y / 8, dy=dy), 2),
     "SoftmaxCrossEntropyWithLogits": lambda: cross_entropies(raw.SoftmaxCrossEntropyWithLogits, sparse=False),
+    "Sqrt": lambda: [
+        *of_positive(lambda x: raw.Sqrt(x=x)),
+        Call(lambda x: 3.0 / raw.Sqrt(x=x), (FROM_ZERO,)),
+    ],
     "Softplus": lambda: each(lambda x: raw.Softplus(features=x)),
     "SoftplusGrad": lambda: each(lambda x, dy: raw.SoftplusGrad(gradients=dy, features=x), 2),
     "Softsign": lambda: each(lambda x: raw.Softsign(features=x)),
