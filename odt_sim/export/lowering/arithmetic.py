@@ -7,6 +7,7 @@ from odt_sim.export.lowering.image_rows import elementwise
 from odt_sim.export.lowering.integers import bitwise_and as common_bits
 from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
 
+
 @computes("Reciprocal", "Inv")
 def reciprocal(x: tf.Tensor) -> tf.Tensor:
     """Compute Y = 1 / X."""
@@ -28,7 +29,7 @@ def _inverse_root(x: tf.Tensor) -> tf.Tensor:
 
 @lowers("Sqrt")
 def sqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = sqrt(X).
+    """Compute Y = sqrt(X), and |Y| where a division follows.
 
     The converter makes A / sqrt(X) A times XNNPACK's 1 / sqrt(X), which is NaN where X is 0, unless an op stands between.
     """
