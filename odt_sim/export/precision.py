@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import keras
+from keras.src.ops.core import Cast  # has no public name
 
 from odt_sim.errors import ExportWarning
 from odt_sim.export.parameters import all_layers
 
-MIXED = ("mixed_float16", "mixed_bfloat16")
+MIXED, HALF = ("mixed_float16", "mixed_bfloat16"), ("float16", "bfloat16")
 
 
 def mixed_layers(model: keras.Model) -> list[keras.layers.Layer]:
@@ -32,19 +33,30 @@ def warn_of_mixed(model: keras.Model) -> None:
 def with_float32_inputs(part: keras.Model) -> keras.Model:
     """Return a part of a model of mixed precision, cut inside, with inputs in float32; it is changed."""
     for tensor in part.inputs:
-        if tensor.dtype in ("float16", "bfloat16"):
+        if tensor.dtype in HALF:
             tensor._dtype = "float32"
     return part
 
 
 @contextmanager
 def in_float32(model: keras.Model) -> Iterator[None]:
-    """Give layers of mixed precision the policy float32, while a model is traced."""
+    """Give layers of mixed precision the policy float32, while a model is traced; masks, too."""
     before = [(layer, layer._dtype_policy) for layer in mixed_layers(model)]
+    casts = [(cast, cast.dtype) for cast in (_half_casts(model) if before else ())]
     for layer, _ in before:
         layer._dtype_policy = keras.DTypePolicy("float32")
+    for cast, _ in casts:
+        cast.dtype = "float32"
     try:
         yield
     finally:
         for layer, policy in before:
             layer._dtype_policy = policy
+        for cast, dtype in casts:
+            cast.dtype = dtype
+
+
+def _half_casts(model: keras.Model) -> list[Cast]:
+    """Return the casts to half precision in graphs of layers: Keras adds them where a mask is computed."""
+    operations = [own for layer in all_layers(model) for own in getattr(layer, "operations", ())]
+    return [own for own in operations if isinstance(own, Cast) and own.dtype in HALF]

@@ -29,7 +29,7 @@ def _inverse_root(x: tf.Tensor) -> tf.Tensor:
 
 @lowers("Sqrt")
 def sqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = sqrt(X), and |Y| where a division follows.
+    """Compute Y = the square root of X.
 
     The converter makes A / sqrt(X) A times XNNPACK's 1 / sqrt(X), which is NaN where X is 0, unless an op stands between.
     """
