@@ -42,11 +42,14 @@ def _moments_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor
     own = layer._moments
 
     def moments(inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        where = f"layer {layer.name!r}: BatchNormalization"
-        if mask is None and inputs.shape[0] == sample_weight.shape[0] and layer.axis != 0:
+        if inputs.shape[0] != sample_weight.shape[0] or layer.axis == 0:
+            where = f"layer {layer.name!r}: BatchNormalization"
+            problems.append(f"{where} expects the batch as its first axis; use LayerNormalization")
+        elif mask is None:
             return real_moments(inputs, list(layer._reduction_axes), sample_weight)
-        expected = "expects the batch as its first axis" if mask is None else "of masked sequences cannot be exported"
-        problems.append(f"{where} {expected}; use LayerNormalization")
+        else:
+            real = tf.reshape(tf.not_equal(sample_weight, 0.0), [-1] + [1] * (len(mask.shape) - 1))
+            mask = tf.logical_and(tf.cast(mask, tf.bool), real)
         mean, variance = own(inputs, mask)
         return mean, variance
 

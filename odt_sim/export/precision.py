@@ -58,5 +58,6 @@ def in_float32(model: keras.Model) -> Iterator[None]:
 
 def _half_casts(model: keras.Model) -> list[Cast]:
     """Return the casts to half precision in graphs of layers: Keras adds them where a mask is computed."""
-    operations = [own for layer in all_layers(model) for own in getattr(layer, "operations", ())]
+    graphs = [getattr(layer, "_functional", None) or layer for layer in all_layers(model)]  # that of a Sequential
+    operations = [own for graph in graphs for own in getattr(graph, "operations", ())]
     return [own for own in operations if isinstance(own, Cast) and own.dtype in HALF]

@@ -142,6 +142,12 @@ def batch_normalized() -> Any:
     return keras.Sequential([layers.Input((6, 6, 1)), layers.Conv2D(3, 3), layers.BatchNormalization(), *head])
 
 
+def masked_normalized() -> Any:
+    keras.utils.set_random_seed(5)
+    body = [layers.Reshape((18, 2)), layers.ReLU(), layers.Masking(), layers.BatchNormalization(momentum=0.8)]
+    return keras.Sequential([layers.Input((6, 6, 1)), *body, layers.GlobalAveragePooling1D(), layers.Dense(3)])
+
+
 def activity_regularized() -> Any:
     keras.utils.set_random_seed(5)
     middle = [
@@ -153,7 +159,8 @@ def activity_regularized() -> Any:
 
 
 @pytest.mark.parametrize(
-    "build", [pytest.param(small_cnn, marks=pytest.mark.slow), batch_normalized, activity_regularized]
+    "build",
+    [pytest.param(small_cnn, marks=pytest.mark.slow), batch_normalized, masked_normalized, activity_regularized],
 )
 def test_padded_batch_trains_as_its_real_rows(build: Any, twins: Any) -> None:
     pair, rows = twins(build()), 5

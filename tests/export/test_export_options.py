@@ -248,6 +248,20 @@ def test_mixed_precision_trains_in_float32(twins: Any) -> None:
     pair.agree()
 
 
+def test_masks_of_mixed_precision_export(twins: Any) -> None:
+    keras.utils.set_random_seed(2)
+    half, whole = (
+        keras.Sequential([layers.Input((3, 2)), layers.Masking(dtype=policy), layers.LSTM(4, dtype=policy)])
+        for policy in ("mixed_bfloat16", "float32")
+    )
+    whole.set_weights(half.get_weights())
+    with pytest.warns(ExportWarning, match="compute in float32"):
+        pair = twins(half, loss="mse")
+    x = np.random.default_rng(0).normal(size=(8, 3, 2)).astype(np.float32)
+    x[::2, 1] = 0.0
+    np.testing.assert_allclose(pair.call("infer", x=x)["logits"], whole(x), atol=1e-6)
+
+
 def test_int8_kernels_stay_int8(tmp_path: Path) -> None:
     """The constants of 2 x 128 x 128 kernels take a quarter of the bytes."""
     sizes = {}

@@ -24,6 +24,7 @@ SLOW = {
     "a normalized kernel",
     "activations",
     "batch normalization along other axes",
+    "batch normalization of masked sequences",
     "convolutions along one axis",
     "convolutions with strides and dilation",
     "colors of images",

@@ -29,12 +29,6 @@ def rows_merged() -> Any:
     return keras.Model(x, layers.Dense(3)(keras.ops.reshape(h, (-1, 6))))
 
 
-def masked() -> Any:
-    x = layers.Input((4,), dtype="int32")
-    h = layers.BatchNormalization(name="bn")(layers.Embedding(5, 3, mask_zero=True)(x))
-    return keras.Model(x, layers.Dense(3)(layers.GlobalAveragePooling1D()(h)))
-
-
 def with_variable() -> Any:
     outside = tf.Variable(2.0)
     return model(layers.Lambda(lambda x: x * outside, name="double"))
@@ -119,7 +113,6 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (stateful, r"layer 'memory': keeps its state between batches"),
     (with_variable, r"layer 'double': reads a variable that is not a weight"),
-    (masked, r"layer 'bn': BatchNormalization of masked sequences"),
     (lazily_built, r"^layer 'scaled': `train` reads a tensor that a layer kept .*; make it in `__init__`"),
     (rows_merged, r"layer 'bn': BatchNormalization expects the batch as its first axis"),
     (

@@ -167,6 +167,11 @@ NORMALIZATIONS = Family(
             ),
         ),
         Case(
+            "batch normalization of masked sequences",
+            ("BatchNormalization: of masked sequences",),
+            lambda: words(layers.BatchNormalization(), layers.GlobalAveragePooling1D(), mask=True),
+        ),
+        Case(
             "normalizations of an example",
             ("LayerNormalization", "GroupNormalization", "RMSNormalization", "UnitNormalization"),
             lambda: images(
