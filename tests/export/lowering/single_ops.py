@@ -416,11 +416,14 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     ],
     "BiasAdd": lambda: [
         *(Call(lambda x, b: raw.BiasAdd(value=x, bias=b), (whole(*s), whole(4)), 0.0) for s in BIASED),
-        *(Call(lambda x, b: raw.BiasAdd(value=x, bias=b, **SECOND), (whole(*s), whole(3)), 0.0) for s in BIASED_SECOND),
+        *(
+            Call(lambda x, b: raw.BiasAdd(value=x, bias=b, **SECOND), (kinks(s), kinks((3,))), 0.0)
+            for s in BIASED_SECOND
+        ),
     ],
     "BiasAddGrad": lambda: [
         *(Call(lambda dy: raw.BiasAddGrad(out_backprop=dy), (whole(*s),), 0.0) for s in BIASED),
-        *(Call(lambda dy: raw.BiasAddGrad(out_backprop=dy, **SECOND), (whole(*s),), 0.0) for s in BIASED_SECOND),
+        *(Call(lambda dy: raw.BiasAddGrad(out_backprop=dy, **SECOND), (kinks(s),)) for s in BIASED_SECOND),
     ],
     "BitwiseAnd": lambda: [
         Call(lambda x: raw.BitwiseAnd(x=x, y=np.int32(-(2**31))), (np.array([-7, 0, 7, -(2**31)], np.int32),), 0.0)
@@ -495,7 +498,7 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "ResourceScatterAdd": lambda: scatters(raw.ResourceScatterAdd),
     "ResourceScatterSub": lambda: scatters(raw.ResourceScatterSub),
     "Rsqrt": lambda: [
-        *of_positive(lambda x: raw.Rsqrt(x=x)),
+        *(Call(lambda x: raw.Rsqrt(x=x), (positive(shape),)) for shape in SHAPES),
         Call(lambda x: raw.Rsqrt(x=x), (FROM_ZERO,)),
     ],
     "RsqrtGrad": lambda: [
@@ -509,7 +512,7 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "SigmoidGrad": lambda: each(lambda y, dy: raw.SigmoidGrad(y=y / 8, dy=dy), 2),
     "SoftmaxCrossEntropyWithLogits": lambda: cross_entropies(raw.SoftmaxCrossEntropyWithLogits, sparse=False),
     "Sqrt": lambda: [
-        *of_positive(lambda x: raw.Sqrt(x=x)),
+        *(Call(lambda x: raw.Sqrt(x=x), (positive(shape),)) for shape in SHAPES),
         Call(lambda x: 3.0 / raw.Sqrt(x=x), (FROM_ZERO,)),
     ],
     "Softplus": lambda: each(lambda x: raw.Softplus(features=x)),
