@@ -23,11 +23,18 @@ class Call:
         function: Takes a tensor per input and returns a tensor or a list of tensors.
         inputs: The inputs.
         tolerance: The absolute and relative tolerance against TensorFlow.
+        others: Further values of the inputs, which the same graph is run with.
     """
 
     function: Callable[..., Any]
     inputs: tuple[NDArray[Any], ...]
     tolerance: float = 1e-6
+    others: tuple[tuple[NDArray[Any], ...], ...] = ()
+
+    def given(self, run: int) -> tuple[NDArray[Any], ...]:
+        """Return the inputs of a run; runs beyond the last repeat them."""
+        values = (self.inputs, *self.others)
+        return values[run % len(values)]
 
 
 def whole(*shape: int, dtype: Any = np.float32) -> NDArray[Any]:
@@ -244,19 +251,24 @@ def cross_entropies(op: Any, sparse: bool) -> list[Call]:
     return calls
 
 
+def of_seeds(function: Callable[[Any], Any], tolerance: float, *seeds: tuple[int, int]) -> Call:
+    """Return a call of a function of a seed."""
+    first, *others = [(np.array(seed, np.int32),) for seed in seeds]
+    return Call(function, first, tolerance, tuple(others))
+
+
 def uniforms(seeds: list[tuple[int, int]], shapes: list[tuple[int, ...]]) -> list[Call]:
     return [
-        Call(lambda seed, shape=shape: tf.random.stateless_uniform(shape, seed), (np.array(seed, np.int32),), 0.0)
-        for seed, shape in product(seeds, shapes)
+        of_seeds(lambda seed, shape=shape: tf.random.stateless_uniform(shape, seed), 0.0, *seeds) for shape in shapes
     ]
 
 
 def draws(function: Callable[..., Any], tolerance: float = 0.0) -> list[Call]:
     """Return calls of a random op with a seed: numbers in groups of four, and not."""
-    seeds: list[tuple[int, int]] = [(3, 4), (2**31 - 3, 12345)]
+    shapes: list[tuple[int, ...]] = [(), (3,), (2, 3, 4)]
     return [
-        Call(lambda seed, shape=shape: function(shape, seed), (np.array(seed, np.int32),), tolerance)
-        for seed, shape in product(seeds, [(), (3,), (2, 3, 4)])
+        of_seeds(lambda seed, shape=shape: function(shape, seed), tolerance, (3, 4), (2**31 - 3, 12345))
+        for shape in shapes
     ]
 
 
@@ -271,11 +283,14 @@ def moments(function: Callable[..., Any], tolerance: float) -> list[Call]:
             tf.reduce_mean(tf.cast(numbers < 1.0, tf.float32)),
         ]
 
-    return [Call(measured, (np.array(seed, np.int32),), tolerance) for seed in [(3, 4), (5, 0)]]
+    return [of_seeds(measured, tolerance, (3, 4), (5, 0))]
 
 
 def transforms(op: Any, fills: tuple[str, ...], **settings: Any) -> list[Call]:
-    """Return calls that turn, shift, stretch and tilt images beyond their borders, alike and each in its own way."""
+    """Return calls that turn, shift, stretch and tilt images beyond their borders, alike and each in its own way.
+
+    Each pair of a way, an interpolation and a fill has a call.
+    """
     rows = np.array(
         [
             [0.8, -0.6, 1.3, 0.6, 0.8, -2.2, 0.0, 0.0],
@@ -287,10 +302,10 @@ def transforms(op: Any, fills: tuple[str, ...], **settings: Any) -> list[Call]:
     return [
         Call(
             lambda x, t, given=given: op(images=x, transforms=t, output_shape=[4, 6], **settings, **given),
-            (whole(3, 5, 4, 2), own),
+            (whole(3, 5, 4, 2), (rows, rows[:1])[(i + j) % 2]),
             1e-5,
         )
-        for own, interpolation, fill in product((rows, rows[:1]), ("NEAREST", "BILINEAR"), fills)
+        for (i, interpolation), (j, fill) in product(enumerate(("NEAREST", "BILINEAR")), enumerate(fills))
         for given in [{"interpolation": interpolation, "fill_mode": fill}]
     ]
 

@@ -26,22 +26,28 @@ class Grid:
 
     Attributes:
         calls: The calls by name.
-        inputs: The inputs, by the names of the function's arguments.
         trace: The function with the outputs of all calls.
     """
 
     calls: Mapping[str, Call]
-    inputs: Mapping[str, NDArray[Any]]
     trace: Trace
 
-    def expected(self) -> dict[str, NDArray[Any]]:
-        outputs = self.trace.concrete(*map(tf.constant, self.inputs.values()))
+    def runs(self) -> list[dict[str, NDArray[Any]]]:
+        """Return the inputs of each run, by the names of the function's arguments."""
+        return [inputs_of(self.calls, run) for run in range(1 + max(len(call.others) for call in self.calls.values()))]
+
+    def expected(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        outputs = self.trace.concrete(*map(tf.constant, inputs.values()))
         return {name: value.numpy() for name, value in outputs.items()}
+
+
+def inputs_of(calls: Mapping[str, Call], run: int) -> dict[str, NDArray[Any]]:
+    return {f"{name}_x{i}": x for name, call in calls.items() for i, x in enumerate(call.given(run))}
 
 
 def grid_of(op_type: str) -> Grid:
     calls = {f"call_{i}": call for i, call in enumerate(OPS[op_type]())}
-    inputs = {f"{name}_x{i}": x for name, call in calls.items() for i, x in enumerate(call.inputs)}
+    inputs = inputs_of(calls, 0)
 
     def function(*values: tf.Tensor) -> dict[str, tf.Tensor]:
         given, outputs = dict(zip(inputs, values, strict=True)), {}
@@ -52,7 +58,7 @@ def grid_of(op_type: str) -> Grid:
 
     specs = [tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()]
     concrete = tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
-    return Grid(calls, inputs, Trace(concrete, layers=()))
+    return Grid(calls, Trace(concrete, layers=()))
 
 
 def types_in(graph: tf.Graph) -> set[str]:
@@ -80,9 +86,10 @@ def test_lowering_equals_tensorflow(op_type: str, grids: dict[str, Grid], lowere
     assert op_type in types_in(grid.trace.concrete.graph)
     runner = lowered.get_signature_runner(op_type)
     taken = {name: details["dtype"] for name, details in runner.get_input_details().items()}
-    found, expected = runner(**{name: x.astype(taken[name]) for name, x in grid.inputs.items()}), grid.expected()
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        call = grid.calls[name.rpartition("_")[0]]
-        assert found[name].dtype == (value.dtype if value.dtype in (np.float32, np.uint8) else np.int32)
-        np.testing.assert_allclose(found[name], value, rtol=call.tolerance, atol=call.tolerance, err_msg=name)
+    for inputs in grid.runs():
+        found, expected = runner(**{name: x.astype(taken[name]) for name, x in inputs.items()}), grid.expected(inputs)
+        assert set(found) == set(expected)
+        for name, value in expected.items():
+            call = grid.calls[name.rpartition("_")[0]]
+            assert found[name].dtype == (value.dtype if value.dtype in (np.float32, np.uint8) else np.int32)
+            np.testing.assert_allclose(found[name], value, rtol=call.tolerance, atol=call.tolerance, err_msg=name)
