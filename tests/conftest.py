@@ -43,6 +43,9 @@ settings.load_profile("odt_sim")
 # Without oneDNN, TensorFlow's gradients of a convolution take no dilation; its default depends on the processor.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
+# Its further threads spin while they wait, and each core has a process of pytest.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+
 collect_ignore = [] if version("tensorflow").startswith("2.19.") else ["flex"]  # those run by `make test-flex`
 collect_ignore += [] if find_spec("flwr") else ["flower"]  # those run by `make test-flower`
 
