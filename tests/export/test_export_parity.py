@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 import pytest
+from coverage_exports import keep
 from coverage_table import FAMILIES
 from keras import layers
 from parity.case import Case, Family
@@ -71,4 +72,6 @@ def test_litert_trains_like_keras(case: Case, twins: Any) -> None:
     model = case.build()
     for kind in (getattr(layers, subject) for subject in case.subjects if hasattr(layers, subject)):
         assert any(isinstance(layer, kind) for layer in all_layers(model)), kind
-    twins(model, case.loss(), case.optimizer()).agree()
+    pair = twins(model, case.loss(), case.optimizer())
+    keep(case, pair.path)
+    pair.agree()
