@@ -62,9 +62,14 @@ def test_file_without_a_manifest_is_written(foreign: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["character_lstm", "linear", "mobilenet", "resnet8", "transformer_encoder"])
+@pytest.mark.parametrize("name", ["character_lstm", "linear", "resnet8", "transformer_encoder"])
 def test_zoo_model_is_written(name: str, configured: Any) -> None:
     check_written(configured(name))
+
+
+@pytest.mark.slow
+def test_zoo_model_of_many_layers_is_written(of_small_images: Callable[[str], Path]) -> None:
+    check_written(TrainableModel.load(of_small_images("mobilenet")))
 
 
 def test_manifest_names_the_new_file(momentum: TrainableModel) -> None:
