@@ -7,5 +7,9 @@ import pytest
 
 
 def slow_except(fast: Collection[Any], values: Iterable[Any]) -> list[Any]:
-    """Return the values as parameters, of which all but some are slow."""
-    return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in values]
+    """Return the values as parameters, of which all but some are slow; tuples are values of several parameters."""
+
+    def slow(value: Any) -> Any:
+        return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
+
+    return [value if value in fast else slow(value) for value in values]

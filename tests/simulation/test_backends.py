@@ -82,8 +82,14 @@ def serial(results, tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("backend", slow_except(["ray-2-actors", "processes-2"], BACKENDS))
+FAST = [(backend, strategy) for backend in ("ray-2-actors", "processes-2") for strategy in STRATEGIES]
+OTHERS = [("ray-auto", 0), ("ray-1-actor", 2), ("ray-3-actors", 0), ("ray-1-device-an-actor", 2), ("processes-1", 0),
+          ("processes-3", 2)]  # fmt: skip
+ON_BACKENDS = [*FAST, *((backend, strategy) for backend, i in OTHERS for strategy in list(STRATEGIES)[i : i + 2])]
+"""All strategies on two workers, and two on each other backend."""
+
+
+@pytest.mark.parametrize(("backend", "strategy"), slow_except(FAST, ON_BACKENDS))
 def test_every_backend_gives_the_serial_bits(backend, strategy, serial, results, tmp_path):
     found = results(STRATEGIES[strategy], tmp_path, backend=BACKENDS[backend]())
     found.assert_same_bits(serial(strategy))

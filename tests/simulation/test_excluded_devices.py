@@ -18,7 +18,7 @@ from odt_sim import Fleet
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.observers.base import Observer
 from odt_sim.simulation.processes import ProcessesBackend
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.ray import RayBackend, calls
 from odt_sim.simulation.ray.actors import TRIES, Actors
 from odt_sim.strategies.base import Update
 from odt_sim.strategies.fedavg import FedAvg
@@ -52,6 +52,17 @@ def away(user, results, tmp_path):
     return of_others(results(user.Fails("weighs_nothing"), tmp_path / "away"))
 
 
+@pytest.fixture
+def two_tries(monkeypatch):
+    """Return a function that lets a device be given up after two deaths, if a reason says so: each costs an actor's start."""
+
+    def change(reason):
+        if "2 times" in reason:
+            monkeypatch.setattr(calls, "TRIES", 2)
+
+    return change
+
+
 # --- devices that are left out -----------------------------------------------------------------------------------------
 
 
@@ -65,13 +76,14 @@ def away(user, results, tmp_path):
         ("explodes", "ray", None, "update too large"),
         ("hangs", "serial", 1, "timed out"),
         ("hangs", "ray", 1, "timed out"),
-        pytest.param("hangs_in_native_code", "ray", 1, "worker died or hung 5 times", marks=pytest.mark.slow),
+        pytest.param("hangs_in_native_code", "ray", 1, "worker died or hung 2 times", marks=pytest.mark.slow),
         pytest.param("aborts", "ray", None, "worker died 5 times", marks=pytest.mark.slow),
     ],
 )
 def test_failing_device_is_excluded_and_no_other_bit_changes(
-    does, backend, timeout, reason, away, user, results, tmp_path
+    does, backend, timeout, reason, away, user, results, tmp_path, two_tries
 ):
+    two_tries(reason)
     fleet = Fleet(unseen=1, timeout=timeout)
     found = results(user.Fails(does), tmp_path / "found", fleet=fleet, backend=BACKENDS[backend]())
     assert [row["excluded_reasons"] for row in found.rounds] == [{}, {str(FAILING): reason}, {}]
@@ -166,10 +178,13 @@ def test_round_without_updates_keeps_the_server_state(kind, model_for, simulatio
     [
         ("diverges", "serial", None, "deployed weights not finite"),
         ("hangs", "serial", 1, "timed out"),
-        pytest.param("aborts", "ray", None, "worker died 5 times", marks=pytest.mark.slow),
+        pytest.param("aborts", "ray", None, "worker died 2 times", marks=pytest.mark.slow),
     ],
 )
-def test_device_that_cannot_be_evaluated_has_a_reason(does, backend, timeout, reason, user, results, tmp_path):
+def test_device_that_cannot_be_evaluated_has_a_reason(
+    does, backend, timeout, reason, user, results, tmp_path, two_tries
+):
+    two_tries(reason)
     fleet, plain = Fleet(timeout=timeout, adaptation_steps=0), Fleet(adaptation_steps=0)
     sick = user.Fails(does, rounds=(1,), deploys=True)
     found = results(sick, tmp_path / "found", rounds=1, fleet=fleet, backend=BACKENDS[backend]())

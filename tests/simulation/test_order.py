@@ -20,6 +20,7 @@ BACKENDS = {
     "2 processes": lambda: ProcessesBackend(2),
     "8 processes": lambda: ProcessesBackend(8),
 }
+FAST = ["2 actors", "2 processes"]
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -42,8 +43,18 @@ def known():
     return {}
 
 
-@pytest.mark.parametrize("name", slow_except(["LateDitto"], NAMES))
-@pytest.mark.parametrize("backend", slow_except(["2 actors", "2 processes"], BACKENDS))
+CASES = [(backend, name) for backend in FAST for name in NAMES] + [
+    ("1 actor", "LateFedAdam"),
+    ("8 actors", "LateDitto"),
+    ("8 actors", "LateScaffold"),
+    ("a device an actor", "LateDitto"),
+    ("a device an actor", "LateFedAdam"),
+    ("8 processes", "LateScaffold"),
+]
+"""All strategies on two workers, and one or two on each other backend."""
+
+
+@pytest.mark.parametrize(("backend", "name"), slow_except([(backend, NAMES[0]) for backend in FAST], CASES))
 def test_order_of_finishing_devices_changes_no_bit(backend, name, late, grouped, known, results, tmp_path):
     kind, settings = getattr(late, name), {"model": grouped, "fleet": Fleet(unseen=0)}
     if name not in known:
