@@ -56,7 +56,8 @@ def by_key(differences: Sequence[Mapping[str, float]]) -> Array:
     """Return `[keys]` the mean over seeds of the difference of each key."""
     keys = dict.fromkeys(key for of_seed in differences for key in of_seed)
     if keys and all(len(of_seed) == len(keys) for of_seed in differences):
-        return np.array([[of_seed[key] for of_seed in differences] for key in keys]).mean(axis=1)
+        whole: Array = np.array([[of_seed[key] for of_seed in differences] for key in keys])
+        return np.asarray(whole.mean(axis=1))
     return np.array([np.mean([of_seed[key] for of_seed in differences if key in of_seed]) for key in keys])
 
 
