@@ -6,24 +6,25 @@ from odt_sim.data.columns import Array
 from odt_sim.errors import DataError
 
 
-def check_transcripts(where: str, y: Array, frames: int) -> None:
-    """Check that a model with some frames can spell the labels of all examples.
+def check_transcripts(where: str, y: Array, frames: int, classes: int) -> None:
+    """Check that a model with some frames and classes can spell the labels of all examples.
 
     Args:
         where: The name for errors.
-        y: `[examples, labels]` integers from 1, with zeros behind the labels of each example.
+        y: `[examples, labels]` numbers from 1, with zeros behind the labels of each example.
         frames: The number of frames of the model's output.
+        classes: The number of its classes, the blank included.
 
     Raises:
-        DataError: A label is negative, a 0 is before a label, or an example needs more frames.
+        DataError: A label is out of range, a 0 is before a label, or an example needs more frames.
     """
-    if y.ndim != 2 or y.dtype.kind not in "iu":
-        return  # an error of its shape or dtype
-    if (y < 0).any():
-        example = int(np.argwhere(y < 0)[0][0])
+    if y.ndim != 2:
+        return  # an error of its shape
+    if (wrong := (y < 0) | (y >= classes)).any():
+        example, place = np.argwhere(wrong)[0]
         raise DataError(
-            f"{where}: example {example} has the label {y[example].min()}; the loss ctc takes labels from 1 with zeros "
-            "behind them: pad by 0"
+            f"{where}: example {example} has the label {y[example, place]}; with the loss ctc the model takes the labels "
+            f"1..{classes - 1} and zeros behind them: pad by 0, or renumber the labels"
         )
     if (gap := (y[:, :-1] == 0) & (y[:, 1:] != 0)).any():
         raise DataError(

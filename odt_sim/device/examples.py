@@ -131,8 +131,9 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
         if not (_is_classified(loss) and classes and array.size and array.dtype.kind in "iuf"):
             continue
         if loss == CTC:
-            check_transcripts(_name(what, name), array, model.answers[name].shape[1])
-        is_label = loss in ("sparse_categorical_crossentropy", CTC) or array.shape[1:] != model.targets[name].shape[1:]
+            check_transcripts(_name(what, name), array, model.answers[name].shape[1], classes)
+            continue
+        is_label = loss == "sparse_categorical_crossentropy" or array.shape[1:] != model.targets[name].shape[1:]
         counted = counted_labels(array, model.ignored_classes[name])
         least, most = counted.min(initial=0), counted.max(initial=0)
         if least < 0 or most > (classes - 1 if is_label else 1) + ROUNDING:
