@@ -123,7 +123,8 @@ class Objective:
             raise ExportError(
                 f"loss {self.name}: has values of {values.shape.rank} axes, the mask of the output {given.shape.rank}; "
                 + (
-                    "its frames count alike, so leave the mask out; padded frames learn to be blanks"
+                    "all frames count, and padded ones learn to be blanks, so end the mask, such as by * 1.0 behind the "
+                    "layers that use it"
                     if self.name == CTC
                     else "choose a loss with a value per position, or end the mask by a layer such as GlobalAveragePooling1D"
                 )
@@ -205,6 +206,11 @@ def objective_of(
                 f"loss ctc: expected an output [frames, classes] of a fixed number of frames, found {[*output[1:]]}; return "
                 "logits for each frame"
             )
+        if example is not None and example.shape.rank != 2:
+            raise ExportError(
+                f"loss ctc: expected targets [labels] of an example, found {[*example.shape[1:]]}; give class numbers from 1 "
+                "with zeros behind them"
+            )
         function = _wrapped(ctc, function.reduction)
     settings = _settings(function)
     if PROBABILITIES.get(kind or "") == "Softmax" and output[settings.get("axis", -1)] == 1:
@@ -256,9 +262,10 @@ def _function(loss: Any, ending: Sequence[str] | None) -> Any:
     if own:
         return own()
     if is_module(loss):
+        kind = type(loss).__name__
         raise ExportError(
-            f"loss: expected a name, a Keras loss or a function (y_true, y_pred), found PyTorch's {type(loss).__name__}; a "
-            "module trains with Keras' losses, such as sparse_categorical_crossentropy"
+            f"loss: expected a name, a Keras loss or a function (y_true, y_pred), found PyTorch's {kind}; a module trains "
+            f"with Keras' losses, such as {CTC if kind == 'CTCLoss' else 'sparse_categorical_crossentropy'}"
         )
     if not callable(loss) or inspect.isclass(loss):
         raise ExportError(

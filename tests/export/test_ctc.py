@@ -93,7 +93,7 @@ def test_training_agrees_with_keras_in_full_and_partial_batches(exported: Traina
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        ([1, 2, CLASSES], rf"label {CLASSES} is out of range, .* has the classes 0\.\.{CLASSES - 1}"),
+        ([1, 2, CLASSES], rf"example 0 has the label {CLASSES}; .* takes the labels 1\.\.{CLASSES - 1} and zeros"),
         ([1, 0, 2], r"example 0 has a 0 before a label"),
     ],
 )
@@ -119,9 +119,15 @@ def test_targets_have_a_label_for_each_frame_without_an_example(tmp_path: Path) 
 def test_mask_of_frames_is_refused(tmp_path: Path) -> None:
     masked = keras.Sequential([keras.Input((FRAMES, 4)), layers.Masking(), layers.Dense(CLASSES)])
     with pytest.raises(
-        ExportError, match=r"loss ctc: has values of 1 axes, the mask .* padded frames learn to be blanks"
+        ExportError, match=r"loss ctc: has values of 1 axes, the mask .* padded ones learn to be blanks, so end the mask"
     ):
         export_model(masked, tmp_path / "model.tflite", loss="ctc", optimizer="sgd")
+
+
+def test_targets_without_an_axis_of_labels_are_refused(tmp_path: Path) -> None:
+    example = np.zeros((2, FRAMES, 4), np.float32), np.ones(2, np.int32)
+    with pytest.raises(ExportError, match=r"^loss ctc: expected targets \[labels\] of an example, found \[\]; give"):
+        export_model(network(), tmp_path / "model.tflite", loss="ctc", optimizer="sgd", example=example)
 
 
 def own_loss(y: Any, logits: Any) -> Any:

@@ -619,6 +619,7 @@ def test_untraceable_module_is_refused() -> None:
     [
         ({"example": (torch.zeros(2, 3), torch.zeros(2))}, r"example: Linear takes other inputs than the 2 given \(too many"),
         ({"loss": torch.nn.CrossEntropyLoss()}, r"loss: expected a name, .*found PyTorch's CrossEntropyLoss; "),
+        ({"loss": torch.nn.CTCLoss()}, r"found PyTorch's CTCLoss; .* such as ctc$"),
         ({"optimizer": torch.optim.SGD}, r"optimizer: expected a Keras optimizer, .*found the class torch\.optim\.sgd\.SGD"),
     ],
 )  # fmt: skip
