@@ -119,7 +119,8 @@ def test_targets_have_a_label_for_each_frame_without_an_example(tmp_path: Path) 
 def test_mask_of_frames_is_refused(tmp_path: Path) -> None:
     masked = keras.Sequential([keras.Input((FRAMES, 4)), layers.Masking(), layers.Dense(CLASSES)])
     with pytest.raises(
-        ExportError, match=r"loss ctc: has values of 1 axes, the mask .* padded ones learn to be blanks, so end the mask"
+        ExportError,
+        match=r"loss ctc: has values of 1 axes, the mask .* padded ones learn to be blanks, so end the mask",
     ):
         export_model(masked, tmp_path / "model.tflite", loss="ctc", optimizer="sgd")
 

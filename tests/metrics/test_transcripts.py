@@ -61,7 +61,10 @@ def test_distances_are_those_of_the_definition(pairs: list[tuple[tuple[int, ...]
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        ([[1, 2], [-1, 0]], r"^data a: example 1 has the label -1; .*the labels 1\.\.4 and zeros behind them: pad by 0,"),
+        (
+            [[1, 2], [-1, 0]],
+            r"^data a: example 1 has the label -1; .*the labels 1\.\.4 and zeros behind them: pad by 0,",
+        ),
         ([[1, 255]], r"^data a: example 0 has the label 255; .*zeros behind them: pad by 0,"),
         ([[1.0, -1.0]], r"^data a: example 0 has the label -1\.0; .*zeros behind them: pad by 0,"),
         ([[1, 2], [0, 3]], r"^data a: example 1 has a 0 before a label; .*number the labels from 1$"),
