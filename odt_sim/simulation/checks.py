@@ -18,7 +18,7 @@ from odt_sim.device.examples import check_ids, check_ranges, named_rows
 from odt_sim.device.plan import TrainingPlan, own_learning_rate
 from odt_sim.errors import ConfigurationError, DataError, ModelError, StrategyError
 from odt_sim.model.contract import shape_text
-from odt_sim.model.manifest import LOSSES, REGRESSIONS
+from odt_sim.model.manifest import CTC, LOSSES, REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.records import DeviceRecord, RoundRecord, columns_of
 from odt_sim.persistence.run_folder import document
@@ -166,7 +166,9 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
         raise ConfigurationError(
             f"train.learning_rate: expected a number above 0, since {model.where} names no learning rate, found null"
         )
-    check_all_against(data, model.inputs, model.targets, model.classes_by_target, model.ignored_classes)
+    transcripts = {output.name: None for output in model.outputs if output.loss == CTC}  # which check_ranges checks
+    classes = {**model.classes_by_target, **transcripts}
+    check_all_against(data, model.inputs, model.targets, classes, model.ignored_classes)
     check_ids(model, data.x, f"data {data.name}: x")
     check_ranges(model, data.y, f"data {data.name}: y")
     for column, split in ((0, "training"), (2, "test")):

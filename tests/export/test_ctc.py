@@ -12,9 +12,11 @@ from keras import layers
 from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel, TrainingPlan
+from odt_sim.data import Dataset, federate, iid
 from odt_sim.errors import DataError, ExportError, ExportWarning
 from odt_sim.export import export_model, zoo
 from odt_sim.export.ctc import ctc
+from odt_sim.simulation.checks import check_fit
 
 FRAMES, CLASSES, LABELS = 8, 5, 3
 
@@ -100,6 +102,17 @@ def test_training_agrees_with_keras_in_full_and_partial_batches(exported: Traina
 def test_data_of_other_labels_is_refused(exported: TrainableModel, y: list[int], message: str) -> None:
     with pytest.raises(DataError, match=message):
         Device(exported, (np.zeros((1, FRAMES, 4), np.float32), np.array([y])))
+
+
+@pytest.mark.parametrize("label", [-1, CLASSES])
+def test_labels_of_a_fleet_out_of_range_are_told_of_padding(exported: TrainableModel, label: int) -> None:
+    x, y = np.zeros((9, FRAMES, 4), np.float32), np.full((9, LABELS), label, np.int32)
+    y[:, 0] = 1  # labels from 1 to the number of classes need no subtraction
+    data = federate(Dataset("d", x, y), iid, 1, seed=0)
+    with pytest.raises(
+        DataError, match=rf"^data d: y: example 0 has the label {label}; .*1\.\.4 and zeros behind them: pad"
+    ):
+        check_fit(exported, data, TrainingPlan(1, 0.1))
 
 
 def test_configured_model_has_the_parameters_that_it_names() -> None:
