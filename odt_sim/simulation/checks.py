@@ -17,6 +17,7 @@ from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.examples import check_ids, check_ranges, named_rows
 from odt_sim.device.plan import TrainingPlan, own_learning_rate
 from odt_sim.errors import ConfigurationError, DataError, ModelError, StrategyError
+from odt_sim.metrics.tasks import model_metrics
 from odt_sim.model.contract import shape_text
 from odt_sim.model.manifest import CTC, LOSSES, REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
@@ -281,6 +282,12 @@ def check_attack(job: Job) -> None:
         )
     with job.attack_errors("in check", passes=ConfigurationError):
         job.attack.check(job.model)
+    metrics = model_metrics(job.model)
+    if type(job.attack).triggered is not Attack.triggered and "accuracy" not in metrics:
+        raise ConfigurationError(
+            f"attack {job.attack.name}: its success is the accuracy of triggered examples, and the model {job.model.name} "
+            f"has {', '.join(metrics)}; leave triggered out, or choose a classifier with one output"
+        )
 
 
 def check_updates(job: Job, devices: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import Fleet
+from odt_sim import Fleet, TrainableModel
 from odt_sim.attacks import Attack, Backdoor, RandomUpdates, Scaling
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.model.tensors import array_of
@@ -14,6 +14,7 @@ from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.strategies import Ditto, FedAvg
 from odt_sim.strategies.base import Update
+from odt_sim.testing import random_data
 
 HOSTILE = [1, 4]
 
@@ -132,3 +133,18 @@ def test_attackers_are_seen_devices_and_more_of_them_include_fewer() -> None:
 def test_refusals(simulation: Any, tmp_path: Any, fleet: dict[str, Any], attack: Attack, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         simulation(FedAvg(), tmp_path, fleet=Fleet(**fleet), attack=attack)
+
+
+class Wanting(Attack):
+    """Wants answers, whatever the model's."""
+
+    def triggered(self, examples: Any) -> Any:
+        return examples
+
+
+def test_success_without_an_accuracy_is_refused(simulation: Any, regression: TrainableModel, tmp_path: Any) -> None:
+    data, fleet = random_data(regression, [4, 4, 4]), Fleet(hostile=[1])
+    with pytest.raises(
+        ConfigurationError, match=r"attack Wanting: its success is the accuracy .* has mse, .*one output$"
+    ):
+        simulation(FedAvg(), tmp_path, regression, data=data, fleet=fleet, attack=Wanting())
