@@ -25,16 +25,17 @@ class Transcripts:
             from_logits: Ignored.
         """
         known = ~np.isnan(outputs).any(axis=-1)
-        self._decoded, self._right = decoded(outputs.argmax(axis=-1) * known), compact(y)
+        right = compact(y)
+        self._labels = np.count_nonzero(right)
+        self._distances = edit_distances(decoded(outputs.argmax(axis=-1) * known), right)
 
     def token_error_rate(self) -> float | None:
         """Return the insertions, deletions and substitutions that make all transcripts right, for each right label."""
-        labels = np.count_nonzero(self._right)
-        return float(edit_distances(self._decoded, self._right).sum() / labels) if labels else None
+        return float(self._distances.sum() / self._labels) if self._labels else None
 
     def exact_match(self) -> float:
         """Return the fraction of transcripts that are right."""
-        return float((edit_distances(self._decoded, self._right) == 0).mean())
+        return float((self._distances == 0).mean())
 
 
 def decoded(path: Array) -> Tokens:
@@ -52,7 +53,8 @@ def compact(labels: Array) -> Tokens:
 
 def edit_distances(one: Tokens, other: Tokens) -> Tokens:
     """Return Levenshtein's distance of each example's labels, `[examples]`; zeros end them."""
-    lengths = np.count_nonzero(one, axis=1)
+    lengths, others = (np.count_nonzero(labels, axis=1) for labels in (one, other))
+    one, other = one[:, : lengths.max()], other[:, : others.max()]
     # row[:, j] is the distance of the first i labels of `one` to the first j of `other`
     row = np.broadcast_to(np.arange(other.shape[1] + 1), (len(other), other.shape[1] + 1))
     rows = [row]
@@ -64,5 +66,5 @@ def edit_distances(one: Tokens, other: Tokens) -> Tokens:
         row = np.stack(columns, axis=1)
         rows.append(row)
     examples = np.arange(len(other))
-    distances: Tokens = np.stack(rows)[lengths, examples, np.count_nonzero(other, axis=1)]
+    distances: Tokens = np.stack(rows)[lengths, examples, others]
     return distances
