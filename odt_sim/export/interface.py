@@ -75,8 +75,7 @@ def interface_of(model: keras.Model, example: Any = None) -> Interface:
         called = _called(model, example if example is not None else _built_for(model))
         if not getattr(model, "inputs", None):  # a Sequential has them now
             return called
-    inputs = getattr(model, "_inputs_struct", model.inputs)  # a Sequential has a Functional inside
-    outputs = getattr(model, "_outputs_struct", model.outputs)
+    inputs, outputs = graph_of(model)
     names = getattr(model, "output_names", [tensor.name for tensor in model.outputs])
     known = Interface(
         inputs,
@@ -88,6 +87,12 @@ def interface_of(model: keras.Model, example: Any = None) -> Interface:
         return known
     called = _called(model, example)
     return replace(known, inputs=called.inputs, outputs=called.outputs)
+
+
+def graph_of(model: keras.Model) -> tuple[Any, Any]:
+    """Return the symbolic inputs and outputs of a Functional or Sequential model, in its structures."""
+    inputs = getattr(model, "_inputs_struct", model.inputs)  # a Sequential has a Functional inside
+    return inputs, getattr(model, "_outputs_struct", model.outputs)
 
 
 def _called(model: keras.Model, inputs: Any) -> Interface:

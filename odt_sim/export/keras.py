@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ExportError
+from odt_sim.export.blank_frames import BlankFrames, with_blank_frames
 from odt_sim.export.compiled import settings_of_model
 from odt_sim.export.convert import convert
 from odt_sim.export.flex import checkpoint_of, flex_signatures
@@ -159,6 +160,10 @@ def export_model(
     check_rows_alone(model, infer, batch_size)
     objectives = objectives_of(compiled, interface, endings_of(infer), batch_size, targets, own=overrides_loss(model))
     objectives = masked(objectives, interface, infer)
+    if framed := with_blank_frames(model, objectives):
+        model = framed
+        infer = trace_infer(model, interface, batch_size, masks_too=True)
+        objectives = masked(objectives, interface, infer)
     warn_of_lost_masks(model, objectives, interface)
     warn_of_mixing_layers(model)
     offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}
@@ -241,7 +246,9 @@ def _trace_halves(
     model: keras.Model, interface: Interface, groups: Mapping[int, str], training: Training, batch_size: int | None
 ) -> dict[str, Trace]:
     """Trace the embedding of examples, and training and inference of the head on embeddings."""
-    if any(objective.masked for objective in training.objectives):
+    if any(objective.masked for objective in training.objectives) or any(
+        isinstance(layer, BlankFrames) for layer in model.layers
+    ):
         raise ExportError(
             "embed: the model's output carries a mask of x, which embeddings do not have; leave embed out"
         )

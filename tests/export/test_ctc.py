@@ -129,13 +129,51 @@ def test_targets_have_a_label_for_each_frame_without_an_example(tmp_path: Path) 
     assert TrainableModel.load(path).targets[""].shape[1:] == (FRAMES,)
 
 
-def test_mask_of_frames_is_refused(tmp_path: Path) -> None:
-    masked = keras.Sequential([keras.Input((FRAMES, 4)), layers.Masking(), layers.Dense(CLASSES)])
-    with pytest.raises(
-        ExportError,
-        match=r"loss ctc: has values of 1 axes, the mask .* padded ones learn to be blanks, so end the mask",
-    ):
-        export_model(masked, tmp_path / "model.tflite", loss="ctc", optimizer="sgd")
+class Called(keras.Model):
+    """A model whose output has a mask, and whose graph cannot be seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.masking, self.dense = layers.Masking(), layers.Dense(CLASSES)
+
+    def call(self, x: Any) -> Any:
+        return self.dense(self.masking(x))
+
+
+def test_mask_of_a_model_with_its_own_call_is_refused(tmp_path: Path) -> None:
+    example = np.ones((2, FRAMES, 4), np.float32), np.ones((2, LABELS), np.int32)
+    with pytest.raises(ExportError, match=r"loss ctc: has values of 1 axes, the mask .*, so end the mask, such as by"):
+        export_model(Called(), tmp_path / "model.tflite", loss="ctc", optimizer="sgd", example=example)
+
+
+def test_embeddings_of_masked_frames_are_refused(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((FRAMES, 4)), layers.Masking(), layers.Dense(6), layers.Dense(CLASSES)])
+    with pytest.raises(ExportError, match=r"embed: the model's output carries a mask of x"):
+        export_model(model, tmp_path / "model.tflite", loss="ctc", optimizer="sgd", embed=True)
+
+
+def test_masked_frames_are_left_out(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(3)
+    lstm = layers.LSTM(5, return_sequences=True)
+    model = keras.Sequential([keras.Input((FRAMES, 4)), layers.Masking(), lstm, layers.Dense(CLASSES)])
+    random, lengths = np.random.default_rng(4), [8, 5, 6, 7]
+    x = random.normal(size=(4, FRAMES, 4)).astype(np.float32) * (np.arange(FRAMES) < np.c_[lengths])[..., np.newaxis]
+    y = transcripts(4, LABELS, CLASSES, random)
+    path = export_model(model, tmp_path / "model.tflite", loss="ctc", optimizer="sgd", batch_size=4, example=(x, y))
+    device = Device(TrainableModel.load(path), (x, y), plan=TrainingPlan(1, 0.1))
+    logits = device.outputs("train")
+    assert (logits[1, 5:].argmax(-1) == 0).all()
+
+    def loss() -> Any:
+        return tf.reduce_mean([keras.losses.ctc(y[i : i + 1], model(x[i : i + 1, :n])) for i, n in enumerate(lengths)])
+
+    assert device.loss("train") == pytest.approx(float(loss()), rel=1e-5)
+    device.train()
+    with tf.GradientTape() as tape:
+        value = loss()
+    for weight, gradient in zip(model.weights, tape.gradient(value, model.weights), strict=True):
+        expected = weight.numpy() - 0.1 * gradient
+        np.testing.assert_allclose(device.weights[weight.path], expected, atol=1e-6)
 
 
 def test_targets_without_an_axis_of_labels_are_refused(tmp_path: Path) -> None:
