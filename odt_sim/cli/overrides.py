@@ -65,7 +65,12 @@ def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
             key = str(getattr(error.__cause__, "full_key", None) or unknown[1])
             if key.count(".") > 1 and key.rpartition(".")[0] not in NESTED:
                 raise ConfigurationError(f"{key}: expected +, since the key is new; use +{key}=...") from error
-            known = known_keys(composed(others, folder), COMPONENTS)
+            config = composed(others, folder)
+            if _takes_any(config, key.partition(".")[0]):
+                raise ConfigurationError(
+                    f"{key}: expected +, for an argument of what is chosen or of its function; use +{key}=..."
+                ) from error
+            known = known_keys(config, COMPONENTS)
             raise ConfigurationError(unknown_key(key, known)) from error
         raise ConfigurationError(explained(error)) from error
 
@@ -198,6 +203,13 @@ def _keys(group: str, node: Any) -> Iterator[str]:
     for name, value in node.items_ex(resolve=False):
         key = f"{group}.{name!s}"
         yield from _keys(key, value) if key in NESTED else [key]
+
+
+def _takes_any(config: DictConfig, group: str) -> bool:
+    """Return whether the component of a group takes any key, such as the arguments of a function of the user."""
+    node = config.get(group) if group in COMPONENTS else None
+    found = component(group, str(node.get("_target_"))) if isinstance(node, DictConfig) else None
+    return found is not None and found.open
 
 
 def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:

@@ -36,6 +36,10 @@ from odt_sim.strategies.base import Strategy
         (["strategy=null"], "strategy: expected an option, found null; "),
         (["backend=-1"], "backend: expected an option, found -1; odt-sim run --help lists them"),
         (["backend=[]"], "backend: expected an option, found []; "),
+        (
+            ["data=function", "data.target=x.y", "data.people=3"],
+            "data.people: expected +, for an argument of what is chosen or of its function; use +data.people=...",
+        ),
         (["experiment=demo"], "experiment: expected +, since no option is chosen by default; use +experiment=..."),
         (["--rounds", "3"], "--rounds: expected key=value without dashes; did you mean run.rounds?"),
         (["seed=1", "--fleet.devices=3"], "--fleet.devices: expected key=value without dashes; use fleet.devices=..."),
