@@ -23,6 +23,12 @@ PROMPTS = ("<ipython-input", "<python-input", "<stdin>")
 """How the names of code begin that is typed at a prompt."""
 
 
+def name_of(owner: object, package: str | None) -> str:
+    """Return the name of a strategy or the like: the module's for one of a package of ours, the class's for any other."""
+    inside, _, module = type(owner).__module__.rpartition(".")
+    return module if inside == package else type(owner).__name__
+
+
 def imported(target: str, key: str) -> Any:
     """Return the function or class, also one within a class, that a dotted name names.
 

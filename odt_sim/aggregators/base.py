@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from odt_sim.misspelt import warn_of_misspelt
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Tensors, Updates
+from odt_sim.user_code import name_of
 
 
 class Aggregator:
@@ -38,8 +39,7 @@ class Aggregator:
     @property
     def name(self) -> str:
         """The name in records and reports: the module's for a shipped aggregator, the class's for any other."""
-        package, _, module = type(self).__module__.rpartition(".")
-        return module if package == __package__ else type(self).__name__
+        return name_of(self, __package__)
 
     def limit(self, tensors: Tensors) -> Tensors:
         """Return the part of a device's update to aggregate; all values are finite, and must remain so.

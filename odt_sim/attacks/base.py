@@ -12,6 +12,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.misspelt import warn_of_misspelt
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.strategies.base import Strategy, Tensors, Update
+from odt_sim.user_code import name_of
 
 
 class Attack:
@@ -25,10 +26,7 @@ class Attack:
     @property
     def name(self) -> str:
         """The name in records and reports: the module's for a shipped attack, the class's for any other."""
-        package, _, module = type(self).__module__.rpartition(".")
-        if type(self) is Attack:
-            return "none"
-        return module if package == __package__ else type(self).__name__
+        return "none" if type(self) is Attack else name_of(self, __package__)
 
     def check(self, model: TrainableModel) -> None:
         """Check, before a run, that the attack applies to the model.

@@ -28,6 +28,7 @@ from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights, is_finite
 from odt_sim.strategies.averaging import Averaging, Weighting, checked_averaging, stepped
 from odt_sim.strategies.state import keep, receive
+from odt_sim.user_code import name_of
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,7 @@ class Strategy:
     @property
     def name(self) -> str:
         """The name in records and reports: the module's for a shipped strategy, the class's for any other."""
-        package, _, module = type(self).__module__.rpartition(".")
-        return module if package == __package__ else type(self).__name__
+        return name_of(self, __package__)
 
     def shared(self, parameter: Parameter) -> bool:
         """Return whether a parameter travels; all others stay on the device from round to round.
