@@ -95,30 +95,26 @@ class Evaluation:
 
     def _periods(self, device: Device) -> Row:
         """Return the first metric on the test examples of each period so far, as `period_1_accuracy` and the like."""
-        arrival, own, metric = self._data.arrival, device.test_examples, self._job.metrics[0]
+        arrival, metric = self._data.arrival, self._job.metrics[0]
         if arrival is None:
             return {}
         row: Row = {}
         for period in range(arrival.at(device.round) + 1):
             rows = arrival.of_period(self._data.test(device.id), period)
             if len(rows):
-                device.test_examples = Examples(self._data.x, self._data.y, rows)
-                row[f"period_{period + 1}_{metric}"] = device.evaluate().get(metric)
-        device.test_examples = own
+                figures = _evaluated_on(device, Examples(self._data.x, self._data.y, rows))
+                row[f"period_{period + 1}_{metric}"] = figures.get(metric)
         return row
 
     def _once(self, device: Device, broadcast: Tensors) -> Row:
-        own, steps = device.test_examples, self._job.fleet.adaptation_steps
+        steps = self._job.fleet.adaptation_steps
         row = _prefixed("train", device.evaluate("train"))
         others = self._common.of_others(device.id)
         if len(others):
-            device.test_examples = Examples(self._data.x, self._data.y, others)
-            row |= _prefixed("others", device.evaluate())
-            device.test_examples = own
+            row |= _prefixed("others", _evaluated_on(device, Examples(self._data.x, self._data.y, others)))
         with self._job.attack_errors(f"on device {device.id} after round {device.round}"):
-            triggered = self._job.attack.triggered(own) if self._attacked else None
+            triggered = self._job.attack.triggered(device.test_examples) if self._attacked else None
         row |= _success("attack_success", device, triggered)
-        device.test_examples = own
         if device.predictor is not None:
             row["predictor_bytes"] = device.predictor.nbytes
         elif steps and holds(self._unseen, device.id):
@@ -154,12 +150,19 @@ def _adapt(device: Device, steps: int) -> None:
         device.train_step(batch)
 
 
+def _evaluated_on(device: Device, examples: Examples) -> Mapping[str, float]:
+    """Return the figures of a device's model on other test examples than its own."""
+    own, device.test_examples = device.test_examples, examples
+    figures = device.evaluate()
+    device.test_examples = own
+    return figures
+
+
 def _success(name: str, device: Device, triggered: Examples | None) -> Row:
     """Return the share of triggered examples that the device's model answers as the attacker wants; none without any."""
     if triggered is None or not len(triggered):
         return {}
-    device.test_examples = triggered
-    return {name: device.evaluate()["accuracy"]}
+    return {name: _evaluated_on(device, triggered)["accuracy"]}
 
 
 def _prefixed(name: str, figures: Mapping[str, Any]) -> Row:
