@@ -4,7 +4,7 @@
  * @module
  */
 
-import { cosine, logProbabilities, logSoftmax, mean, rows, sum } from "./losses.js";
+import { cosine, largest, logProbabilities, logSoftmax, mean, rows, sum } from "./losses.js";
 import { ofTranscripts } from "./transcripts.js";
 
 /** @typedef {import("./litert.js").Value} Value */
@@ -90,8 +90,8 @@ function r2(answers, y) {
 function ofClasses({ answers, y, logits }) {
   const scores = rows(answers);
   const hot = y.data.length === answers.data.length;
-  const labels = hot ? rows({ data: y.data, shape: answers.shape }).map(largest) : Array.from(y.data);
-  const predicted = scores.map(largest);
+  const labels = hot ? rows({ data: y.data, shape: answers.shape }).map(likeliest) : Array.from(y.data);
+  const predicted = scores.map(likeliest);
   const known = scores.map((row) => !row.some(Number.isNaN));
   const right = predicted.map((label, i) => known[i] && label === labels[i]);
   const positive = scores.map((row, i) => row.map((_, k) => labels[i] === k));
@@ -273,9 +273,9 @@ function areaOf(scores, positive) {
  *
  * @param {readonly number[]} row
  */
-function largest(row) {
+function likeliest(row) {
   const unknown = row.findIndex(Number.isNaN);
-  return unknown >= 0 ? unknown : row.reduce((best, value, i) => (value > row[best] ? i : best), 0);
+  return unknown >= 0 ? unknown : largest(row);
 }
 
 /**

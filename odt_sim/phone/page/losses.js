@@ -145,6 +145,17 @@ function norm(row) {
 }
 
 /**
+ * Return the position of the largest number, the first of equal ones.
+ *
+ * @param {ArrayLike<number>} values
+ */
+export function largest(values) {
+  let best = 0;
+  for (let index = 1; index < values.length; index++) if (values[index] > values[best]) best = index;
+  return best;
+}
+
+/**
  * Return the rows along the last axis; each number is a row if there is no other axis.
  *
  * @param {Value} value

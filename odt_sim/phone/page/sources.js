@@ -7,9 +7,9 @@
 import { action, element, Notice } from "./dom.js";
 import { Drawing, paintPicture } from "./drawing.js";
 import { counted, percent } from "./format.js";
+import { largest } from "./losses.js";
 import { record } from "./motion.js";
 import { readRows } from "./rows.js";
-import { largest } from "./training.js";
 
 /** @typedef {import("./training.js").Trainer} Trainer */
 /** @typedef {(x: readonly number[], y: readonly number[], label: string) => void} Add */

@@ -6,6 +6,7 @@
 
 import { figures } from "./figures.js";
 import { answered } from "./inference.js";
+import { largest } from "./losses.js";
 import { RowForm } from "./row_form.js";
 import { filled } from "./tensors.js";
 
@@ -192,13 +193,6 @@ export class Trainer {
   shaped(signature, tensors) {
     return Object.fromEntries(this.model.signatures[signature].inputs.map(({ name }) => [name, tensors[name]]));
   }
-}
-
-/** @param {ArrayLike<number>} values */
-export function largest(values) {
-  let best = 0;
-  for (let index = 1; index < values.length; index++) if (values[index] > values[best]) best = index;
-  return best;
 }
 
 /**

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { mean, rows, sum } from "./losses.js";
+import { largest, mean, rows, sum } from "./losses.js";
 
 /** @typedef {import("./litert.js").Value} Value */
 
@@ -16,7 +16,7 @@ import { mean, rows, sum } from "./losses.js";
  */
 export function ofTranscripts({ answers, y }) {
   const [examples, frames] = answers.shape;
-  const likeliest = rows(answers).map((scores) => (scores.some(Number.isNaN) ? 0 : scores.indexOf(Math.max(...scores))));
+  const likeliest = rows(answers).map((scores) => (scores.some(Number.isNaN) ? 0 : largest(scores)));
   const right = rows(y).map((row) => row.filter((label) => label !== 0));
   const distances = Array.from({ length: examples }, (_, i) =>
     editDistance(decoded(likeliest.slice(i * frames, (i + 1) * frames)), right[i]),
