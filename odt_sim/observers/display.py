@@ -15,7 +15,7 @@ from rich.text import Text
 from odt_sim.metrics.names import first_metric
 from odt_sim.metrics.units import suited
 from odt_sim.observers.base import Observer, RunInfo, in_notebook
-from odt_sim.persistence.records import HOSTILE, RoundRecord
+from odt_sim.persistence.records import RoundRecord, is_failure
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
 
@@ -94,9 +94,7 @@ class Display(Observer):
             reasons = {device: _counted(times) for device, times in self._excluded.items()}
             self._print(f"[yellow]excluded[/yellow] {_named(reasons)}; see rounds.jsonl")
         devices = RunFolder(self._folder).devices()
-        if missing := {
-            each.device: each.not_evaluated for each in devices if each.not_evaluated not in (None, HOSTILE)
-        }:
+        if missing := {each.device: each.not_evaluated for each in devices if is_failure(each.not_evaluated)}:
             self._print(f"[yellow]not evaluated[/yellow] {_named(missing)}")
 
     def close(self, finished: bool = False) -> None:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping
 
 from odt_sim.observers.base import Observer
-from odt_sim.persistence.records import HOSTILE, RoundRecord, by_reason
+from odt_sim.persistence.records import RoundRecord, by_reason, is_failure
 
 
 class ExclusionWarnings(Observer):
@@ -19,7 +19,7 @@ class ExclusionWarnings(Observer):
     def on_round(self, record: RoundRecord) -> None:
         """Warn of reasons that no earlier round had."""
         self._warn(f"left out of round {record.round}", record.excluded_reasons)
-        missing = {id: reason for id, reason in (record.not_evaluated or {}).items() if reason != HOSTILE}
+        missing = {id: reason for id, reason in (record.not_evaluated or {}).items() if is_failure(reason)}
         self._warn(f"not evaluated after round {record.round}", missing)
 
     def _warn(self, what: str, reasons: Mapping[int, str]) -> None:

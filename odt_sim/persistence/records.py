@@ -3,11 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, cached_property
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeGuard
 
 MAX_NAMED = 5  # devices that a line names for each reason
 HOSTILE = "hostile"
 """Why devices that attack are not evaluated: all figures are those of honest devices."""
+
+
+def is_failure(reason: str | None) -> TypeGuard[str]:
+    """Return whether the reason why a device was not evaluated is a failure; None for a device that was."""
+    return reason not in (None, HOSTILE)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 from odt_sim.metrics.names import higher_is_better, is_percent, title_of
 from odt_sim.metrics.rounds import IMPROVEMENT
 from odt_sim.metrics.units import significant
-from odt_sim.persistence.records import HOSTILE, by_reason
+from odt_sim.persistence.records import by_reason, is_failure
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.summary import Summary
 from odt_sim.report.comparison import Comparison, Configuration
@@ -322,7 +322,7 @@ def _excluded(row: Configuration) -> str | None:
 
 def _not_evaluated(row: Configuration) -> str | None:
     records = [record for run in row.runs for record in run.devices]
-    missing = [record for record in records if record.not_evaluated not in (None, HOSTILE)]
+    missing = [record for record in records if is_failure(record.not_evaluated)]
     devices = by_reason((record.device, str(record.not_evaluated)) for record in missing)
     listed = "; ".join(f"{reason}: {named}" for reason, named in devices.items())
     return f"{row.label} ({listed})" if listed else None
