@@ -41,10 +41,8 @@ class Backdoor(Scaling):
             factor: Factor of all tensors of an update.
         """
         super().__init__(factor)
-        self.target, self.size = (
-            checked_count("target", target, group="attack"),
-            checked_count("size", size, 1, group="attack"),
-        )
+        self.target = checked_count("target", target, group="attack")
+        self.size = checked_count("size", size, 1, group="attack")
         self.share = checked("share", share, 0, 1, group="attack")
         self.value = checked("value", value, -math.inf, group="attack")
 

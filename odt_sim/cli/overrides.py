@@ -14,7 +14,7 @@ from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Overrid
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 
-from odt_sim.cli.settings import COMPONENTS, DECLARED, GROUPS, NESTED, component
+from odt_sim.cli.settings import COMPONENTS, DECLARED, GROUPS, NESTED, Component, component
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
 from odt_sim.settings import ExportedModel, ModelFile
@@ -207,9 +207,14 @@ def _keys(group: str, node: Any) -> Iterator[str]:
 
 def _takes_any(config: DictConfig, group: str) -> bool:
     """Return whether the component of a group takes any key, such as the arguments of a function of the user."""
-    node = config.get(group) if group in COMPONENTS else None
-    found = component(group, str(node.get("_target_"))) if isinstance(node, DictConfig) else None
+    found = _chosen(config, group) if group in COMPONENTS else None
     return found is not None and found.open
+
+
+def _chosen(config: DictConfig, group: str) -> Component | None:
+    """Return the component that a group names; None if it names none that can be imported."""
+    target = config[group].get("_target_") if isinstance(config.get(group), DictConfig) else None
+    return component(group, str(target))
 
 
 def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
@@ -218,8 +223,7 @@ def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
     keys = {key for kind in (*DECLARED, model) for key in kind.hints()}
     keys |= set(GROUPS) - set(COMPONENTS)
     for group in set(components) & set(COMPONENTS):
-        target = config[group].get("_target_") if isinstance(config.get(group), DictConfig) else None
-        found = component(group, str(target))
+        found = _chosen(config, group)
         keys |= {group, *(each.key for each in found.settings)} if found and not found.open else set()
     return keys
 

@@ -128,10 +128,11 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
     losses = {output.name: output.loss for output in model.outputs}
     for name, array in arrays_of(y).items():
         loss, classes = losses.get(name), model.classes_by_target.get(name)
-        if not (_is_classified(loss) and classes and array.size and array.dtype.kind in "iuf"):
+        if not (classes and array.size and array.dtype.kind in "iuf"):
             continue
         if loss == CTC:
             check_transcripts(_name(what, name), array, model.answers[name].shape[1], classes)
+        if task_of(loss) != "classification":
             continue
         is_label = loss == "sparse_categorical_crossentropy" or array.shape[1:] != model.targets[name].shape[1:]
         counted = counted_labels(array, model.ignored_classes[name])
@@ -146,11 +147,6 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
                 if is_label or array.dtype.kind in "iu"
                 else f"{target}: {wrong} is out of range, {loss} takes 0..1; renumber the labels or rescale the targets"
             )
-
-
-def _is_classified(loss: str | None) -> bool:
-    """Return whether targets are classes, of an example, a position or the places of a transcript."""
-    return task_of(loss) in ("classification", "transcription")
 
 
 def named_rows(values: Any, names: tuple[str, ...], what: str) -> Rows:
