@@ -3,8 +3,7 @@
 `tf.saved_model.save` also writes what only Python can load, which takes as long as half of the conversion.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from odt_sim.export.lowering.calls import READS
+from odt_sim.export.lowering.creation import type_attribute
 from odt_sim.export.lowering.graph import arguments_of
 from odt_sim.export.tracing import Function
 
@@ -43,95 +43,131 @@ def write_converter_input(variables: Sequence[tf.Variable], functions: Mapping[s
 
 
 def _meta_graph(variables: Sequence[tf.Variable], names: Sequence[str], functions: Mapping[str, Function]) -> Any:
-    with tf.Graph().as_default() as graph:
-        handles = {
-            id(v.handle): tf.raw_ops.VarHandleOp(dtype=v.dtype, shape=v.shape, shared_name=name, name=name)
-            for v, name in zip(variables, names, strict=True)
-        }
-        saver = _restore(variables, names, list(handles.values())) if names else None
-        signatures = {key: _signature(key, function, handles) for key, function in functions.items()}
-    definition = tf.compat.v1.MetaGraphDef(graph_def=graph.as_graph_def(), saver_def=saver)
+    """Write the nodes as they are: TensorFlow's functions also check them, which takes five times as long."""
+    with tf.Graph().as_default() as library:
+        for function in functions.values():
+            function.add_to_graph(library)
+    definition = tf.compat.v1.MetaGraphDef(graph_def=library.as_graph_def())
     definition.meta_info_def.tags.append(TAG)
-    _pass_all_variables(definition.graph_def)
-    for function in definition.graph_def.library.function:
-        merge_constants(function)
-        order_accesses(function)
-    for key, signature in signatures.items():
-        definition.signature_def[key].CopyFrom(signature)
+    graph = definition.graph_def
+    for v, name in zip(variables, names, strict=True):
+        shared = tf.compat.v1.AttrValue(s=name.encode())
+        _add(graph, "VarHandleOp", name, dtype=type_attribute(v.dtype), shape=_shape(v.shape), shared_name=shared)
+    if names:
+        definition.saver_def.CopyFrom(_restore(graph, variables, names))
+    handles = {id(v.handle): name for v, name in zip(variables, names, strict=True)}
+    bodies = {function.signature.name: function for function in graph.library.function}
+    for key, function in functions.items():
+        name = tf.compat.as_str(function.name)
+        definition.signature_def[key].CopyFrom(_signature(graph, key, function, bodies[name], handles))
+    for body in bodies.values():
+        merge_equal(body)
+        order_accesses(body)
+        drop_unused(body)
     return definition
 
 
-def _restore(variables: Sequence[tf.Variable], names: Sequence[str], handles: Sequence[tf.Tensor]) -> Any:
-    """Return a `SaverDef` of ops in the current graph that set the variables from the checkpoint."""
-    filename = tf.compat.v1.placeholder_with_default("model", [])
-    values = tf.raw_ops.RestoreV2(
-        prefix=filename, tensor_names=names, shape_and_slices=[""] * len(names), dtypes=[v.dtype for v in variables]
+def _add(graph: Any, kind: str, name: str, inputs: Sequence[str] = (), **attributes: Any) -> None:
+    """Add a node to a `GraphDef`; its attributes, those without a default, are `AttrValue`s."""
+    graph.node.append(tf.compat.v1.NodeDef(name=name, op=kind, input=inputs, attr=attributes))
+
+
+def _shape(shape: tf.TensorShape) -> Any:
+    return tf.compat.v1.AttrValue(shape=shape.as_proto())
+
+
+def _types(types: Sequence[tf.DType]) -> Any:
+    listed = tf.compat.v1.AttrValue.ListValue(type=[dtype.as_datatype_enum for dtype in types])
+    return tf.compat.v1.AttrValue(list=listed)
+
+
+def _texts(graph: Any, name: str, values: Sequence[str] | str) -> str:
+    """Add a constant of strings to a `GraphDef`, and return its name."""
+    tensor = tf.make_tensor_proto(values, tf.string, [] if isinstance(values, str) else [len(values)])
+    _add(graph, "Const", name, dtype=type_attribute(tf.string), value=tf.compat.v1.AttrValue(tensor=tensor))
+    return name
+
+
+def _restore(graph: Any, variables: Sequence[tf.Variable], names: Sequence[str]) -> Any:
+    """Add nodes to a `GraphDef` that set the variables from the checkpoint, and return their `SaverDef`."""
+    default = _texts(graph, "checkpoint/default", "model")
+    _add(graph, "PlaceholderWithDefault", "checkpoint/path", [default],
+         dtype=type_attribute(tf.string), shape=_shape(tf.TensorShape([])))  # fmt: skip
+    keys, slices = _texts(graph, "checkpoint/names", names), _texts(graph, "checkpoint/slices", [""] * len(names))
+    types = [v.dtype for v in variables]
+    _add(graph, "RestoreV2", "checkpoint/values", ["checkpoint/path", keys, slices], dtypes=_types(types))
+    assigned = [f"checkpoint/{name}" for name in names]
+    for i, (name, node) in enumerate(zip(names, assigned, strict=True)):
+        source = f"checkpoint/values:{i}"
+        _add(graph, "AssignVariableOp", node, [name, source], dtype=type_attribute(types[i]))
+    _add(graph, "NoOp", "checkpoint/restored", [f"^{node}" for node in assigned])
+    saver, path = tf.compat.v1.train.SaverDef, "checkpoint/path:0"
+    # The path is also in place of the tensor of a save, which readers require and none runs.
+    return saver(
+        filename_tensor_name=path, save_tensor_name=path, restore_op_name="checkpoint/restored", version=saver.V2
     )
-    assigned = [
-        tf.raw_ops.AssignVariableOp(resource=handle, value=value) for handle, value in zip(handles, values, strict=True)
-    ]
-    saver = tf.compat.v1.train.SaverDef
-    restore = tf.group(*assigned).name
-    name = filename.name  # also in place of the tensor of a save, which readers require and none runs
-    return saver(filename_tensor_name=name, save_tensor_name=name, restore_op_name=restore, version=saver.V2)
 
 
-def _signature(key: str, function: Function, handles: Mapping[int, tf.Tensor]) -> Any:
-    """Call a function in the current graph, and return the declaration of its arguments and outputs."""
-    graph = tf.compat.v1.get_default_graph()
-    function.add_to_graph(graph)
-    given = {
-        spec.name: tf.compat.v1.placeholder(spec.dtype, spec.shape, f"{key}_{spec.name}")
-        for spec in arguments_of(function)
-    }
+def _signature(graph: Any, key: str, function: Function, body: Any, handles: Mapping[int, str]) -> Any:
+    """Add the call of a function to a `GraphDef`, and return the declaration of its arguments and outputs.
+
+    The call and the function's definition `body` get the handles of all variables, also of those that the function does not
+    use: the converter asks for the variables of each signature, and TensorFlow optimizes the whole graph before it answers;
+    it keeps what it optimized for equal questions.
+    """
+    specs = arguments_of(function)
+    placeholders = [f"{key}_{spec.name}" for spec in specs]
+    for spec, name in zip(specs, placeholders, strict=True):
+        _add(graph, "Placeholder", name, dtype=type_attribute(spec.dtype), shape=_shape(spec.shape))
     captured = [handles[id(outer)] for outer in function.captured_inputs]
-    results = tf.raw_ops.StatefulPartitionedCall(
-        args=[*given.values(), *captured], Tout=[t.dtype for t in function.outputs], f=function
-    )
+    unused = [name for name in handles.values() if name not in set(captured)]
+    for number in range(len(unused)):
+        body.signature.input_arg.add(name=f"unused_{number}", type=DT_RESOURCE)
+    call, variables = f"{key}/call", [*captured, *unused]
+    _add(graph, "StatefulPartitionedCall", call, [*placeholders, *variables],
+         Tin=_types([*(spec.dtype for spec in specs), *[tf.resource] * len(variables)]),
+         Tout=_types([t.dtype for t in function.outputs]),
+         f=tf.compat.v1.AttrValue(func=tf.compat.v1.NameAttrList(name=body.signature.name)))  # fmt: skip
     signature = SignatureDef(method_name="tensorflow/serving/predict")
-    for name, tensor in given.items():
-        signature.inputs[name].CopyFrom(_declared(tensor))
-    for name, tensor in zip(sorted(function.structured_outputs), results, strict=True):
-        signature.outputs[name].CopyFrom(_declared(tensor))
+    for spec, name in zip(specs, placeholders, strict=True):
+        signature.inputs[spec.name].CopyFrom(_declared(f"{name}:0", spec))
+    for number, (name, tensor) in enumerate(sorted(function.structured_outputs.items())):
+        signature.outputs[name].CopyFrom(_declared(f"{call}:{number}", tensor))
     return signature
 
 
-def _declared(tensor: tf.Tensor) -> Any:
-    return TensorInfo(name=tensor.name, dtype=tensor.dtype.as_datatype_enum, tensor_shape=tensor.shape.as_proto())
+def _declared(name: str, tensor: tf.TensorSpec | tf.Tensor) -> Any:
+    return TensorInfo(name=name, dtype=tensor.dtype.as_datatype_enum, tensor_shape=tensor.shape.as_proto())
 
 
-def _pass_all_variables(graph: Any) -> None:
-    """Pass the variables of a `GraphDef` to the functions of all signatures, also those that a function does not use.
+def merge_equal(function: Any) -> None:
+    """Merge the equal constants and reshaped tensors of a `FunctionDef`, which are a tenth of its nodes.
 
-    The converter asks for the variables of each signature, and TensorFlow optimizes the whole graph before it answers; it
-    keeps what it optimized for equal questions.
+    TensorFlow makes a constant of each number and list, such as axes.
     """
-    functions = {function.signature.name: function.signature for function in graph.library.function}
-    handles = [node.name for node in graph.node if node.op == "VarHandleOp"]
-    for call in (node for node in graph.node if node.op == "StatefulPartitionedCall"):
-        signature, given = functions[call.attr["f"].func.name], set(call.input)
-        for number, name in enumerate(name for name in handles if name not in given):
-            call.input.append(name)
-            call.attr["Tin"].list.type.append(DT_RESOURCE)
-            signature.input_arg.add(name=f"unused_{number}", type=DT_RESOURCE)
-
-
-def merge_constants(function: Any) -> None:
-    """Merge the equal constants of a `FunctionDef`: those that TensorFlow makes of numbers and lists, such as axes."""
-    places = defaultdict[bytes, list[str]](list)
+    first, known = dict[str, str](), dict[tuple[Any, ...], str]()
     for node in function.node_def:
         if node.op == "Const" and not node.input:
-            places[node.attr["value"].SerializeToString()].append(node.name)
-    first = {name: names[0] for names in places.values() for name in names[1:]}
+            key: tuple[Any, ...] = (node.attr["value"].SerializeToString(),)
+        elif node.op == "Reshape":
+            key = tuple(_merged(source, first) for source in node.input)
+        else:
+            continue
+        if known.setdefault(key, node.name) != node.name:
+            first[node.name] = known[key]
     for node in function.node_def:
         for i, source in enumerate(node.input):
             if (merged := _merged(source, first)) != source:
                 node.input[i] = merged
     for name, source in function.ret.items():
         function.ret[name] = _merged(source, first)
-    kept = [node for node in function.node_def if node.name not in first]
+    _keep(function, lambda name: name not in first)
+
+
+def _keep(function: Any, kept: Callable[[str], bool]) -> None:
+    nodes = [node for node in function.node_def if kept(node.name)]
     del function.node_def[:]
-    function.node_def.extend(kept)
+    function.node_def.extend(nodes)
 
 
 def _merged(source: str, first: Mapping[str, str]) -> str:
@@ -162,3 +198,16 @@ def order_accesses(function: Any) -> None:
     for name in dict.fromkeys(last.values()):
         function.control_ret[name] = name
         function.signature.control_output.append(name)
+
+
+def drop_unused(function: Any) -> None:
+    """Remove the nodes of a `FunctionDef` on which neither an output nor a write depends."""
+    nodes = {node.name: node for node in function.node_def}
+    pending = [*function.ret.values(), *function.control_ret.values()]
+    used = set[str]()
+    while pending:
+        name = pending.pop().lstrip("^").partition(":")[0]
+        if name in nodes and name not in used:
+            used.add(name)
+            pending += nodes[name].input
+    _keep(function, used.__contains__)

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.folded_normalization import convolution_of, folds, normalized
+from odt_sim.export.lowering.constants import shared
 from odt_sim.export.parameters import all_layers
 
 
@@ -63,7 +64,7 @@ def _call_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor) -
         convolution = convolution_of(inputs) if training and mask is None and folds(layer) else None
         if convolution is None or inputs.shape[0] != sample_weight.shape[0]:
             return own(inputs, training=training, mask=mask)
-        output, mean, variance = normalized(layer, convolution, _share(sample_weight, tf.float32))
+        output, mean, variance = normalized(layer, convolution, share_of(sample_weight, tf.float32))
         for moving, new in ((layer.moving_mean, mean), (layer.moving_variance, variance)):
             moving.assign(moving * layer.momentum + new * (1.0 - layer.momentum))
         return output
@@ -71,10 +72,14 @@ def _call_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor) -
     return call
 
 
-def _share(sample_weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Return the share of each row in a mean over those with nonzero weight."""
-    real = tf.cast(tf.not_equal(sample_weight, 0.0), dtype)
-    return real / tf.maximum(tf.reduce_sum(real), 1.0)
+def share_of(sample_weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Return the share of each row in a mean over those with nonzero weight, computed once in a graph."""
+
+    def share() -> tf.Tensor:
+        real = tf.cast(tf.not_equal(sample_weight, 0.0), dtype)
+        return real / tf.maximum(tf.reduce_sum(real), 1.0)
+
+    return shared(("share", sample_weight.ref(), dtype), share)
 
 
 def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -92,7 +97,7 @@ def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tup
     Returns:
         Two tensors with the shape of the remaining axes.
     """
-    share = _share(sample_weight, x.dtype)
+    share = share_of(sample_weight, x.dtype)
     within = [axis for axis in axes if axis != 0]
     shape = [1 if axis in axes else x.shape[axis] for axis in range(len(x.shape))]
 

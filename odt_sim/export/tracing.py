@@ -42,7 +42,7 @@ def _line(error: Exception) -> str:
 
 def concrete(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
     """Return the graph of a function that takes its arguments by position."""
-    return tf.function(function, input_signature=list(arguments), autograph=False).get_concrete_function()
+    return tf.compat.v1.wrap_function(lambda *values: function(*values), list(arguments))
 
 
 def named(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:

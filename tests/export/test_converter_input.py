@@ -6,21 +6,40 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from odt_sim.export.converter_input import merge_constants, write_converter_input
+from odt_sim.export.converter_input import drop_unused, merge_equal, write_converter_input
 from odt_sim.export.tracing import named
 
 
-def test_equal_constants_of_a_function_become_one() -> None:
+def test_equal_constants_and_reshaped_tensors_of_a_function_become_one() -> None:
     function = named(
         lambda x: {"y": tf.reshape(tf.reshape(x, [6]), [2, 3]) + tf.reshape(tf.reshape(x, [6]) * 2.0, [2, 3])},
         [tf.TensorSpec([2, 3], name="x")],
     ).function_def
-    before = [node.attr["value"].SerializeToString() for node in function.node_def if node.op == "Const"]
-    merge_constants(function)
-    after = [node for node in function.node_def if node.op == "Const"]
-    assert (len(before), len(after)) == (5, 3)
-    shapes = {node.input[1] for node in function.node_def if node.op == "Reshape"}
-    assert shapes <= {f"{node.name}:output:0" for node in after}
+
+    def count(kind: str) -> int:
+        return sum(node.op == kind for node in function.node_def)
+
+    assert (count("Const"), count("Reshape")) == (5, 4)
+    merge_equal(function)
+    assert (count("Const"), count("Reshape")) == (3, 3)
+    names = {node.name for node in function.node_def} | {"x"}
+    assert {source.partition(":")[0] for node in function.node_def for source in node.input} <= names
+
+
+def test_only_what_outputs_and_writes_need_is_kept() -> None:
+    total = tf.Variable([1.0, 2.0])
+
+    def change(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        tf.exp(x)
+        total.assign(tf.sin(x))
+        return {"y": tf.cos(x)}
+
+    function = named(change, [tf.TensorSpec([2], name="x")]).function_def
+    assert "Exp" in {node.op for node in function.node_def}
+    drop_unused(function)
+    kinds = {node.op for node in function.node_def}
+    assert {"AssignVariableOp", "Cos", "Sin"} <= kinds
+    assert "Exp" not in kinds
 
 
 def test_signatures_read_and_write_the_variables_that_they_share(tmp_path: Path) -> None:

@@ -16,6 +16,12 @@ CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 CONDITIONS = ("If", "StatelessIf")
 CASES = ("Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")
+CALLED = {
+    **dict.fromkeys(CALLS, ("f",)),
+    **dict.fromkeys(CONDITIONS, ("then_branch", "else_branch")),
+    **dict.fromkeys(LOOPS, ("cond", "body")),
+}
+"""The attributes that hold what an op calls; those of a case hold a list."""
 READS = ("ReadVariableOp", "ResourceGather", "VariableShape")  # all other ops on a handle write to it
 CHANGES = {
     "AssignVariableOp": lambda old, value: value,
@@ -27,12 +33,9 @@ CHANGES = {
 
 def bodies(op: tf.Operation) -> list[tf.Graph]:
     """Return the graphs that an op calls: one, the branches of a condition, a loop's condition and body; else none."""
-    names = {
-        **dict.fromkeys(CALLS, ("f",)),
-        **dict.fromkeys(CONDITIONS, ("then_branch", "else_branch")),
-        **dict.fromkeys(LOOPS, ("cond", "body")),
-    }
-    called = op.get_attr("branches") if op.type in CASES else [op.get_attr(name) for name in names.get(op.type, ())]
+    if op.type not in CALLED and op.type not in CASES:
+        return []
+    called = op.get_attr("branches") if op.type in CASES else [op.get_attr(name) for name in CALLED[op.type]]
     functions = [op.graph._get_function(function.name) for function in called]
     return [function.graph for function in functions if hasattr(function, "graph")]  # an older kind has none
 
