@@ -8,14 +8,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from coverage_exports import keep
 from numpy.typing import NDArray
 from parity.case import Case
-from parity.models import CONFIGURED, MODELS
+from parity.models import CONFIGURED, MODELS, SENSITIVE
 
 pytestmark = pytest.mark.slow
 SEED = 4  # also of `of_small_images`: masks of dropout are equal
-SENSITIVE = ("ds_cnn", "mobilenet", "mobilenet_v2", "transformer_encoder")
-SHARED = ("mobilenet", "mobilenet_v2")  # long exports, of which tests/phone runs the files too
 RATE = 0.01
 IDLE = "key/bias"  # the softmax of attention cancels it: its gradient is rounding alone, which Adam makes large
 
@@ -27,6 +26,7 @@ def test_configured_model_trains_like_keras(case: Case, twins: Any) -> None:
     keras.utils.set_random_seed(SEED)
     pair = twins(case.build(), case.loss(), case.optimizer())
     assert f"{pair.model.count_params():,} parameters" in summary(case)
+    keep(case, pair.path)
     pair.agree()
 
 
@@ -40,7 +40,7 @@ def test_sensitive_model_is_as_close_to_float64_as_keras(
     and the median counts.
     """
     keras.utils.set_random_seed(SEED)
-    path = of_small_images(case.name) if case.name in SHARED else None
+    path = of_small_images(case.name) if case.name == "mobilenet" else None  # which tests/model exports too
     pair = twins(case.build(), case.loss(), case.optimizer(), path)
     assert f"{pair.model.count_params():,} parameters" in summary(case)
     exact = in_float64(case)

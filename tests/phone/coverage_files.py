@@ -1,4 +1,4 @@
-"""Export two cases of each family of the coverage table, unless FOLDER has them: `python coverage_files.py FOLDER`.
+"""Export the chosen cases of the coverage table, unless FOLDER has them: `python coverage_files.py FOLDER`.
 
 A test runs this in another process, so that TensorFlow stays out of its own.
 """

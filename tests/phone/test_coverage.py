@@ -1,4 +1,4 @@
-"""Two cases of each row of the coverage table in docs/export.md train in Chromium as in Python."""
+"""The cases of the coverage table in docs/export.md that `coverage_exports.py` chooses train in Chromium as in Python."""
 
 from pathlib import Path
 from typing import Any

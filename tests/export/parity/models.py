@@ -18,6 +18,8 @@ ELSEWHERE = (
     "transcriber",  # whose loss takes labels without places; tests/export/test_ctc.py
     "mini_gpt",  # whose gradients start at 0; adapters are in fine_tuning.py
 )
+SENSITIVE = ("ds_cnn", "mobilenet", "mobilenet_v2", "transformer_encoder")
+"""Many BatchNormalization layers, and Adam on small gradients, magnify rounding."""
 SMALLER: dict[str, dict[str, Any]] = {
     "character_lstm": {"length": 6},
     "character_window": {"length": 12},
