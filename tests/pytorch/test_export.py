@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import tensorflow as tf
 import torch
 from numpy.typing import NDArray
 
+import odt_sim.export
 from odt_sim.device.device import Device
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import export_model
@@ -631,25 +633,28 @@ def test_parts_of_pytorch_that_keras_replaces_are_refused(
         export_model(torch.nn.Linear(3, 2), tmp_path / "m.tflite", **given)
 
 
-TRACED = """
-{first}
-from odt_sim.export import export_model
-import torch
-export_model(torch.nn.Linear(2, 1), "m.tflite", example=torch.zeros(1, 2), loss="mse", optimizer="sgd")
-try:
-    import triton
-except ImportError:
-    print("no triton")
+NOTES_ITSELF = """
+import sys
+print(__name__)
+if __name__ == "tensorflow":
+    raise ModuleNotFoundError("stands for TensorFlow", name=__name__)
 """
 
 
-@pytest.mark.parametrize(("first", "printed"), [("", "before"), ("import tensorflow", "no triton")])
-def test_triton_is_not_loaded_after_tensorflow(first: str, printed: str, tmp_path: Path) -> None:
-    # Its LLVM aborts the process beside TensorFlow's.
-    (tmp_path / "triton.py").write_text("import sys; print('after' if 'tensorflow' in sys.modules else 'before')")
+def test_triton_is_imported_before_tensorflow(tmp_path: Path) -> None:
+    for name in ("triton", "tensorflow"):
+        (tmp_path / f"{name}.py").write_text(NOTES_ITSELF)
     variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    code = TRACED.format(first=first)
-    child = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
-    )
-    assert child.stdout.split("\n")[0] == printed, child.stderr
+    command = [sys.executable, "-c", "from odt_sim.export import export_model"]
+    child = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert child.stdout.split() == ["triton", "tensorflow"], child.stderr
+
+
+def test_triton_is_not_imported_after_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its LLVM aborts the process beside TensorFlow's."""
+    (tmp_path / "triton.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    assert odt_sim.export.export_model is export_model
+    with pytest.raises(ImportError, match="triton"):
+        import_module("triton")
