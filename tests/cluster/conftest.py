@@ -70,7 +70,7 @@ def s3() -> Iterator[S3]:
         yield S3(environment, files)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")  # an idle cluster takes a sixth of a core
 def head() -> Iterator[Head]:
     pytest.importorskip("aiohttp_cors", reason="ray[default] is not installed; run make test-cluster")
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}

@@ -41,7 +41,7 @@ def test_submitted_run_equals_the_serial_one(
     ray, odt_sim = (Path(sys.executable).with_name(name) for name in ("ray", "odt-sim"))
     command = [ray, "job", "submit", f"--address={head.dashboard}", f"--working-dir={sent}", "--", "sh", "-c"]
     there = ["backend.address=auto", f"hydra.run.dir={tmp_path}/submitted"]
-    lost = ["--multirun", *GIVEN, "run.rounds=1", "seed=0", "backend.address=auto", f"hydra.run.dir={tmp_path}/ignored"]
+    lost = ["--multirun", *GIVEN, "run.rounds=1", "seed=0", "backend=serial", f"hydra.run.dir={tmp_path}/ignored"]
     both = " && ".join(shlex.join([str(odt_sim), "run", *given]) for given in ([*GIVEN, *there], lost))
     done = submitted([*command, both], {**os.environ, **head.environment})
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,11 +11,12 @@ GIVEN = ["model=softmax", "strategy=ditto", "fleet.devices=6", "fleet.unseen=2",
 
 
 def test_killed_run_resumes_from_s3_to_the_same_bits(s3: S3, softmax: TrainableModel, tmp_path: Path) -> None:
-    """Two actors keep their devices' states in the bucket; SIGKILL ends the coordinator after round 3 or later."""
+    """Two actors keep their devices' states in the bucket; SIGKILL ends one, and after round 3 or later the coordinator."""
     assert launch([*GIVEN, "backend=serial", f"hydra.run.dir={tmp_path}/serial"]).failed == 0
     there = ["backend.actors=2", "run.storage=s3://bucket/killed"]
     run = Disturbed(tmp_path / "killed", [*GIVEN, *there], seed=0, **s3.environment)
     try:
+        run.kill(Moment(1, 0, "actor"))
         run.wait_for(lambda: s3.files.exists("bucket/killed/server.3.safetensors"))
         run.kill(Moment(3, 0, "coordinator"))
         assert run.rounds() < 12
@@ -23,4 +24,6 @@ def test_killed_run_resumes_from_s3_to_the_same_bits(s3: S3, softmax: TrainableM
     finally:
         run.close()
     s3.files.get("bucket/killed", str(tmp_path / "killed" / "checkpoint"), recursive=True)
-    assert outcome(tmp_path / "killed") == outcome(tmp_path / "serial")
+    found = outcome(tmp_path / "killed")
+    assert [row["round"] for row in found["rounds"]] == list(range(1, 13))
+    assert found == outcome(tmp_path / "serial")

@@ -24,11 +24,9 @@ def test_only_devices_of_a_cohort_have_messages(simulation: Any, user: Any, tmp_
 
 
 def test_ray_and_serial_send_the_same(results: Any, user: Any, tmp_path: Path, ray_session: None) -> None:
-    fleet = Fleet(cohort=5)
-    serial = results(user.SendsItsNumber(), tmp_path / "serial", fleet=fleet)
-    for number, each in enumerate(("auto", 1)):
-        backend = RayBackend(actors=2, devices_per_actor=each)
-        results(user.SendsItsNumber(), tmp_path / str(number), fleet=fleet, backend=backend).assert_same_bits(serial)
+    settings = {"strategy": user.SendsItsNumber(), "fleet": Fleet(cohort=5)}
+    serial = results(directory=tmp_path / "serial", **settings)
+    results(directory=tmp_path / "ray", **settings, backend=RayBackend(actors=2)).assert_same_bits(serial)
 
 
 def test_tensors_of_the_broadcast_travel_once(simulation: Any, user: Any, tmp_path: Path) -> None:

@@ -13,10 +13,7 @@ from odt_sim.simulation.ray import RayBackend
 
 NAMES = ["LateDitto", "LateFedAdam", "LateScaffold"]
 BACKENDS = {
-    "1 actor": lambda: RayBackend(actors=1),
     "2 actors": lambda: RayBackend(actors=2),
-    "8 actors": lambda: RayBackend(actors=8),
-    "a device an actor": lambda: RayBackend(devices_per_actor=1),
     "2 processes": lambda: ProcessesBackend(2),
     "8 processes": lambda: ProcessesBackend(8),
 }
@@ -43,15 +40,8 @@ def known():
     return {}
 
 
-CASES = [(backend, name) for backend in FAST for name in NAMES] + [
-    ("1 actor", "LateFedAdam"),
-    ("8 actors", "LateDitto"),
-    ("8 actors", "LateScaffold"),
-    ("a device an actor", "LateDitto"),
-    ("a device an actor", "LateFedAdam"),
-    ("8 processes", "LateScaffold"),
-]
-"""All strategies on two workers, and one or two on each other backend."""
+CASES = [*((backend, name) for backend in FAST for name in NAMES), ("8 processes", "LateScaffold")]
+"""All strategies on two workers, and one on eight; a device an actor is in test_backends.py."""
 
 
 @pytest.mark.parametrize(("backend", "name"), slow_except([(backend, NAMES[0]) for backend in FAST], CASES))

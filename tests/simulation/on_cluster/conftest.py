@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from cluster_process import unshare
@@ -34,6 +34,8 @@ class ThreeNodes:
         address: `host:port` of its head.
         hidden: A folder that one of the nodes does not see, if this machine allows it.
     """
+
+    OVERRIDES: ClassVar = ["model=softmax", "fleet.devices=4", "fleet.unseen=1", "run.rounds=1"]
 
     def __init__(self, hidden: Path) -> None:
         self.hidden = hidden
@@ -78,8 +80,9 @@ class ThreeNodes:
 
     def command(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         """Run `odt-sim run` in the hidden folder, where `auto` finds the cluster."""
-        overrides = ["model=softmax", "fleet.devices=4", "fleet.unseen=1", "run.rounds=1", *arguments]
-        return self._child([*COMMAND, *overrides], self.hidden, **{"RAY_ADDRESS": self.address, **environment})
+        return self._child(
+            [*COMMAND, *self.OVERRIDES, *arguments], self.hidden, **{"RAY_ADDRESS": self.address, **environment}
+        )
 
     def _child(self, command: list[Any], folder: Path, **more: str) -> "subprocess.CompletedProcess[str]":
         path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])

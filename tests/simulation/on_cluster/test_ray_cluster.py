@@ -2,11 +2,11 @@
 
 import json
 import re
-import sys
 
 import psutil
 import pytest
 
+from odt_sim.cli.run import launch
 from odt_sim.strategies.fedavg import FedAvg
 
 pytestmark = pytest.mark.slow
@@ -68,11 +68,12 @@ def test_storage_that_a_node_does_not_see_is_refused_before_the_first_round(apar
     assert list((folder / "checkpoint").iterdir()) == []
 
 
-def test_command_runs_on_a_cluster_with_the_users_files(apart, softmax, tmp_path):
+def test_command_runs_on_a_cluster_with_the_users_files(apart, softmax, tmp_path, monkeypatch):
     """A strategy of the working folder, on a node that does not see that folder."""
     (apart.hidden / "theirs.py").write_text(THEIRS)
-    here = ["strategy._target_=theirs.Mine", f"hydra.run.dir={tmp_path}/serial", "backend=serial"]
-    assert apart.command(*here).returncode == 0
+    monkeypatch.syspath_prepend(apart.hidden)
+    here = [*apart.OVERRIDES, "strategy._target_=theirs.Mine", f"hydra.run.dir={tmp_path}/serial", "backend=serial"]
+    assert launch(here).failed == 0
     there = ["strategy._target_=theirs.Mine", f"run.storage={tmp_path}/shared", "backend.address=auto"]
     missing = apart.command(*there, f"hydra.run.dir={tmp_path}/missing")
     lacks = r"error: backend ray: node \S+ has no module theirs; install it there, or send .*: 'backend\.runtime_env="
@@ -82,25 +83,7 @@ def test_command_runs_on_a_cluster_with_the_users_files(apart, softmax, tmp_path
     assert rows(tmp_path / "cluster") == rows(tmp_path / "serial")
 
 
-def test_submitted_job_keeps_its_working_folder(three_nodes, softmax, tmp_path):
-    """Several raylets of one machine share the folder, and remove it when a process of the job ends."""
-    folder = tmp_path / "sent"
-    folder.mkdir()
-    (folder / "theirs.py").write_text(THEIRS)
-    run = f"import sys; from odt_sim.cli.main import main; sys.exit(main({submitted(tmp_path)!r}))"
-    done = three_nodes.script("submitted.py", folder, sys.executable, "-c", run, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert len(rows(tmp_path / "run")) == 4
-
-
-def submitted(folder):
-    overrides = ["model=softmax", "fleet.devices=4", "fleet.unseen=1", "run.rounds=1", "strategy._target_=theirs.Mine"]
-    return ["run", *overrides, "backend.address=auto", f"run.storage={folder}/shared", f"hydra.run.dir={folder}/run"]
-
-
 CASES = {
-    "too few CPUs": (["backend.actors=9"], r"backend\.actors: 9 actors need CPU 1 each, only 3 fit \("),
-    "too large": (["backend.num_cpus=2"], r"backend\.actors: 1 actors need CPU 2 each, only 0 fit \("),
     "no such resource": (
         ["backend.resources={phone: 1}"],
         r"backend\.resources: no node has phone, found CPU, apart; start",
