@@ -36,7 +36,7 @@ defaults:
 fleet: {devices: 6, unseen: 2}
 run: {rounds: 2}
 """
-SMALL = ["task=digits,mine", "strategy=fedavg,fedbn,ditto", "budget=2", "seed=0,1", "jobs=2", "output=out"]
+SMALL = ["task=digits,mine", "strategy=fedavg,fedbn,ditto", "budget=1", "seed=0,1", "jobs=2", "output=out"]
 TINY = ["benchmark", *SMALL, "config_dir=my", "markdown=page.md", "run.rounds=2", "digits.fleet.unseen=2"]
 WITH_PATH = ("femnist", "school", "shakespeare", "uci_har")
 

@@ -20,7 +20,7 @@ def record_of(folder, device):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["fedavg", "fedper", "ditto", "fedavg_finetune", "local"])
+@pytest.mark.parametrize("strategy", ["fedper", "ditto", "fedavg_finetune"])
 def test_files_of_every_device_are_written_and_measured(odt_sim, run, folder, strategy):
     assert run(*RUN, f"strategy={strategy}", "run.rounds=3", "hydra.run.dir=mine")[0] == 0
     code, output, errors = odt_sim("deploy", "mine", "--all")

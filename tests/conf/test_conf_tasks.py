@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from runs import Run
 
+from experiments import EXPORTED
 from odt_sim import TrainableModel
 from odt_sim.cli.run import launch
 
@@ -13,11 +14,11 @@ STRATEGIES = ["local", "fedavg", "fedavg_finetune", "fedper"]
 SMALL = ["run.rounds=2", "fleet.unseen=1"]
 TASKS: dict[str, tuple[list[str], str, tuple[str, ...]]] = {  # overrides, task, metrics
     "segmentation": (["data.users=5", "data.examples=10"], "segmentation", ("iou", "loss", "accuracy")),
-    "tagging": (["data.users=5", "data.examples=10", "data.length=5", "model.build.length=5"], "classification",
+    "tagging": (["data.users=5", "data.examples=10"], "classification",
                 ("accuracy", "loss", "balanced_accuracy", "auc", "perplexity")),
-    "language": (["data.users=5", "data.examples=10", "data.length=5", "model.build.length=5"], "classification",
+    "language": (["data.users=5", "data.examples=10"], "classification",
                  ("accuracy", "loss", "balanced_accuracy", "auc", "perplexity")),
-    "recommendation": (["data.users=5", "model.build.users=5"], "ranking", ("ndcg_at_10", "loss", "hit_rate_at_10", "auc")),
+    "recommendation": ([], "ranking", ("ndcg_at_10", "loss", "hit_rate_at_10", "auc")),
     "transcription": (["data.users=5", "data.examples=10"], "transcription", ("token_error_rate", "loss", "exact_match")),
     "multi_label": (["data.users=5"], "multi_label", ("micro_f1", "loss", "macro_f1", "exact_match", "accuracy", "auc")),
     "multi_target": (["data.users=5", "data.examples=10"], "regression", ("mse", "mae", "loss", "r2", "mae_0", "mae_1")),
@@ -25,7 +26,7 @@ TASKS: dict[str, tuple[list[str], str, tuple[str, ...]]] = {  # overrides, task,
 
 
 def sweep(name: str, *more: str) -> list[Run]:
-    outcome = launch([f"+experiment={name}", *SMALL, *TASKS[name][0], *more])
+    outcome = launch([f"+experiment={name}", *SMALL, *EXPORTED[name], *TASKS[name][0], *more])
     assert outcome.failed == 0
     runs = [Run(outcome.folder / str(job)) for job in range(len(STRATEGIES))]
     assert [run.summary["strategy"] for run in runs] == STRATEGIES
@@ -57,9 +58,8 @@ def test_task_is_simulated_and_judged_by_its_own_metrics(name: str, backend: str
 def test_ensemble_of_one_model_has_the_figures_of_the_model_under_a_mask() -> None:
     found = []
     for strategy in (["strategy=fedavg"], ["strategy=fedem", "strategy.components=1"]):
-        made = launch(
-            ["+experiment=tagging", *SMALL, *TASKS["tagging"][0], *strategy, "backend=serial", "hydra.mode=RUN"]
-        )
+        given = [*SMALL, *EXPORTED["tagging"], *TASKS["tagging"][0], *strategy, "backend=serial"]
+        made = launch(["+experiment=tagging", *given, "hydra.mode=RUN"])
         found.append(Run(made.folder).summary["metrics"])
     for metric, figures in found[0].items():
         assert found[1][metric] == pytest.approx(figures, rel=1e-4)
@@ -70,13 +70,14 @@ def test_masked_positions_do_not_count_in_a_run() -> None:
     """Other labels under the padding change no figure and no weight."""
     figures = []
     for label in (0, 1):
-        given = ["data=function", "data.target=padded_labels.examples", f"+data.label={label}", "model.build.length=5"]
+        given = ["data=function", "data.target=padded_labels.examples", f"+data.label={label}", *MODEL]
         made = launch(["+experiment=tagging", *given, *SMALL, "strategy=fedavg", "backend=serial", "hydra.mode=RUN"])
         run = Run(made.folder)
         figures.append((run.summary["metrics"], TrainableModel.load(run.folder / "model.tflite").content))
     assert figures[0] == figures[1]
 
 
+MODEL = [override for override in EXPORTED["tagging"] if override.startswith("model.")]
 EXAMPLES = """
 import numpy as np
 from odt_sim.data.dataset import Dataset
