@@ -540,23 +540,19 @@ def test_wrong_cell_of_several_inputs_is_named(
         page.wait_for_selector(f'#personalize .notice.failed:has-text("{sentence}")')
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
+def test_unusable_file_is_named(opened: Callable[..., tuple[Any, Site]], regression: TrainableModel) -> None:
+    page, _ = opened(Subject.random(regression))
+    page.click("#tab-personalize")
+    for name, content, sentence in (
         ("short.csv", b"1,2,3\n", "Line 1 has 3 numbers; the model takes 6 inputs, then 2 targets."),
         ("infinite.csv", b"a,b\n1,2,3,4,1e39,6,7,8\n", "Line 2, column 5: expected float32, found 1e+39; rescale the"),
         ("empty.csv", b"", "empty.csv holds no rows; choose a .csv or .npy file with a row an example."),
         ("cut.npy", b"\x93NUMPY\x01\x00\x10\x00", "The .npy file is no two-dimensional array of float32,"),
-    ],
-)
-def test_unusable_file_is_named(
-    name: str, content: bytes, sentence: str, opened: Callable[..., tuple[Any, Site]], regression: TrainableModel
-) -> None:
-    page, _ = opened(Subject.random(regression))
-    page.click("#tab-personalize")
-    choose(page, name, content)
-    assert page.wait_for_selector("#personalize .notice.failed").inner_text().startswith(sentence)
-    assert page.locator('#personalize :text("No examples yet.")').is_visible()
+    ):
+        choose(page, name, content)
+        notice = page.wait_for_selector(f'#personalize .notice.failed:has-text("{sentence}")')
+        assert notice.inner_text().startswith(sentence)
+        assert page.locator('#personalize :text("No examples yet.")').is_visible(), name
 
 
 def test_sensor_model_offers_recordings(
