@@ -306,9 +306,7 @@ def check_backend(config: DictConfig, kind: str, settings: dict[str, Any]) -> No
     assert {key: getattr(backend, key) for key in settings} == settings
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "mlflow" else ()) for name in TRACKERS]
-)
+@pytest.mark.parametrize("name", [name for name in TRACKERS if name != "mlflow"])  # tests/trackers/test_artifacts.py
 def test_tracker_leaves_its_files(name, folder):
     chosen = {"tracker": name, **FEW} | ({"tracker.mode": "offline"} if name == "wandb" else {})
     if name == "wandb" and importlib.util.find_spec("wandb") is None:

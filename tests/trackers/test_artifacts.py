@@ -56,15 +56,14 @@ def test_repeated_report_replaces_the_earlier_one(read: Callable[[Path], Any], t
 
 
 def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Artifacts of a new database lie in the working folder."""
+    """The database, by default, and its artifacts lie in the working folder."""
     from mlflow import MlflowClient
 
     monkeypatch.chdir(tmp_path)
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    tracker = ["tracker=mlflow", f"tracker.tracking_uri={uri}"]
+    tracker = ["tracker=mlflow"]
     names = sweep(tmp_path / "sweep", *tracker)
     single(tmp_path / "run", *tracker)
-    client = MlflowClient(tracking_uri=uri)
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
     experiment = client.get_experiment_by_name("odt_sim").experiment_id
     runs = {Path(run.data.tags["odt_sim.folder"]): run for run in client.search_runs([experiment])}
     assert set(runs) == {tmp_path / "sweep" / "0", tmp_path / "sweep" / "1", tmp_path / "sweep", tmp_path / "run"}
