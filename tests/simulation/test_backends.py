@@ -187,9 +187,11 @@ def test_next_job_reuses_the_actors(user, results, tmp_path):
 
 @pytest.mark.slow
 def test_one_device_per_actor_gives_the_serial_bits_and_each_device_a_process(user, results, four_devices, tmp_path):
-    strategy, backend = FedAvgFineTune(max_epochs=2), RayBackend(devices_per_actor=1)
-    serial = results(strategy, tmp_path / "serial", data=four_devices)
-    results(strategy, tmp_path / "ray", data=four_devices, backend=backend).assert_same_bits(serial)
+    backend = RayBackend(devices_per_actor=1)
+    for strategy in (FedAvgFineTune(max_epochs=2), user.SendsItsNumber()):
+        serial = results(strategy, tmp_path / f"{strategy.name} serial", data=four_devices)
+        found = results(strategy, tmp_path / f"{strategy.name} ray", data=four_devices, backend=backend)
+        found.assert_same_bits(serial)
     rows = results(user.RecordsProcess(), tmp_path / "who", data=four_devices, rounds=1, backend=backend).devices
     assert len({json.loads(row)["process"] for row in rows.splitlines()}) == 4
 
