@@ -14,19 +14,19 @@ HEADINGS = {
 INTRODUCTION = """# What the doctor finds
 
 `odt-sim doctor FILE` says whether a `.tflite` file trains on bare LiteRT, with Flex ops in TensorFlow 2.19, and in a browser,
-and what is wrong with it. Whatever runs the file is in a subprocess with limits of time and memory: LiteRT is native code
-that trusts the file. Experiments take a few steps on small random examples; your own examples may show more.
+and what is wrong with it. The file only ever runs in a subprocess with time and memory limits, because LiteRT is native code
+that does not validate it. Experiments take a few steps on small random examples; your own examples may reveal more.
 
 The exit status is 0 if no finding prevents training, 1 if one does, and 2 for incorrect usage. `--json` prints everything for
 other programs. Ids never change their meaning.
 
-With `--flex-python PATH` (or the variable `ODT_SIM_FLEX_PYTHON`), the Python of an environment with TensorFlow 2.19, a file
-that needs Flex ops is run in TensorFlow's interpreter. `--signature ROLE=NAME` says which signature plays a role, such as
-`--signature train=train_epoch`, where the doctor does not find it.
+With `--flex-python PATH` (or the variable `ODT_SIM_FLEX_PYTHON`), the path of a Python in an environment with TensorFlow 2.19,
+a file that needs Flex ops runs in TensorFlow's interpreter. If the doctor does not find the signature for a role,
+`--signature ROLE=NAME` names it, such as `--signature train=train_epoch`.
 
-`odt-sim doctor --environment` looks at the installation instead of a file: versions, cores, memory, the folder of the cache
-and its size, the Ray cluster that `backend.address=auto` joins, Chromium, and each optional package that is missing, with the
-line that installs it."""
+`odt-sim doctor --environment` checks the installation instead of a file: versions, cores, memory, the cache folder and its
+size, the Ray cluster that `backend.address=auto` joins, Chromium, and each optional package that is missing, with the command
+that installs it."""
 
 
 def main() -> None:
