@@ -20,8 +20,8 @@ that does not validate it. Experiments take a few steps on small random examples
 The exit status is 0 if no finding prevents training, 1 if one does, and 2 for incorrect usage. `--json` prints everything for
 other programs. Ids never change their meaning.
 
-With `--flex-python PATH` (or the variable `ODT_SIM_FLEX_PYTHON`), the path of a Python in an environment with TensorFlow 2.19,
-a file that needs Flex ops runs in TensorFlow's interpreter. If the doctor does not find the signature for a role,
+With `--flex-python PATH` (or the variable `ODT_SIM_FLEX_PYTHON`), the path of a Python in an environment with TensorFlow
+2.19, a file that needs Flex ops runs in TensorFlow's interpreter. If the doctor does not find the signature for a role,
 `--signature ROLE=NAME` names it, such as `--signature train=train_epoch`.
 
 `odt-sim doctor --environment` checks the installation instead of a file: versions, cores, memory, the cache folder and its
