@@ -84,9 +84,16 @@ class NoDeviceError(Exception):
 
 
 def arrivals(
-    server: Server, draw: Draw, start: Start, *, buffer: int, concurrency: int, max_staleness: int | None = None
-) -> Arrivals:
-    """Run the clock until the server's next update.
+    server: Server,
+    draw: Draw,
+    start: Start,
+    *,
+    buffer: int,
+    concurrency: int,
+    max_staleness: int | None = None,
+    until: float = np.inf,
+) -> Arrivals | None:
+    """Run the clock until the server's next update; None if reports are still missing when the run ends.
 
     A device starts at most once from each version of the model, because its work would repeat itself to the bit.
 
@@ -97,6 +104,7 @@ def arrivals(
         buffer: The number of reports of an update.
         concurrency: The number of devices that train at once.
         max_staleness: The most server updates since a device started at which its report counts; None for any.
+        until: The simulated seconds at which the run ends.
 
     Raises:
         NoDeviceError: No device was available for too long.
@@ -106,6 +114,8 @@ def arrivals(
     used, stale, left = list[Flights](), list[Flights](), list[Flights]()
     begun = flights["device"][flights["version"] == version]
     while len(used) < buffer:
+        if now >= until:
+            return None
         if len(flights) < concurrency:
             new = draw(concurrency - len(flights), now, np.union1d(flights["device"], begun))
             if len(new):

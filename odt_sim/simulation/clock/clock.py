@@ -110,13 +110,14 @@ class Clock(ABC):
         """
         if self._decided is None or self._decided[0] != commit.round:
             appointment, hours = self._decide(commit, without), self.schedule.hours
-            late = hours is not None and appointment.line.end > hours * HOUR
-            if late and not commit.round:
-                raise ConfigurationError(
-                    f"fleet.schedule.hours: expected at least {appointment.line.end / HOUR:.3g}, when the first round ends, "
-                    f"found {hours:g}"
-                )
-            self._decided = commit.round, None if late else appointment
+            if appointment and hours is not None and appointment.line.end > hours * HOUR:
+                if not commit.round:
+                    raise ConfigurationError(
+                        f"fleet.schedule.hours: expected at least {appointment.line.end / HOUR:.3g}, when the first round "
+                        f"ends, found {hours:g}"
+                    )
+                appointment = None
+            self._decided = commit.round, appointment
         return self._decided[1]
 
     def after(self, before: Commit, appointment: Appointment, trained: Trained) -> State:
@@ -137,8 +138,13 @@ class Clock(ABC):
         return updates
 
     @abstractmethod
-    def _decide(self, commit: Commit, without: Set[int]) -> Appointment:
-        """Return the round after a commit."""
+    def _decide(self, commit: Commit, without: Set[int]) -> Appointment | None:
+        """Return the round after a commit; None if the server waits for devices until the run ends."""
+
+    def _limit(self, commit: Commit) -> float:
+        """Return the simulated seconds after which no round begins; infinite for the first, whose end an error names."""
+        hours = self.schedule.hours
+        return np.inf if hours is None or not commit.round else hours * HOUR
 
     def batteries_of(self, commit: Commit) -> Batteries:
         """Return the batteries after a round."""

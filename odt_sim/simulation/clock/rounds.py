@@ -23,10 +23,12 @@ from odt_sim.simulation.job import Trained
 class SynchronousClock(Clock):
     """A server that waits for the reports of each round; see `odt_sim.simulation.clock.synchronous`."""
 
-    def _decide(self, commit: Commit, without: Set[int]) -> Appointment:
+    def _decide(self, commit: Commit, without: Set[int]) -> Appointment | None:
         round, schedule, plan = commit.round + 1, self.schedule, self.job.plan
         batteries = self.batteries_of(commit)
         start, ids = self._wait(commit, np.array(sorted(without), np.int64), batteries)
+        if start >= self._limit(commit):
+            return None
         planned = self.planned(ids, start, commit, batteries)
         course = synchronous_course(
             planned.trips,
@@ -47,11 +49,16 @@ class SynchronousClock(Clock):
         )
 
     def _wait(self, commit: Commit, without: Ids, batteries: Batteries) -> tuple[float, Ids]:
-        """Return when enough devices are available, and those of them that are selected, ascending."""
+        """Return when enough devices are available, and those of them that are selected, ascending.
+
+        Without any, the time is that at which the run ends.
+        """
         cohort, candidates = self.job.fleet.cohort, self.devices.candidates
         count = math.ceil(cohort * self.schedule.overselection) if cohort else len(candidates)
         time = since = float(commit.clock["time"][0]) if commit.clock else 0.0
         while time - since <= LONGEST_WAIT and len(candidates) - len(without) >= (cohort or 1):
+            if time >= self._limit(commit):
+                return time, candidates[:0]
 
             def eligible(ids: Ids, time: float = time) -> Ids:
                 return self.devices.eligible(ids[~np.isin(ids, without)], time, batteries)

@@ -41,7 +41,7 @@ class BufferedClock(Clock):
     def _buffer(self) -> int:
         return self.schedule.buffer
 
-    def _decide(self, commit: Commit, without: Set[int]) -> Appointment:
+    def _decide(self, commit: Commit, without: Set[int]) -> Appointment | None:
         server = _server(commit)
         starts = _Starts(self, commit, without)
         concurrency = self.schedule.concurrency or self.job.fleet.cohort or len(self.devices.candidates)
@@ -53,10 +53,11 @@ class BufferedClock(Clock):
                 buffer=self._buffer,
                 concurrency=concurrency,
                 max_staleness=self.schedule.max_staleness,
+                until=self._limit(commit),
             )
         except NoDeviceError as error:
             raise self._no_devices(commit.round + 1, error.args[0]) from error
-        return self._appointed(server, arrived, starts.batteries)
+        return arrived and self._appointed(server, arrived, starts.batteries)
 
     def _appointed(self, server: Server, arrived: Arrivals, batteries: Batteries) -> Appointment:
         after, done = arrived.after, _spent(arrived)

@@ -87,6 +87,11 @@ def test_server_waits_for_devices() -> None:
     assert found.after.time == 1203
 
 
+def test_server_waits_for_no_report_after_the_run() -> None:
+    assert arrivals(Server(), lowest, start, buffer=3, concurrency=3, until=5) is None  # reports at 3, 5 and 11 s
+    assert arrivals(Server(), lowest, start, buffer=2, concurrency=3, until=5).after.time == 5
+
+
 def test_server_gives_up_without_devices() -> None:
     with pytest.raises(NoDeviceError):
         arrivals(Server(), lambda count, time, without: np.empty(0, np.int64), start, buffer=1, concurrency=1)

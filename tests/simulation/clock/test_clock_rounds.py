@@ -132,6 +132,17 @@ def test_run_ends_at_its_hours(simulation, on_clock, momentum, tmp_path):
     assert "accuracy" in read_lines(tmp_path / "run" / "rounds.jsonl")[-1]
 
 
+@pytest.mark.parametrize("schedule", ["synchronous", "oort", "fedbuff"])
+def test_run_ends_at_its_hours_while_the_server_waits(simulation, on_clock, momentum, tmp_path, schedule):
+    trace = tmp_path / "trace.csv"  # from 100 s on too few devices for a round or for an update
+    trace.write_text("\n".join(["device,from,to", *(f"{device},0,100" for device in range(7)), "0,100,7200", ""]))
+    asynchronous = {"buffer": 4} if schedule == "fedbuff" else {}
+    fleet = on_clock(momentum, {"kind": schedule, "hours": 1, **asynchronous}, str(trace), cohort=4)
+    summary = simulation(FedAvg(), tmp_path / "run", fleet=fleet, rounds=400).run()
+    assert 0 < summary["rounds"] < 400
+    assert summary["simulated_seconds"] <= 3600
+
+
 def test_round_with_too_few_reports_leaves_the_model(simulation, on_clock, momentum, tmp_path):
     fleet = on_clock(momentum, {"deadline": 8, "min_reports": 6}, cohort=6)
     simulation(FedAvg(), tmp_path, fleet=fleet, rounds=3, evaluate_every=1).run()
