@@ -91,6 +91,8 @@ LEDGER_COLUMNS = (
     "joules",
     "bytes_wifi",
     "bytes_cellular",
+    "deploy_seconds",
+    "deploy_joules",
 )
 """The columns of a device on the clock."""
 
@@ -183,6 +185,8 @@ class DeviceRecord(Record):
     joules: Annotated[float | None, "energy that the device spent"] = None
     bytes_wifi: Annotated[int | None, "bytes received and sent on Wi-Fi"] = None
     bytes_cellular: Annotated[int | None, "bytes received and sent on the cellular network"] = None
+    deploy_seconds: Annotated[float | None, "seconds to compute what `deploy` takes; in no other column"] = None
+    deploy_joules: Annotated[float | None, "energy to compute what `deploy` takes; in no other column"] = None
 
 
 def by_reason(reasons: Iterable[tuple[int, str]]) -> dict[str, str]:

@@ -20,6 +20,7 @@ class Summary(Record):
 
     OPTIONAL = (
         *("over_time", "stopped", "simulated_seconds", "joules", "bytes_wifi", "bytes_cellular", "fleet_totals"),
+        "deploy_joules",
         *("attack_success", "global_attack_success"),
         *("environment", "model_digest", "split_digest", "own_metrics"),
     )
@@ -78,6 +79,7 @@ class Summary(Record):
     stopped: Annotated[str | None, "why the run ended early; absent if it ran all rounds"] = None
     simulated_seconds: Annotated[float | None, "simulated time of the last round's end; absent without a clock"] = None
     joules: Annotated[float | None, "energy of all selected devices, over all rounds"] = None
+    deploy_joules: Annotated[float | None, "energy to compute one deployment to the evaluated devices"] = None
     bytes_wifi: Annotated[int | None, "bytes received and sent on Wi-Fi, over all rounds"] = None
     bytes_cellular: Annotated[int | None, "bytes received and sent on the cellular network, over all rounds"] = None
     fleet_totals: Annotated[
@@ -160,6 +162,7 @@ def summarize(
         over_time=continual_figures(rounds, metrics[0]),
         simulated_seconds=max((row["simulated_end"] for row in rounds if "simulated_end" in row), default=None),
         joules=_known_total(rounds, "joules"),
+        deploy_joules=_known_total(devices, "deploy_joules"),
         bytes_wifi=_known_total(rounds, "bytes_wifi"),
         bytes_cellular=_known_total(rounds, "bytes_cellular"),
         **recorded,

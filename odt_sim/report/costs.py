@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from odt_sim.persistence.run import Run
 from odt_sim.report.comparison_columns import megabytes_moved
-from odt_sim.report.phone_columns import hours, kilojoules
+from odt_sim.report.phone_columns import hours
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,12 @@ def training_steps(run: Run) -> float | None:
     return None if rounds is None or deployment is None else float(rounds + deployment)
 
 
+def kilojoules(run: Run) -> float | None:
+    """Return the energy of all rounds and of one deployment in thousands of joules, so that fine-tuning is counted."""
+    rounds, deployment = run.complete.joules, run.complete.deploy_joules
+    return None if rounds is None or deployment is None else (rounds + deployment) / 1e3
+
+
 COSTS = (
     Cost("megabytes", "megabytes moved", "MB moved, down and up, over all rounds", megabytes_moved),
     Cost(
@@ -40,5 +46,5 @@ COSTS = (
         training_steps,
     ),
     Cost("hours", "simulated time", "simulated hours of all rounds", hours),
-    Cost("joules", "energy", "kJ spent by all devices over all rounds", kilojoules),
+    Cost("joules", "energy", "kJ of all rounds and of one deployment to all devices", kilojoules),
 )

@@ -183,7 +183,8 @@ def _over_time_caption(comparison: Comparison) -> str:
 def _phones_caption(comparison: Comparison) -> str:
     return (
         "On the simulated clock, over all rounds. J a device and round: energy of a device each time it is selected, lost "
-        "work included. Peak memory: the interpreter and the data of the device that holds most. Gini of reports: 0 if all "
+        "work included. J to deploy: energy to make the model of a device's user at the end, such as by fine-tuning; in all: "
+        "without it. Peak memory: the interpreter and the data of the device that holds most. Gini of reports: 0 if all "
         "seen devices reported equally often, towards 1 if few did. Never reached: seen devices without a report; too small: "
         f"those whose memory does not hold model and data. Rarely available: {title_of(comparison.metric)} of the quarter "
         "of the devices that is available least; the others: of the rest."

@@ -30,9 +30,20 @@ def hours_to_target(run: Run, metric: str, target: float | None) -> float | None
 
 
 def joules_each_time(run: Run) -> float | None:
-    """Return the energy that a device spends each time it is selected, mean over all times."""
-    selected = sum(record.selected or 0 for record in run.rounds)
-    return run.complete.joules / selected if run.complete.joules is not None and selected else None
+    """Return the energy that a device spends each time it is selected, mean over all times that ended."""
+    ended = (
+        sum(  # an asynchronous server has selected devices that still train at the end, whose energy is in no record
+            (record.reported or 0) + (record.late or 0) + (record.left or 0) + (record.stale or 0)
+            for record in run.rounds
+        )
+    )
+    return run.complete.joules / ended if run.complete.joules is not None and ended else None
+
+
+def joules_to_deploy(run: Run) -> float | None:
+    """Return the energy that a device computes with when its user gets the model, mean over the evaluated devices."""
+    known = [row.deploy_joules for row in run.devices if row.deploy_joules is not None]
+    return sum(known) / len(known) if known else None
 
 
 def kilojoules(run: Run) -> float | None:

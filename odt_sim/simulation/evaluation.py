@@ -25,6 +25,9 @@ Row = dict[str, Any]
 PREFIXES = ("train_", "validation_", "global_", "local_", "others_", "adapted_", "deploy_", "period_")
 """The prefixes of measured columns, which a strategy's own records must not have."""
 
+DEPLOY_WORK = "deploy_work"
+"""The calls and rows by signature that `deploy` takes: no column of a record, which has their cost on the clock."""
+
 COMMON = 256  # test examples that are common to all devices: their cost does not grow with the fleet
 
 
@@ -55,7 +58,8 @@ class Evaluation:
             return Excluded("no test example has arrived yet")
         if not is_finite(device.weights.vector):
             return Excluded("deployed weights not finite")
-        calls = {"deploy_train_calls": device.calls.train, "deploy_infer_calls": device.calls.infer}
+        calls: Row = {"deploy_train_calls": device.calls.train, "deploy_infer_calls": device.calls.infer}
+        calls[DEPLOY_WORK] = dict(device.calls.by_signature), dict(device.calls.rows)
         row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
         row["validation_examples"] = len(device.validation_examples)
         row |= self._periods(device)

@@ -18,9 +18,10 @@ from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.run_folder import TRAINED_MODEL, RunFolder
 from odt_sim.persistence.summary import Summary, summarize
 from odt_sim.persistence.timeline import Ledger
-from odt_sim.simulation.clock.totals import available_share, fleet_totals
+from odt_sim.simulation.clock.totals import available_share, deployment_costs, fleet_totals
+from odt_sim.simulation.clock.work import LocalWork
 from odt_sim.simulation.cohort import choose_unseen
-from odt_sim.simulation.evaluation import Row
+from odt_sim.simulation.evaluation import DEPLOY_WORK, Row
 from odt_sim.simulation.job import Job
 from odt_sim.simulation.start import initial_weights
 
@@ -70,7 +71,9 @@ def write_results(
     """Write the devices' records and the summary; return the summary."""
     metrics = job.metrics
     costs = None if conditions is None else Ledger.of(folder.timeline(), job.data.devices)
-    ledger = _ledger(rows, folder, conditions, costs)
+    counted = {row["device"]: row.pop(DEPLOY_WORK) for row in rows if DEPLOY_WORK in row}
+    works = {device: LocalWork(calls, examples, 0, 0) for device, (calls, examples) in counted.items()}
+    ledger = _ledger(rows, folder, conditions, costs, works)
     unknown = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
     users = job.data.users
     for row in rows:
@@ -103,12 +106,17 @@ def write_results(
 
 
 def _ledger(
-    rows: Sequence[Row], folder: RunFolder, conditions: Conditions | None, costs: Ledger | None
+    rows: Sequence[Row],
+    folder: RunFolder,
+    conditions: Conditions | None,
+    costs: Ledger | None,
+    works: Mapping[int, LocalWork],
 ) -> Callable[[int], Row]:
     """Return the columns of a device on the clock by its id; none without a clock."""
     if conditions is None or costs is None:
         return lambda device: {}
     population, ids = conditions.population, np.array([row["device"] for row in rows], np.int64)
+    deployment = deployment_costs(conditions, works)
     ends = [line.end for line in folder.timeline()]
     shares = available_share(conditions, ids, max(ends, default=0.0))
     available = dict(zip(ids.tolist(), shares.tolist(), strict=True))
@@ -116,6 +124,7 @@ def _ledger(
         "device_class": population.classes[population.of_device[device]].name,
         "available": available[device],
         **costs.of_device(device),
+        **deployment.get(device, {}),
     }
 
 

@@ -94,7 +94,7 @@ class Devices:
             batteries: Their batteries.
         """
         begins = time + waits
-        work, wifi = _together(works), self.conditions.habits.wifi(ids, begins)
+        work, wifi = together(works), self.conditions.habits.wifi(ids, begins)
         cost = self._costs.of(ids, work, wifi)
         charged = batteries.fraction(ids, begins, cost.seconds, cost.joules)
         empty = np.where(charged < 1, waits + charged * cost.seconds, np.inf)
@@ -114,7 +114,8 @@ class Devices:
         return self._costs.of(planned.ids, work, planned.wifi), work
 
 
-def _together(works: Sequence[LocalWork]) -> Work:
+def together(works: Sequence[LocalWork]) -> Work:
+    """Return the work of several devices, with a count of 0 for a signature that a device does not call."""
     signatures = sorted({name for work in works for name in work.calls})
 
     def column(counts: Sequence[int]) -> Floats:

@@ -57,7 +57,7 @@ class BufferedClock(Clock):
             )
         except NoDeviceError as error:
             raise self._no_devices(commit.round + 1, error.args[0]) from error
-        return arrived and self._appointed(server, arrived, starts.batteries)
+        return None if arrived is None else self._appointed(server, arrived, starts.batteries)
 
     def _appointed(self, server: Server, arrived: Arrivals, batteries: Batteries) -> Appointment:
         after, done = arrived.after, _spent(arrived)

@@ -11,6 +11,8 @@ from odt_sim.fleet.conditions import Conditions, data_bytes
 from odt_sim.fleet.trace import Trace
 from odt_sim.metrics.participation import gini
 from odt_sim.persistence.timeline import Ledger
+from odt_sim.simulation.clock.devices import together
+from odt_sim.simulation.clock.work import LocalWork
 
 SAMPLES = 500
 """Times at which availability is looked up, spread evenly over a run: its share is then known to 2 %."""
@@ -49,6 +51,20 @@ def _totals(ledger: Ledger, ids: NDArray[np.int64], fits: NDArray[np.bool_]) -> 
     sums = {name: column[ids].sum().item() for name, column in vars(ledger).items()}
     never = int(np.count_nonzero(ledger.reported[ids] == 0))
     return {"devices": len(ids), "too_small": int(np.count_nonzero(~fits)), "never_reached": never, **sums}
+
+
+def deployment_costs(conditions: Conditions, works: Mapping[int, LocalWork]) -> dict[int, dict[str, float]]:
+    """Return the `deploy_seconds` and `deploy_joules` of devices, by id: those of training and inference.
+
+    Args:
+        conditions: The fleet's conditions.
+        works: The work of each device, by id.
+    """
+    ids = np.array(list(works), np.int64)
+    cost = conditions.costs.of(ids, together(list(works.values())), np.ones(len(ids), np.bool_))
+    columns = zip(cost.compute_seconds.tolist(), cost.compute_joules.tolist(), strict=True)
+    names = ("deploy_seconds", "deploy_joules")
+    return {device: dict(zip(names, values, strict=True)) for device, values in zip(works, columns, strict=True)}
 
 
 def available_share(conditions: Conditions, ids: NDArray[np.int64], seconds: float) -> NDArray[np.float64]:

@@ -8,9 +8,10 @@ from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.clock_plot import AXES, day_of
 from odt_sim.report.comparison import compare
 from odt_sim.report.comparison_columns import PHONES
+from odt_sim.report.costs import COSTS
 from odt_sim.report.page_tables import classes_table, comparison_table
 from odt_sim.report.pictures import pictures
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies import FedAvg, FedAvgFineTune
 
 SPEEDS = {"fast": 2.0, "slow": 0.25}
 
@@ -67,6 +68,35 @@ def test_short_run_is_reported_in_seconds_and_joules_without_a_day(simulation, m
     assert float(cells["J\nin all"].text) == pytest.approx(summary.joules, rel=5e-3)
     assert {"J a device", "seconds at work"} <= set(classes_table(comparison).headings)
     assert "day" not in [picture.name for picture in pictures(comparison)]
+
+
+def test_deployment_costs_what_its_calls_take(simulation, momentum, on_clock, tmp_path):
+    for name, strategy in {"tuned": FedAvgFineTune(2), "global": FedAvg()}.items():
+        simulation(strategy, tmp_path / name, fleet=on_clock(momentum, speeds=SPEEDS, unseen=1), rounds=2).run()
+    tuned, plain = RunFolder(tmp_path / "tuned"), RunFolder(tmp_path / "global")
+    for device in tuned.devices():
+        calls = device.deploy_train_calls + device.deploy_infer_calls  # of a second each, at 3 W
+        assert calls > 0
+        assert device.deploy_seconds == pytest.approx(calls / SPEEDS[device.device_class])
+        assert device.deploy_joules == pytest.approx(3 * device.deploy_seconds)
+    assert {device.deploy_joules for device in plain.devices()} == {0.0}
+    assert tuned.summary().joules == plain.summary().joules  # the rounds are those of FedAvg
+    total = sum(device.deploy_joules for device in tuned.devices())
+    assert tuned.summary().deploy_joules == pytest.approx(total)
+    comparison = compare([tmp_path / "tuned", tmp_path / "global"])
+    each, none = (row.values["joules_to_deploy"].mean for row in comparison.rows)
+    assert (each, none) == (pytest.approx(total / len(tuned.devices())), 0)
+    (energy,) = [cost for cost in COSTS if cost.key == "joules"]
+    spent = [energy.of_run(row.runs[0]) for row in comparison.rows]
+    assert spent[0] - spent[1] == pytest.approx(total / 1e3)
+
+
+def test_energy_of_a_selection_leaves_out_devices_that_still_train(simulation, momentum, on_clock, tmp_path):
+    fleet = on_clock(momentum, {"kind": "fedbuff", "buffer": 1}, speeds=SPEEDS)
+    simulation(FedAvg(), tmp_path, fleet=fleet, rounds=2).run()
+    (row,) = compare([tmp_path]).rows
+    joules = [each for line in RunFolder(tmp_path).timeline() for each in line.joules]
+    assert row.values["joules_each_time"].mean == pytest.approx(sum(joules) / len(joules))
 
 
 def test_axes_grow_over_the_rounds(run):
