@@ -96,6 +96,9 @@ class Availability(Settings, group="fleet.availability"):
     low: float = setting(0.1, "daily: available share at 14 h", least=0, most=1)
     on_hours: float = setting(2.0, "markov: mean hours of a device's availability", above=0)
     off_hours: float = setting(6.0, "markov: mean hours between two of them", above=0)
+    repeat_hours: float | None = setting(
+        None, "a .csv file: hours after which it begins again, such as 24; null: a run that outlasts it fails", above=0
+    )
     floor: float = setting(
         0.2, "charge from 0 to 1 below which training does not take a battery; needs fleet.profiles", least=0, below=1
     )
@@ -104,6 +107,11 @@ class Availability(Settings, group="fleet.availability"):
         """Check types, ranges, the time zones' shares, and low against peak; refuse settings that the kind does not read."""
         super().__post_init__()
         _check_read(self, "kind", READ_BY_AVAILABILITY)
+        if self.repeat_hours is not None and not (self.kind or "").endswith(".csv"):
+            raise ConfigurationError(
+                f"fleet.availability.repeat_hours: expected null with fleet.availability.kind={self.kind or 'null'}, found "
+                f"{self.repeat_hours:g}; only a .csv file uses it"
+            )
         if self.low > self.peak:
             raise ConfigurationError(
                 f"fleet.availability.low: expected at most peak, {self.peak:g}, found {self.low:g}"

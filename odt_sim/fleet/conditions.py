@@ -76,7 +76,12 @@ def conditions(
     given = None if profiles.calibration is None else Path(profiles.calibration).expanduser()
     calibration = calibrated(model, folder, given)
     settings = {
-        **{f"fleet.availability.{name}": str(value) for name, value in vars(when).items()},
+        **{
+            f"fleet.availability.{name}": str(value)
+            for name, value in vars(when).items()
+            if name != "repeat_hours" or value is not None
+        },
+        **({"fleet.availability.trace": availability.digest} if isinstance(availability, Trace) else {}),
         "fleet.profiles.table": f"{profiles.table} {sha256(str(classes).encode()).hexdigest()[:12]}",
         "fleet.profiles.calibration": calibration.digest,
     }
@@ -108,7 +113,8 @@ def available_when(when: AvailabilitySettings, habits: Habits) -> Availability:
     if when.kind == "markov":
         return Markov(habits.seed, HOUR * when.on_hours, HOUR * when.off_hours)
     if when.kind.endswith(".csv"):
-        return Trace.read(Path(when.kind).expanduser(), len(habits.population))
+        period = None if when.repeat_hours is None else HOUR * when.repeat_hours
+        return Trace.read(Path(when.kind).expanduser(), len(habits.population), period)
     raise ConfigurationError(
         f"fleet.availability.kind: expected always, daily, charging, markov, a .csv file or null, found {when.kind!r}"
     )

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -26,20 +27,23 @@ class Trace:
         first: `[devices + 1]`, where each device's intervals begin in `begins` and `ends`.
         begins: `[intervals]` seconds, ascending for each device; intervals that touch are one.
         ends: `[intervals]` seconds.
+        period: Seconds after which it begins again, at least all `ends`; None if it does not.
     """
 
     where: str
     first: Ids
     begins: Floats
     ends: Floats
+    period: float | None = None
 
     @classmethod
-    def read(cls, path: Path, devices: int) -> "Trace":
+    def read(cls, path: Path, devices: int, period: float | None = None) -> "Trace":
         """Read a trace.
 
         Args:
             path: The CSV file.
             devices: The number of devices of the fleet.
+            period: Seconds after which it begins again; None if it does not.
 
         Raises:
             ConfigurationError: The file cannot be read, lacks a column, or has a line that does not fit.
@@ -52,13 +56,13 @@ class Trace:
         reader = csv.DictReader(lines)
         if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
             raise ConfigurationError(f"{path}: lacks the column {missing[0]!r}; expected {', '.join(COLUMNS)}")
-        rows = [_row(row, f"{path}, line {number}", devices) for number, row in enumerate(reader, 2)]
+        rows = [_row(row, f"{path}, line {number}", devices, period) for number, row in enumerate(reader, 2)]
         if not rows:
             raise ConfigurationError(f"{path}: has no lines, so no device is ever available; add some")
-        return cls._of(rows, str(path), devices)
+        return cls._of(rows, str(path), devices, period)
 
     @classmethod
-    def _of(cls, rows: Sequence[tuple[int, float, float]], where: str, devices: int) -> "Trace":
+    def _of(cls, rows: Sequence[tuple[int, float, float]], where: str, devices: int, period: float | None) -> "Trace":
         table = np.array(rows, np.float64)
         device, begins, ends = table[np.lexsort((table[:, 1], table[:, 0]))].T
         overlaps = np.flatnonzero((device[1:] == device[:-1]) & (begins[1:] < ends[:-1]))
@@ -71,12 +75,17 @@ class Trace:
         touches = (device[1:] == device[:-1]) & (begins[1:] == ends[:-1])  # such as the hours of a log
         first, last = ~np.append(False, touches), ~np.append(touches, False)
         device, begins, ends = device[first], begins[first], ends[last]
-        return cls(where, np.searchsorted(device, np.arange(devices + 1)).astype(np.int64), begins, ends)
+        return cls(where, np.searchsorted(device, np.arange(devices + 1)).astype(np.int64), begins, ends, period)
 
     @property
     def end(self) -> float:
-        """The seconds at which it ends."""
-        return float(self.ends.max())
+        """The seconds at which it ends; infinite if it begins again."""
+        return float(self.ends.max()) if self.period is None else np.inf
+
+    @property
+    def digest(self) -> str:
+        """A short digest of its intervals, to compare runs by."""
+        return sha256(b"".join(array.tobytes() for array in (self.first, self.begins, self.ends))).hexdigest()[:12]
 
     def available(self, ids: Ids, time: Times) -> Flags:
         """See `odt_sim.fleet.availability.Availability`.
@@ -96,8 +105,19 @@ class Trace:
         if len(ids) and times.max() >= self.end:
             raise SimulationError(
                 f"{self.where}: the trace ends after {self.end / 3600:g} h, the run is at {times.max() / 3600:g} h; "
-                "give a longer one, or fewer rounds"
+                "give a longer one, repeat it (fleet.availability.repeat_hours), or end the run before (fleet.schedule.hours)"
             )
+        if self.period is None:
+            return self._until(ids, times)
+        inside = np.mod(times, self.period)
+        ends = self._until(ids, inside)
+        next_ends = self._until(ids, np.zeros(len(ids)))  # an interval to the end of the period goes on in the next one
+        next_ends[next_ends == self.period] = np.inf
+        ends = np.where(ends == self.period, self.period + next_ends, ends)
+        return np.where(ends > inside, times - inside + ends, times)
+
+    def _until(self, ids: Ids, times: Floats) -> Floats:
+        """Return `[devices]`: the end of the interval that holds each time; the time itself outside all intervals."""
         low, high = self.first[ids], self.first[ids + 1]
         start = low
         while (low < high).any():  # bisect, for each device in its own intervals: the first that ends after the time
@@ -109,7 +129,7 @@ class Trace:
         return np.where(found & (self.begins[place] <= times), self.ends[place], times)
 
 
-def _row(row: dict[str, str], where: str, devices: int) -> tuple[int, float, float]:
+def _row(row: dict[str, str], where: str, devices: int, period: float | None) -> tuple[int, float, float]:
     try:
         device, begin, end = int(row["device"]), float(row["from"]), float(row["to"])
     except (TypeError, ValueError):
@@ -119,5 +139,15 @@ def _row(row: dict[str, str], where: str, devices: int) -> tuple[int, float, flo
     if not 0 <= device < devices:
         raise ConfigurationError(f"{where}: expected a device from 0 to {devices - 1}, found {device}")
     if not 0 <= begin < end < float("inf"):
-        raise ConfigurationError(f"{where}: expected 0 <= from < to, found {begin:g} and {end:g}")
+        raise ConfigurationError(f"{where}: expected 0 <= from < to, found {begin:g} and {end:g}{_night(begin, end)}")
+    if period is not None and end > period:
+        raise ConfigurationError(
+            f"{where}: ends at {end:g} s, beyond the {period:g} s after which the trace begins again; choose a larger "
+            "fleet.availability.repeat_hours, or go on with a line from 0"
+        )
     return device, begin, end
+
+
+def _night(begin: float, end: float) -> str:
+    """Return advice for an interval over midnight."""
+    return "; cut an interval over midnight in two, or count on beyond 86400" if 0 <= end < begin else ""

@@ -113,10 +113,10 @@ def test_unknown_time_zone_is_refused() -> None:
             offset_of(name)
 
 
-def traced(tmp_path: Path, lines: Sequence[str], header: str = "device,from,to") -> Trace:
+def traced(tmp_path: Path, lines: Sequence[str], header: str = "device,from,to", period: float | None = None) -> Trace:
     path = tmp_path / "trace.csv"
     path.write_text("\n".join([header, *lines]))
-    return Trace.read(path, devices=4)
+    return Trace.read(path, 4, period)
 
 
 def test_trace_is_followed(tmp_path: Path) -> None:
@@ -139,6 +139,26 @@ def test_intervals_of_a_trace_that_touch_are_one(tmp_path: Path) -> None:
     assert_allclose(trace.until(np.array([0, 1, 2]), 15000), [18000, 20000, 18000])
 
 
+def test_trace_of_a_day_repeats(tmp_path: Path) -> None:
+    # 0: from 22 h to 6 h, over midnight; 1: all day; 2: from 9 h to 10 h; 3: never
+    day = ["0,0,21600", "0,79200,86400", "1,0,86400", "2,32400,36000"]
+    trace, long = traced(tmp_path, day, period=86400), np.random.default_rng(0).uniform(0, 10 * 86400, 2000)
+    hour = np.mod(long, 86400) / 3600
+    assert_array_equal(trace.available(np.zeros(2000, int), long), (hour < 6) | (hour >= 22))
+    assert_array_equal(trace.available(np.full(2000, 2), long), (hour >= 9) & (hour < 10))
+    ids = np.arange(4)
+    for days in (0, 1, 1000):
+        for time, ends in ((1, [6, np.inf, 1, 1]), (9.5, [9.5, np.inf, 10, 9.5]), (23, [30, np.inf, 23, 23])):
+            begin = 86400.0 * days
+            assert_allclose(trace.until(ids, begin + 3600 * time), begin + 3600 * np.array(ends), rtol=1e-12)
+
+
+def test_digest_is_that_of_the_intervals(tmp_path: Path) -> None:
+    digest = traced(tmp_path, ["0,0,10", "1,5,9"]).digest
+    assert traced(tmp_path, ["1,5,9", "0,5,10", "0,0,5"]).digest == digest
+    assert traced(tmp_path, ["1,5,9", "0,0,11"]).digest != digest
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -155,6 +175,13 @@ def test_trace_that_does_not_fit_is_refused(tmp_path: Path, lines: list[str], me
     with pytest.raises(ConfigurationError) as caught:
         traced(tmp_path, lines)
     assert message in str(caught.value)
+
+
+def test_interval_that_a_repeated_trace_cannot_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"line 2: ends at 90000 s, beyond the 86400 s after which the trace"):
+        traced(tmp_path, ["0,79200,90000"], period=86400)
+    with pytest.raises(ConfigurationError, match=r"found 79200 and 21600; cut an interval over midnight in two"):
+        traced(tmp_path, ["0,79200,21600"], period=86400)
 
 
 def test_trace_without_a_column_or_a_file_is_refused(tmp_path: Path) -> None:

@@ -59,12 +59,19 @@ def test_every_kind_of_availability(softmax: TrainableModel, measured: str, tmp_
         made(softmax, measured, kind="x")
 
 
-def test_settings_that_decide_a_run_are_named(softmax: TrainableModel, measured: str) -> None:
+def test_settings_that_decide_a_run_are_named(softmax: TrainableModel, measured: str, tmp_path: Path) -> None:
     settings = made(softmax, measured, kind="daily", peak=0.5).settings
     assert settings["fleet.availability.kind"] == "daily"
     assert settings["fleet.availability.peak"] == "0.5"
     assert settings["fleet.profiles.table"].startswith("phones ")
     assert len(settings["fleet.profiles.calibration"]) == 12
+    trace = tmp_path / "trace.csv"
+    found = []
+    for end in (10, 11):
+        trace.write_text(f"device,from,to\n1,0,{end}\n")
+        found.append(made(softmax, measured, kind=str(trace), repeat_hours=24).settings)
+    assert found[0]["fleet.availability.repeat_hours"] == "24"
+    assert found[0]["fleet.availability.trace"] != found[1]["fleet.availability.trace"]
 
 
 def test_devices_with_too_little_memory_are_not_eligible(softmax: TrainableModel, measured: str) -> None:
@@ -87,6 +94,10 @@ def test_devices_with_too_little_memory_are_not_eligible(softmax: TrainableModel
         ),
         ({"on_hours": -1}, "fleet.availability.on_hours: expected a number above 0, found -1"),
         ({"floor": 1.0}, "fleet.availability.floor: expected a number of at least 0 and below 1, found 1.0"),
+        (
+            {"kind": "daily", "repeat_hours": 24},
+            "fleet.availability.repeat_hours: expected null with fleet.availability.kind=daily, found 24; only a .csv",
+        ),
         ({"peek": 1}, "fleet.availability.peek: unknown setting; expected one of kind, time_zones, peak, "),
     ],
 )
