@@ -39,7 +39,7 @@ def check_clock(job: Job, conditions: Conditions | None, promises: bool) -> None
 
     Raises:
         ConfigurationError: A setting needs a clock, or has no meaning with one.
-        StrategyError: The strategy has no server, or cannot be asynchronous.
+        StrategyError: The strategy chooses its cohorts, or cannot be asynchronous.
     """
     schedule, strategy = job.fleet.schedule, job.strategy
     if conditions is None:
@@ -48,11 +48,6 @@ def check_clock(job: Job, conditions: Conditions | None, promises: bool) -> None
                 "fleet.schedule: needs fleet.profiles, whose times move the clock; set it: fleet.profiles=phones"
             )
         return
-    if strategy.alone:
-        raise StrategyError(
-            f"strategy {strategy.name}: has no server whose rounds could be on a clock; leave fleet.profiles out, or choose "
-            "another strategy"
-        )
     if type(strategy).cohort is not Strategy.cohort:
         raise StrategyError(
             f"strategy {strategy.name}: chooses its cohorts, which fleet.profiles draws from the available devices; leave "
@@ -79,6 +74,11 @@ def check_clock(job: Job, conditions: Conditions | None, promises: bool) -> None
 
 def _check_asynchronous(job: Job) -> None:
     kind, strategy, aggregator = job.fleet.schedule.kind, job.strategy, job.aggregator
+    if strategy.alone:
+        raise StrategyError(
+            f"strategy {strategy.name}: has no server that could be asynchronous (fleet.schedule={kind}); choose "
+            "fleet.schedule=synchronous, in whose rounds all available devices train alone, or another strategy"
+        )
     if not strategy.asynchronous:
         raise StrategyError(
             f"strategy {strategy.name}: cannot be asynchronous (fleet.schedule={kind}), since its server needs updates that "

@@ -1,4 +1,7 @@
-"""Synchronous rounds on the clock: a cohort of the devices that are available, chosen uniformly or by utility."""
+"""Synchronous rounds on the clock: a cohort of the devices that are available, chosen uniformly or by utility.
+
+Devices that train alone have no cohort, no deadline and no server that needs reports: all that are available take part.
+"""
 
 import math
 from collections.abc import Callable, Set
@@ -32,28 +35,37 @@ class SynchronousClock(Clock):
         planned = self.planned(ids, start, commit, batteries)
         course = synchronous_course(
             planned.trips,
-            self.job.fleet.cohort or len(ids),
-            deadline=schedule.deadline,
+            self._cohort or len(ids),
+            deadline=self._deadline,
             units=plan.amount,
             partial=self.job.strategy.partial_work and plan.amount > 1,
         )
         self._check_deadline(round, planned, course)
+        fewest = 1 if self.job.strategy.alone else schedule.min_reports
         done, end = spent(self.devices, planned, course, start), start + course.end
         eligible = self.devices.count(start, batteries)
         return Appointment(
-            groups=_groups(commit.round, ids, course, plan.amount) if course.used.sum() >= schedule.min_reports else (),
+            groups=_groups(commit.round, ids, course, plan.amount) if course.used.sum() >= fewest else (),
             line=done.line(round, start, end, eligible),
             columns=done.columns(start, end, eligible, self._participants),
             state={"time": np.array([end]), **done.drained(batteries).pruned(end).state()},
             durations=planned.cost.seconds,
         )
 
+    @property
+    def _cohort(self) -> int | None:
+        return None if self.job.strategy.alone else self.job.fleet.cohort
+
+    @property
+    def _deadline(self) -> float | None:
+        return None if self.job.strategy.alone else self.schedule.deadline
+
     def _wait(self, commit: Commit, without: Ids, batteries: Batteries) -> tuple[float, Ids]:
         """Return when enough devices are available, and those of them that are selected, ascending.
 
         Without any, the time is that at which the run ends.
         """
-        cohort, candidates = self.job.fleet.cohort, self.devices.candidates
+        cohort, candidates = self._cohort, self.devices.candidates
         count = math.ceil(cohort * self.schedule.overselection) if cohort else len(candidates)
         time = since = float(commit.clock["time"][0]) if commit.clock else 0.0
         while time - since <= LONGEST_WAIT and len(candidates) - len(without) >= (cohort or 1):
@@ -75,7 +87,7 @@ class SynchronousClock(Clock):
         return choose_eligible(self.devices.candidates, count, eligible, random)
 
     def _check_deadline(self, round: int, planned: Planned, course: Course) -> None:
-        deadline, fastest = self.schedule.deadline, float(planned.cost.seconds.min())
+        deadline, fastest = self._deadline, float(planned.cost.seconds.min())
         if deadline is not None and fastest > deadline and not course.used.any():
             raise SimulationError(
                 f"round {round}: no device can report within fleet.schedule.deadline, {deadline:g} s; the fastest of "

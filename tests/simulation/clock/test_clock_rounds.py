@@ -8,7 +8,7 @@ import pytest
 from deaths import DeathError, DiesAfterRound, DiesInRound
 
 import odt_sim.strategies
-from odt_sim import TrainingPlan
+from odt_sim import Fleet, TrainingPlan
 from odt_sim.data.arrival import in_order
 from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
 from odt_sim.fleet.conditions import conditions
@@ -202,6 +202,35 @@ def test_eligible_devices_of_a_large_fleet_are_at_most_all(on_clock, momentum):
     assert devices.count(0.0, replace(fleet.batteries, floor=-1.0)) == 5999  # no battery is too low
 
 
+def test_all_available_devices_train_alone_without_deadline(simulation, on_clock, momentum, tmp_path):
+    plain = simulation(Local(), tmp_path / "plain", rounds=3, fleet=Fleet(unseen=1)).run()
+    schedule = {"deadline": 0.1, "min_reports": 3, "overselection": 1.5}  # of a server, which there is not
+    fleet = on_clock(momentum, schedule, cohort=3, unseen=1)
+    timed = simulation(Local(), tmp_path / "timed", fleet=fleet, rounds=3).run()
+    assert timed["metrics"] == plain["metrics"]
+    assert (timed["train_calls"], timed["bytes_down"], timed["bytes_up"]) == (plain["train_calls"], 0, 0)
+    assert timed["joules"] == pytest.approx(
+        3 * sum(row["busy_seconds"] for row in read_lines(tmp_path / "timed/devices.jsonl"))
+    )
+    for line in read_lines(tmp_path / "timed/timeline.jsonl"):
+        assert line["devices"] == list(range(7))
+        assert line["outcomes"] == [0] * 7
+        assert line["end"] == pytest.approx(max(line["stops"]))
+
+
+def test_device_that_trains_alone_trains_while_it_is_available(simulation, on_clock, momentum, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text(
+        "\n".join(["device,from,to", *(f"{device},600,90000" for device in (1, 4)), "2,1,2", "5,0,99999", ""])
+    )
+    simulation(Local(), tmp_path / "run", fleet=on_clock(momentum, {"check_in": 600}, str(trace)), rounds=3).run()
+    first, *others = read_lines(tmp_path / "run/timeline.jsonl")
+    assert first["devices"] == [5]
+    assert {*map(tuple, (line["devices"] for line in others))} <= {(5,), (1, 4, 5)}
+    selected = {row["device"]: row["selected"] for row in read_lines(tmp_path / "run/devices.jsonl")}
+    assert (selected[2], selected[5]) == (0, 3)
+
+
 REFUSED = [
     (FedAvg(), {"deadline": 0.5}, {}, SimulationError, r"no device can report within fleet.schedule.deadline, 0.5 s"),
     (FedAvg(), {"hours": 1e-6}, {}, ConfigurationError, r"fleet.schedule.hours: expected at least"),
@@ -213,7 +242,7 @@ REFUSED = [
         ConfigurationError,
         r"buffer: expected at most the number of seen",
     ),
-    (Local(), "synchronous", {}, StrategyError, r"strategy local: has no server"),
+    (Local(), "fedbuff", {}, StrategyError, r"strategy local: has no server that could be asynchronous"),
     (FedAvg(), "synchronous", {"stragglers": 0.5}, ConfigurationError, r"fleet.stragglers: expected 0"),
     (FedAvg(), "oort", {"profiles": None}, ConfigurationError, r"fleet.schedule: needs fleet.profiles"),
 ]
