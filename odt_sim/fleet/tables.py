@@ -57,6 +57,8 @@ def device_classes(table: str) -> tuple[DeviceClass, ...]:
 
 def _of_csv(text: str, where: str) -> Iterator[DeviceClass]:
     reader = csv.DictReader(text.splitlines())
+    if not reader.fieldnames:
+        raise ConfigurationError(f"{where}: is empty; expected a line with the columns {', '.join(COLUMNS)}")
     _check_columns(reader.fieldnames or (), where)
     for number, row in enumerate(reader, 2):
         yield _class({key: (value or "").strip() for key, value in row.items() if key}, f"{where}, line {number}")
@@ -84,8 +86,9 @@ def _check_columns(given: Any, where: str) -> None:
     missing = [name for name in COLUMNS if name not in given]
     unknown = [str(name) for name in given if name not in COLUMNS]
     if missing or unknown:
-        fault = f"lacks the column {missing[0]!r}" if missing else f"has an unknown column {unknown[0]!r}"
-        raise ConfigurationError(f"{where}: {fault}; expected {', '.join(COLUMNS)}")
+        faults = [f"lacks the column {name!r}" for name in missing[:1]]
+        faults += [f"has an unknown column {name!r}" for name in unknown[:1]]
+        raise ConfigurationError(f"{where}: {' and '.join(faults)}; expected {', '.join(COLUMNS)}")
 
 
 def _class(row: Mapping[str, Any], where: str) -> DeviceClass:

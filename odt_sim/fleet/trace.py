@@ -55,7 +55,10 @@ class Trace:
             raise ConfigurationError(f"{path}: cannot read the trace ({reason}); check fleet.availability") from error
         reader = csv.DictReader(lines)
         if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
-            raise ConfigurationError(f"{path}: lacks the column {missing[0]!r}; expected {', '.join(COLUMNS)}")
+            found = ", ".join(reader.fieldnames or ()) or "none"
+            raise ConfigurationError(
+                f"{path}: lacks the column {missing[0]!r}; expected {', '.join(COLUMNS)}, found {found}"
+            )
         rows = [_row(row, f"{path}, line {number}", devices, period) for number, row in enumerate(reader, 2)]
         if not rows:
             raise ConfigurationError(f"{path}: has no lines, so no device is ever available; add some")

@@ -12,10 +12,10 @@ from odt_sim.report.formatting import metric_unit
 from odt_sim.report.hurt import COLUMNS as HURT_COLUMNS
 from odt_sim.report.phone_columns import (
     by_availability,
+    deploy_kilojoules,
     hours,
     hours_to_target,
     joules_each_time,
-    joules_to_deploy,
     kilojoules,
     megabytes_on,
     share_of_seen,
@@ -143,6 +143,7 @@ def _cost(metric: str, target: float | None) -> list[Column]:
         "infer_calls": ("infer\ncalls", "count", lambda run: run.complete.infer_calls),
         "deploy_train_calls": ("deploy\ntrain", "count", lambda run: run.complete.deploy_train_calls),
         "deploy_infer_calls": ("deploy\ninfer", "count", lambda run: run.complete.deploy_infer_calls),
+        "deploy_kilojoules": ("deploy\nkJ", "number", deploy_kilojoules),
         "state_kilobytes": ("kB state\nper device", "kilobytes", state_kilobytes),
     }
     return [
@@ -171,7 +172,6 @@ def _phones(metric: str, target: float | None) -> list[Column]:
         "hours": ("simulated\nhours", "number", hours),
         "joules_each_time": ("J a device\nand round", "number", joules_each_time),
         "kilojoules": ("kJ\nin all", "number", kilojoules),
-        "joules_to_deploy": ("J to\ndeploy", "number", joules_to_deploy),
         "megabytes_wifi": ("MB on\nWi-Fi", "megabytes", lambda run: megabytes_on(run, "wifi")),
         "megabytes_cellular": ("MB\ncellular", "megabytes", lambda run: megabytes_on(run, "cellular")),
         "peak_megabytes": ("peak MB\nof memory", "megabytes", peak_megabytes),

@@ -191,11 +191,11 @@ def optimism(comparison: Comparison) -> str | None:
     )
 
 
-def unseen_train(comparison: Comparison) -> str:
-    """Return that the costs of local training have those of unseen devices; empty without such."""
+def unseen_train(comparison: Comparison, cost: str = "training steps") -> str:
+    """Return that a cost of local training has that of unseen devices; empty without such."""
     if not any(run.name == "local" and run.complete.unseen for run in comparison.runs):
         return ""
-    return " Under local, unseen devices train in each round as well, and their training steps count."
+    return f" Under local, unseen devices train in each round as well, and their {cost} count."
 
 
 def reported(comparison: Comparison) -> str:

@@ -183,11 +183,10 @@ def _over_time_caption(comparison: Comparison) -> str:
 def _phones_caption(comparison: Comparison) -> str:
     return (
         "On the simulated clock, over all rounds. J a device and round: energy of a device each time it is selected, lost "
-        "work included. J to deploy: energy to make the model of a device's user at the end, such as by fine-tuning; in all: "
-        "without it. Peak memory: the interpreter and the data of the device that holds most. Gini of reports: 0 if all "
+        "work included. Peak memory: the interpreter and the data of the device that holds most. Gini of reports: 0 if all "
         "seen devices reported equally often, towards 1 if few did. Never reached: seen devices without a report; too small: "
         f"those whose memory does not hold model and data. Rarely available: {title_of(comparison.metric)} of the quarter "
-        "of the devices that is available least; the others: of the rest."
+        f"of the devices that is available least; the others: of the rest.{description.unseen_train(comparison, 'joules')}"
     )
 
 
@@ -196,7 +195,8 @@ def _budgets_caption(comparison: Comparison) -> str:
 
 
 def _cost_caption(comparison: Comparison) -> str:
-    target = ""
+    target, clock = "", any(run.complete.deploy_joules is not None for run in comparison.runs)
+    energy = ", and their energy, which no other table counts" if clock else ""
     if comparison.target is not None:
         target = (
             " Rounds to target: the first evaluated round with a weighted mean of "
@@ -204,8 +204,8 @@ def _cost_caption(comparison: Comparison) -> str:
         )
     return (
         "Sums over all rounds: MB exchanged, training steps (train calls) and batches of inference (infer calls) of the "
-        "cohorts. Deploy: the same calls for one deployment to all devices. State: what a device keeps between rounds, "
-        f"mean over devices. {description.reported(comparison)}{target}{description.unseen_train(comparison)}"
+        f"cohorts. Deploy: the same calls for one deployment to all devices{energy}. State: what a device keeps between "
+        f"rounds, mean over devices. {description.reported(comparison)}{target}{description.unseen_train(comparison)}"
     )
 
 

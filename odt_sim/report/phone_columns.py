@@ -40,10 +40,9 @@ def joules_each_time(run: Run) -> float | None:
     return run.complete.joules / ended if run.complete.joules is not None and ended else None
 
 
-def joules_to_deploy(run: Run) -> float | None:
-    """Return the energy that a device computes with when its user gets the model, mean over the evaluated devices."""
-    known = [row.deploy_joules for row in run.devices if row.deploy_joules is not None]
-    return sum(known) / len(known) if known else None
+def deploy_kilojoules(run: Run) -> float | None:
+    """Return the energy of one deployment to the evaluated devices, in thousands of joules."""
+    return None if run.complete.deploy_joules is None else run.complete.deploy_joules / 1e3
 
 
 def kilojoules(run: Run) -> float | None:

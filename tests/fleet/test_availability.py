@@ -185,7 +185,9 @@ def test_interval_that_a_repeated_trace_cannot_have_is_refused(tmp_path: Path) -
 
 
 def test_trace_without_a_column_or_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="lacks the column 'to'; expected device, from, to"):
+    with pytest.raises(
+        ConfigurationError, match=r"lacks the column 'to'; expected device, from, to, found device, from$"
+    ):
         traced(tmp_path, ["1,2"], header="device,from")
     with pytest.raises(ConfigurationError, match="cannot read the trace"):
         Trace.read(tmp_path / "none.csv", 4)

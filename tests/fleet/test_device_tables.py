@@ -77,6 +77,10 @@ def test_measured_phone_has_its_speed_and_memory_and_the_rest_of_the_nearest_cla
     [
         ([{key: value for key, value in asdict(PLAIN).items() if key != "idle_watts"}], "lacks the column 'idle_watts'"),
         ([{**asdict(PLAIN), "colour": "red"}], "has an unknown column 'colour'; expected name, share, "),
+        (
+            [{key.replace("share", "shares"): value for key, value in asdict(PLAIN).items()}],
+            "lacks the column 'share' and has an unknown column 'shares'; expected name, share, ",
+        ),
         ([{**asdict(PLAIN), "speed": "fast"}], "line 2: expected a number for speed, found 'fast'"),
         ([{**asdict(PLAIN), "train_watts": -3}], "line 2: train_watts: expected a number of at least 0, found -3.0"),
         ([{**asdict(PLAIN), "share": "nan"}], "line 2: share: expected a number above 0, found nan"),
@@ -98,6 +102,7 @@ def test_table_that_does_not_fit_is_refused_in_one_line(
     [
         ("none.csv", None, "cannot read the device profiles (No such file or directory)"),
         ("empty.csv", ",".join(COLUMNS), "has no device profile; add one"),
+        ("blank.csv", "", "is empty; expected a line with the columns name, share, "),
         ("own.yaml", "a: [", "not YAML"),
         ("own.yaml", "- 1", "expected a mapping 'classes'"),
         ("own.yaml", "classes: {a: 1}", "class a: expected a value for each column, found 1"),
