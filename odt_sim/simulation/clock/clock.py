@@ -88,7 +88,7 @@ class Clock(ABC):
             participants: The devices that take part in training, ascending.
 
         Raises:
-            ConfigurationError: No device has memory enough.
+            ConfigurationError: Fewer devices than a round needs have memory enough.
         """
         self.job, self._full = job, conditions.batteries
         self.schedule: Schedule = job.fleet.schedule
@@ -96,6 +96,12 @@ class Clock(ABC):
         self._participants = len(participants)
         self._work = WorkOf(job)
         self._decided: tuple[int, Appointment | None] | None = None
+        name, needed = self._needed
+        if needed > (fit := len(self.devices.candidates)):
+            raise ConfigurationError(
+                f"{name}: expected at most {fit}, since {self.devices.incapable} of {len(participants)} devices have too "
+                f"little memory for this model, found {needed}; ask for fewer, use a smaller model, or other fleet.profiles"
+            )
 
     def begin(self, commit: Commit, without: Set[int]) -> Appointment | None:
         """Return the round after a commit; None if it would end after `fleet.schedule.hours`.
@@ -137,6 +143,11 @@ class Clock(ABC):
         """
         return updates
 
+    @property
+    @abstractmethod
+    def _needed(self) -> tuple[str, int]:
+        """The fewest devices that a round needs, behind the setting that decides it."""
+
     @abstractmethod
     def _decide(self, commit: Commit, without: Set[int]) -> Appointment | None:
         """Return the round after a commit; None if the server waits for devices until the run ends."""
@@ -160,10 +171,11 @@ class Clock(ABC):
         return self.devices.plan(ids, time, waits, works, batteries)
 
     def _no_devices(self, round: int, since: float) -> SimulationError:
-        days = LONGEST_WAIT / HOUR / 24
+        days, (name, needed) = LONGEST_WAIT / HOUR / 24, self._needed
+        fewer = f"a smaller {name}, found {needed}, " if needed > 1 else ""
         return SimulationError(
             f"round {round}: too few devices are available for {days:.0f} simulated days from hour {since / HOUR:.1f} on; "
-            "use a smaller fleet.cohort, more devices, or another fleet.availability"
+            f"use {fewer}more devices, or another fleet.availability"
         )
 
 

@@ -53,6 +53,10 @@ class SynchronousClock(Clock):
         )
 
     @property
+    def _needed(self) -> tuple[str, int]:
+        return "fleet.cohort", self._cohort or 1
+
+    @property
     def _cohort(self) -> int | None:
         return None if self.job.strategy.alone else self.job.fleet.cohort
 

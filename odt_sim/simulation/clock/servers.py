@@ -38,6 +38,10 @@ class BufferedClock(Clock):
     """A server that updates its model with every few reports: FedBuff."""
 
     @property
+    def _needed(self) -> tuple[str, int]:
+        return "fleet.schedule.buffer", self._buffer
+
+    @property
     def _buffer(self) -> int:
         return self.schedule.buffer
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from odt_sim import Fleet, TrainingPlan
 from odt_sim.data.arrival import in_order
 from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
 from odt_sim.fleet.conditions import conditions
+from odt_sim.simulation.clock import asynchronous, rounds
 from odt_sim.simulation.clock.devices import Devices
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.strategies import FedAvg, FedPer, FedProx, Local
@@ -229,6 +231,41 @@ def test_device_that_trains_alone_trains_while_it_is_available(simulation, on_cl
     assert {*map(tuple, (line["devices"] for line in others))} <= {(5,), (1, 4, 5)}
     selected = {row["device"]: row["selected"] for row in read_lines(tmp_path / "run/devices.jsonl")}
     assert (selected[2], selected[5]) == (0, 3)
+
+
+@pytest.mark.parametrize("schedule", [{"kind": "synchronous"}, {"kind": "fedbuff", "buffer": 6}])
+def test_more_devices_than_have_the_memory_are_refused(simulation, on_clock, momentum, tmp_path, schedule):
+    fleet = on_clock(momentum, schedule, cohort=6)
+    table = tmp_path / "small.csv"
+    table.write_text(Path(fleet.profiles.table).read_text().replace("slow,1,0.25,100,", "slow,1,0.25,5,"))
+    fleet = replace(fleet, profiles=replace(fleet.profiles, table=str(table)))
+    name = "fleet.schedule.buffer" if schedule["kind"] == "fedbuff" else "fleet.cohort"
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"{name}: expected at most \d, since \d of 7 devices have too little memory .* found 6",
+    ):
+        simulation(FedAvg(), tmp_path / "run", fleet=fleet).run()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "advice"),
+    [
+        ({"kind": "synchronous"}, "use a smaller fleet.cohort, found 5, more devices, or"),
+        ({"kind": "fedbuff", "buffer": 4}, "use a smaller fleet.schedule.buffer, found 4, more devices, or"),
+        ({"kind": "fedasync"}, "from hour 0.0 on; use more devices, or"),
+    ],
+)
+def test_too_few_devices_for_long_name_the_setting(
+    simulation, on_clock, momentum, tmp_path, monkeypatch, schedule, advice
+):
+    for module in (rounds, asynchronous):
+        monkeypatch.setattr(module, "LONGEST_WAIT", 3600)  # a month takes the test a minute
+    last = 0 if schedule["kind"] == "fedasync" else 3
+    lines = ["device,from,to", *(f"{device},0,1e9" for device in range(last)), "6,1,2", "6,9e6,1e9", ""]
+    (tmp_path / "trace.csv").write_text("\n".join(lines))
+    fleet = on_clock(momentum, schedule, str(tmp_path / "trace.csv"), cohort=5)
+    with pytest.raises(SimulationError, match=advice):
+        simulation(FedAvg(), tmp_path / "run", fleet=fleet).run()
 
 
 REFUSED = [
