@@ -56,7 +56,8 @@ class DeviceClass(Settings, group="profile"):
         if self.charging_watts * SHORTEST_NIGHT < self.battery_watt_hours:
             raise ConfigurationError(
                 f"profile.charging_watts: expected at least {self.battery_watt_hours / SHORTEST_NIGHT:g}, so that a night of "
-                f"{SHORTEST_NIGHT:g} h fills the battery, found {self.charging_watts:g}"
+                f"{SHORTEST_NIGHT:g} h fills the battery, found {self.charging_watts:g}; or correct battery_watt_hours, "
+                f"{self.battery_watt_hours:g}, which is mAh * volts / 1000"
             )
         if self.idle_watts > self.train_watts:
             raise ConfigurationError(

@@ -49,7 +49,8 @@ def test_devices_have_classes_by_share_and_seed() -> None:
         ({"idle_watts": 5.0}, "profile.idle_watts: expected at most train_watts, 4, found 5"),
         (
             {"charging_watts": 1.0},
-            "profile.charging_watts: expected at least 2, so that a night of 5 h fills the battery",
+            "profile.charging_watts: expected at least 2, so that a night of 5 h fills the battery, found 1; "
+            "or correct battery_watt_hours, 10, which is mAh",
         ),
     ],
 )
