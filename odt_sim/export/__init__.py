@@ -50,7 +50,7 @@ MODULES = {"add_adapters": "adapters", "add_valve": "valve", "export_model": "ke
 
 
 def _check_backend() -> None:
-    """Check Keras' backend before Keras is imported, which fails without jax or torch."""
+    """Check Keras' backend before importing Keras, which fails if that backend (jax or torch) is not installed."""
     keras = sys.modules.get("keras")
     found = keras.backend.backend() if keras else os.environ.get("KERAS_BACKEND") or "tensorflow"
     if found != "tensorflow":
@@ -58,7 +58,7 @@ def _check_backend() -> None:
 
 
 def _check_versions() -> None:
-    """Check that the installed TensorFlow and Keras are those that this process imported, and that Keras is not too old."""
+    """Check that this process imported the installed versions of TensorFlow and Keras, and that Keras is not too old."""
     installed = {name: installed_version(name) for name in ("tensorflow", "keras")}
     for name, found in installed.items():
         loaded = getattr(sys.modules.get(name), "__version__", None)
@@ -73,21 +73,21 @@ def _check_versions() -> None:
 
 
 def installed_version(name: str) -> str | None:
-    """Return the version of an installed package; None if there is none of this name."""
+    """Return the version of an installed package; None if no package has this name."""
     try:
         return version(name)
-    except PackageNotFoundError:  # it may come by another package, such as tensorflow-cpu
+    except PackageNotFoundError:  # another package, such as tensorflow-cpu, may provide it
         return None
 
 
 def _settle_triton() -> None:
-    """Import Triton before TensorFlow, or keep it from being imported after it.
+    """Import Triton before TensorFlow, or block its import if TensorFlow is already loaded.
 
-    Triton, a compiler for GPUs, comes with PyTorch, which imports it late, as for models of `transformers`. Its LLVM aborts
-    the process once TensorFlow's is loaded; the other way round both work.
+    Triton, a compiler for GPUs, comes with PyTorch, which imports it late, for example for models of `transformers`. Its
+    LLVM aborts the process if TensorFlow's LLVM is already loaded; in the reverse order, both work.
     """
     if "tensorflow" in sys.modules:
-        sys.modules.setdefault("triton", None)  # type: ignore[arg-type]  # an import of it raises ImportError
+        sys.modules.setdefault("triton", None)  # type: ignore[arg-type]  # importing it raises ImportError
         return
     with suppress(ImportError):
         import_module("triton")

@@ -1,4 +1,4 @@
-"""`python -m odt_sim.export PATH`: export the model whose specification (see `cache.exported`) is JSON on stdin.
+"""Export a model by `python -m odt_sim.export PATH`, with its specification (see `cache.exported`) as JSON on stdin.
 
 The specification `{"name": ..., "deflex": FILE, "batch_size": ...}` rewrites a file with Flex ops instead.
 """
@@ -18,13 +18,13 @@ from odt_sim.model.verification import remember
 from odt_sim.user_code import imported
 
 UNUSED = ("matplotlib", "pandas", "sklearn")
-"""What Keras imports where it is installed and an export does not use: 2 s of an import of 6."""
+"""Modules that Keras imports if they are installed and an export does not use: 2 s of a 6 s import."""
 
 
 def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
     """Build, export and verify the model of a specification.
 
-    The initial weights depend on the specification's `seed` alone.
+    The initial weights depend only on the specification's `seed`.
 
     Raises:
         ExportError: The build function fails, or its model cannot be exported.
@@ -53,7 +53,7 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
 
 
 def _import_keras() -> None:
-    """Import Keras as if what is unused were not installed; the user's own modules may import it afterwards."""
+    """Import Keras as if the unused modules were not installed; the user's modules can import them afterwards."""
     hidden = [name for name in UNUSED if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes an import fail
     try:
@@ -96,7 +96,10 @@ def _build(spec: Mapping[str, Any]) -> Any:
 
 
 def _seeded(build: Callable[..., Any], arguments: Mapping[str, Any], seed: int) -> Any:
-    """Return what a function builds from a seed; once more where it was the function that imported PyTorch, unseeded."""
+    """Return the result of a build function under a seed.
+
+    If the function was the first to import PyTorch, PyTorch was not seeded, so the function runs again.
+    """
     import keras
 
     while True:
@@ -114,8 +117,8 @@ def _one_line(error: BaseException) -> str:
 
 
 def main() -> int:
-    """Return the exit code: 0, or 1 with one line on stderr."""
-    gc.disable()  # collections take 2 s, and the process ends with its export
+    """Export, and return the exit code: 0, or 1 after printing one line to stderr."""
+    gc.disable()  # garbage collection takes 2 s, and the process exits after the export
     warnings.simplefilter("always", ExportWarning)
     warnings.formatwarning = lambda message, *_: f"{WARNING_MARK}{message}\n"
     try:

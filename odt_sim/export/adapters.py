@@ -47,14 +47,14 @@ def add_adapters(model: Any, rank: int, head: str | Sequence[str] | None = None)
             f"lora_rank: layer {adapted[0]!r} of model {model.name!r} has adapters already; set strategy.rank to their rank, "
             "or build the model without them"
         )
-    for variable in model._trainable_variables:  # of a model class itself
+    for variable in model._trainable_variables:  # weights that a model class adds itself
         variable.trainable = False
     adapt(below, taking, rank)
     return model
 
 
 def adapt(frozen: Sequence[keras.layers.Layer], adapted: Sequence[keras.layers.Layer], rank: int) -> None:
-    """Freeze layers, except for new adapters on some of them."""
+    """Freeze layers, and add trainable adapters to some of them."""
     for layer in frozen:
         layer.trainable = False
     for layer in adapted:

@@ -1,4 +1,4 @@
-"""Choose the slots that are kept in blocks of rows: large ones that a step changes number by number.
+"""Choose the optimizer slots to store in blocks of rows: large ones that a step updates elementwise.
 
 See `odt_sim.export.lowering.row_blocks`.
 """
@@ -15,19 +15,19 @@ from odt_sim.export.lowering.calls import READS
 from odt_sim.export.lowering.row_blocks import ASSIGNS, MAPPED, BlockedVariable
 
 SMALLEST = 1 << 21
-"""Bytes of the smallest slot in blocks; the caches hold smaller ones."""
+"""Bytes of the smallest slot to split; smaller slots fit the caches."""
 BLOCK = 1 << 18
-"""Bytes of a block: with those of the weights, of the other slots and of the gradient, it fits a core's cache."""
+"""Bytes of a block: together with the blocks of the weights, other slots and gradient, it fits a core's cache."""
 HEAD = "head_train"
-"""A file with this step has no blocks: `odt_sim.model.head_file` takes each variable as one array."""
+"""A file with this step has no blocks, because `odt_sim.model.head_file` expects each variable as one array."""
 MOST = 50
-"""The most blocks of a slot: an update takes some ops for each, which the file holds."""
+"""The maximum number of blocks per slot: each adds ops for its update to the file."""
 
 
 def blocked_slots(
     slots: Mapping[int, tf.Variable], traces: Mapping[str, Trace], operations: Mapping[str, list[tf.Operation]]
 ) -> dict[int, Any]:
-    """Return slots by handle id; those for which this is faster become a `BlockedVariable`."""
+    """Return slots by handle id; slots that are faster in blocks become a `BlockedVariable`."""
     if HEAD in traces:
         return dict(slots)
     return {
@@ -37,7 +37,7 @@ def blocked_slots(
 
 
 def variables_of(variables: Iterable[Any]) -> list[tf.Variable]:
-    """Return all variables that a file holds."""
+    """Return all variables of a file, including each block."""
     return [own for v in variables for own in (v.blocks if isinstance(v, BlockedVariable) else (v,))]
 
 
@@ -55,7 +55,7 @@ def _in_blocks(slot: tf.Variable) -> BlockedVariable:
 
 
 def _is_mapped(key: int, traces: Mapping[str, Trace], operations: Mapping[str, list[tf.Operation]]) -> bool:
-    """Return whether all that is computed from a slot is computed number by number, and then assigned."""
+    """Return whether everything computed from a slot is computed elementwise and then assigned."""
     for name, trace in traces.items():
         live = {op.name for op in operations[name]}
         pending = [op for op in operations[name] if trace.variables.get(op.name) == key]

@@ -1,10 +1,10 @@
-"""The border of a file's signatures, in a form that every runtime of LiteRT passes.
+"""The inputs and outputs of a file's signatures, with types that every LiteRT runtime accepts.
 
-LiteRT.js refuses a file in which any signature takes or returns another type than float32, int32 or uint8. Inside the
-graph, types stay as traced: a step count, for example, is an int64 variable that crosses the border as int32.
+LiteRT.js refuses a file in which any signature has an input or output of a type other than float32, int32 or uint8.
+Inside the graph, types stay as traced: a step count, for example, is an int64 variable that crosses the border as int32.
 
-READ_VARIABLE resizes a scalar when it runs, and LiteRT's CompiledModel, and so LiteRT.js, then returns other memory than
-the result. So a scalar variable is returned by a further op.
+READ_VARIABLE resizes a scalar when it runs. LiteRT's CompiledModel, and therefore LiteRT.js, then returns memory other
+than the result. So an additional op returns each scalar variable.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ PASSED = (tf.int32, tf.uint8)
 
 
 def bordered(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
-    """Return the graph of a function that takes its arguments by name; integers and booleans cross the border as int32."""
+    """Return the graph of a function with named arguments; integers except uint8, and booleans, cross as int32."""
     inner = {spec.name: spec.dtype for spec in arguments}
 
     def cast(**values: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -28,7 +28,7 @@ def bordered(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[
 
 
 def passed(dtype: tf.DType) -> tf.DType:
-    """Return the type that stands for another one at the border."""
+    """Return the type that represents a type at the border."""
     return tf.int32 if (dtype.is_integer or dtype.is_bool) and dtype not in PASSED else dtype
 
 

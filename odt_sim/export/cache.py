@@ -1,6 +1,6 @@
-"""Export configured models in a subprocess and cache the files; imports no TensorFlow.
+"""Export configured models in a subprocess and cache the files, without importing TensorFlow here.
 
-TensorFlow takes seconds to start and half a gigabyte of memory, and its converter leaks.
+TensorFlow takes seconds to start and half a gigabyte of memory, and its converter leaks memory.
 """
 
 import errno
@@ -25,12 +25,12 @@ from odt_sim.export import installed_version
 from odt_sim.files import cache_folder, write_file
 from odt_sim.subprocesses import environment
 
-ERROR_MARK = "odt_sim.export error: "  # starts the error line of the subprocess
-WARNING_MARK = "odt_sim.export warning: "  # starts a line for an `ExportWarning` there
+ERROR_MARK = "odt_sim.export error: "  # prefix of the subprocess's error line
+WARNING_MARK = "odt_sim.export warning: "  # prefix of each line with an `ExportWarning`
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
 ADDED = ("lora_rank", "valve")
 """Options that change the model before its export, see `add_adapters` and `add_valve`."""
-OPTIONS = (  # parameters of `export_model`, and what is added to the model before
+OPTIONS = (  # parameters of `export_model`, and options that change the model before
     *("loss_weights", "head", "class_weight", "task", "metrics", "train_groups", "embed", "gradient_offset", "terms"),
     *ADDED,
 )
@@ -52,18 +52,18 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
     """Return the `.tflite` file of a configured model; export it if it is not cached.
 
     The cache key covers the specification, the sources of the exporter and the build function, the files that the model is
-    built from, and the versions of TensorFlow and LiteRT. Concurrent processes share one export. Its warnings are given each
-    time.
+    built from, and the versions of TensorFlow, Keras, LiteRT and the build function's package. Concurrent processes share
+    one export. Each call repeats the export's warnings.
 
     Args:
         spec: A node of `conf/model` as plain values: `name`, `build` (`_target_` and arguments of a function that returns a
-            Keras model, or a model and an example), `loss` and `optimizer` (`name` and settings), both None if compiled,
-            `batch_size`, `seed`, and optionally `OPTIONS` and `sys_path`, directories to import the functions from.
-        directory: The cache; None is `models` under `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.
+            Keras model, or a model and an example), `loss` and `optimizer` (`name` and settings), both None for a compiled
+            model, `batch_size`, `seed`, and optionally `OPTIONS` and `sys_path`, directories to import the functions from.
+        directory: The cache directory; None for `models` under `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.
 
     Raises:
         ConfigurationError: A setting is missing.
-        ExportError: The export failed; the message is the subprocess's own.
+        ExportError: The export failed, with the subprocess's message.
     """
     missing = sorted(SETTINGS - set(spec)) or sorted({"_target_"} - set(spec["build"]))
     if missing:
@@ -84,7 +84,7 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
 
 
 def warn(messages: Sequence[str]) -> None:
-    """Give the warnings of an export."""
+    """Issue the warnings of an export."""
     for message in messages:
         warnings.warn(message, ExportWarning, stacklevel=3)
 
@@ -139,7 +139,7 @@ def _key(spec: Mapping[str, Any]) -> str:
 
 
 def _sources(spec: Mapping[str, Any]) -> list[Path]:
-    """Return the source files that may affect the build function and the user's own losses and optimizer."""
+    """Return the source files that may affect the build function and the user's losses, optimizer and terms."""
     loss, optimizer = spec.get("loss"), spec.get("optimizer") or {}
     losses = loss.values() if isinstance(loss, Mapping) else [loss]
     paths = [spec["build"]["_target_"], *losses, optimizer.get("name"), *(spec.get("terms") or ())]
@@ -150,8 +150,8 @@ def _sources(spec: Mapping[str, Any]) -> list[Path]:
 def _sources_of(target: str, spec: Mapping[str, Any]) -> list[Path]:
     """Return the source files that may affect a function or class, found without importing it.
 
-    For a user's module: all Python files of its folder, of direct subfolders and of its package. For an installed one:
-    the module alone, because its helpers change with the version.
+    For a user's module: all Python files of its folder, of direct subfolders and of its package. For an installed module:
+    only the module, because its helpers change with the version.
     """
     module, top = _module(target, spec)
     if module is None or top is None:
@@ -200,16 +200,16 @@ def _export(spec: Mapping[str, Any], path: Path) -> None:
 
 
 def in_process(spec: Mapping[str, Any], advice: str) -> tuple[bytes, list[str]]:
-    """Return the file that `python -m odt_sim.export` makes of a specification, in a subprocess, and its warnings.
+    """Run `python -m odt_sim.export` on a specification, and return the file's content and the warnings.
 
-    The temporary folder removes leftovers even if the process is killed.
+    The temporary folder ensures that leftovers are removed even if the process is killed.
 
     Args:
-        spec: The specification of an export, see `exported`, or that of a rewriting, see `odt_sim.export.__main__`.
+        spec: The specification of an export (see `exported`) or of a rewriting (see `odt_sim.export.__main__`).
         advice: What to do if the process crashes.
 
     Raises:
-        ExportError: The process failed; the message is its own.
+        ExportError: The process failed, with its message.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.tflite"
@@ -221,7 +221,7 @@ def in_process(spec: Mapping[str, Any], advice: str) -> tuple[bytes, list[str]]:
 
 
 def run(spec: Mapping[str, Any], path: Path) -> "subprocess.CompletedProcess[str]":
-    """Run the subprocess, which writes a file, and leaves temporary files beside it if it is killed."""
+    """Run the subprocess, which writes a file; if killed, it leaves temporary files next to the file."""
     return subprocess.run(
         [sys.executable, "-m", "odt_sim.export", str(path)],
         input=json.dumps(spec),
@@ -234,7 +234,7 @@ def run(spec: Mapping[str, Any], path: Path) -> "subprocess.CompletedProcess[str
 
 
 def _failure(name: str, code: int, errors: str, advice: str) -> str:
-    """Return why an export process failed: its own error, or how it ended and its last line."""
+    """Return why an export process failed: its error line, or how it ended and the last line of its output."""
     lines = [line.strip() for line in errors.splitlines()]
     own = [line for line in lines if line.startswith(ERROR_MARK)]
     if own:

@@ -1,4 +1,4 @@
-"""What a model was compiled with: loss, metrics and optimizer."""
+"""The settings that a model was compiled with: loss, metrics and optimizer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ class Compiled:
     """How a model is trained, as given to the export or to `compile`.
 
     Attributes:
-        loss: The loss of each output, as the caller gives it; None if the model's class computes it.
+        loss: The loss of each output, as given by the caller; None if the model's class computes it.
         loss_weights: The factor of each output's loss; None for 1.
-        optimizer: The optimizer, as the caller gives it.
+        optimizer: The optimizer, as given by the caller.
         metrics: The names of the metrics of each output.
-        by_keras: Whether the loss is that of `compile`: a cross-entropy by name then takes probabilities.
+        by_keras: Whether the loss comes from `compile`: a cross-entropy given by name then expects probabilities.
     """
 
     loss: Any
@@ -30,7 +30,7 @@ class Compiled:
 
 
 def settings_of_model(model: keras.Model, loss: Any, loss_weights: Any, optimizer: Any) -> Compiled:
-    """Return the loss and the optimizer that are given, completed by those of `compile`.
+    """Return the given loss and optimizer, with the settings of `compile` as defaults.
 
     Raises:
         ExportError: Neither the caller nor `compile` gives an optimizer.
@@ -54,7 +54,7 @@ def settings_of_model(model: keras.Model, loss: Any, loss_weights: Any, optimize
 
 
 def metric_names(compiled: Compiled, interface: Interface) -> list[tuple[str, ...]]:
-    """Return the names of the metrics of each output, without repetitions."""
+    """Return the names of the metrics of each output, without duplicates."""
     names: list[list[str]] = [[] for _ in interface.output_names]
     for given in compiled.metrics or ():
         for own, metrics in zip(names, _by_output(given, interface), strict=True):
@@ -78,9 +78,9 @@ def _listed(metrics: Any) -> list[Any]:
 
 
 def _name(metric: Any) -> str:
-    """Return the name of a metric: a name as it is given, a function's, or an object's."""
+    """Return the name of a metric that is given as a name, a function or an object."""
     if isinstance(metric, str):
         return metric
-    if (k := getattr(metric, "k", None)) is not None:  # of TopKCategoricalAccuracy and the sparse one
+    if (k := getattr(metric, "k", None)) is not None:  # TopKCategoricalAccuracy or SparseTopKCategoricalAccuracy
         return f"top_{k}"
     return str(getattr(metric, "__name__", None) or metric.name)

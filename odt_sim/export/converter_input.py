@@ -1,6 +1,6 @@
 """Write functions that share variables as the SavedModel that TensorFlow's converter reads.
 
-`tf.saved_model.save` also writes what only Python can load, which takes as long as half of the conversion.
+`tf.saved_model.save` also writes data that only Python can load, which takes half as long as the conversion.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +26,8 @@ def write_converter_input(variables: Sequence[tf.Variable], functions: Mapping[s
 
     Args:
         variables: All variables that the functions use, with distinct names.
-        functions: A traced function with named outputs per signature.
-        folder: A directory.
+        functions: The traced function of each signature, with named outputs.
+        folder: The directory to write to.
     """
     names = [v.name.partition(":")[0] for v in variables]
     if names:
@@ -43,7 +43,7 @@ def write_converter_input(variables: Sequence[tf.Variable], functions: Mapping[s
 
 
 def _meta_graph(variables: Sequence[tf.Variable], names: Sequence[str], functions: Mapping[str, Function]) -> Any:
-    """Write the nodes as they are: TensorFlow's functions also check them, which takes five times as long."""
+    """Return a `MetaGraphDef` of raw nodes; TensorFlow's functions also check nodes, which takes five times as long."""
     with tf.Graph().as_default() as library:
         for function in functions.values():
             function.add_to_graph(library)
@@ -68,7 +68,7 @@ def _meta_graph(variables: Sequence[tf.Variable], names: Sequence[str], function
 
 
 def _add(graph: Any, kind: str, name: str, inputs: Sequence[str] = (), **attributes: Any) -> None:
-    """Add a node to a `GraphDef`; its attributes, those without a default, are `AttrValue`s."""
+    """Add a node to a `GraphDef`; its attributes are `AttrValue`s, and those with a default may be omitted."""
     graph.node.append(tf.compat.v1.NodeDef(name=name, op=kind, input=inputs, attr=attributes))
 
 
@@ -102,7 +102,7 @@ def _restore(graph: Any, variables: Sequence[tf.Variable], names: Sequence[str])
         _add(graph, "AssignVariableOp", node, [name, source], dtype=type_attribute(types[i]))
     _add(graph, "NoOp", "checkpoint/restored", [f"^{node}" for node in assigned])
     saver, path = tf.compat.v1.train.SaverDef, "checkpoint/path:0"
-    # The path is also in place of the tensor of a save, which readers require and none runs.
+    # Readers require a tensor for saving, but none runs it, so the path serves as that, too.
     return saver(
         filename_tensor_name=path, save_tensor_name=path, restore_op_name="checkpoint/restored", version=saver.V2
     )
@@ -111,9 +111,9 @@ def _restore(graph: Any, variables: Sequence[tf.Variable], names: Sequence[str])
 def _signature(graph: Any, key: str, function: Function, body: Any, handles: Mapping[int, str]) -> Any:
     """Add the call of a function to a `GraphDef`, and return the declaration of its arguments and outputs.
 
-    The call and the function's definition `body` get the handles of all variables, also of those that the function does not
-    use: the converter asks for the variables of each signature, and TensorFlow optimizes the whole graph before it answers;
-    it keeps what it optimized for equal questions.
+    The call and the function's definition `body` get the handles of all variables, even of unused ones. The converter
+    requests the variables of each signature, and TensorFlow optimizes the whole graph for each request. It caches the
+    optimized graph for equal requests.
     """
     specs = arguments_of(function)
     placeholders = [f"{key}_{spec.name}" for spec in specs]
@@ -141,9 +141,9 @@ def _declared(name: str, tensor: tf.TensorSpec | tf.Tensor) -> Any:
 
 
 def merge_equal(function: Any) -> None:
-    """Merge the equal constants and reshaped tensors of a `FunctionDef`, which are a tenth of its nodes.
+    """Merge equal constants and equal reshapes of a `FunctionDef`, which are a tenth of its nodes.
 
-    TensorFlow makes a constant of each number and list, such as axes.
+    TensorFlow creates a constant for each number and list, such as axes.
     """
     first, known = dict[str, str](), dict[tuple[Any, ...], str]()
     for node in function.node_def:
@@ -178,9 +178,9 @@ def _merged(source: str, first: Mapping[str, str]) -> str:
 
 
 def order_accesses(function: Any) -> None:
-    """Run the reads of and writes to each variable in the order in which a `FunctionDef` lists them, and all writes.
+    """Make a `FunctionDef` access each variable in the order of its nodes, and run all writes.
 
-    Functions with control outputs have been ordered by TensorFlow.
+    Functions with control outputs are left as they are, because TensorFlow has ordered them.
     """
     if function.control_ret:
         return
@@ -201,7 +201,7 @@ def order_accesses(function: Any) -> None:
 
 
 def drop_unused(function: Any) -> None:
-    """Remove the nodes of a `FunctionDef` on which neither an output nor a write depends."""
+    """Remove the nodes of a `FunctionDef` that no output and no write depends on."""
     nodes = {node.name: node for node in function.node_def}
     pending = [*function.ret.values(), *function.control_ret.values()]
     used = set[str]()

@@ -1,7 +1,7 @@
 """Export the Flex flavour: traced functions as TensorFlow runs them, with TensorFlow's checkpoints.
 
 Nothing is lowered: ops without a built-in kernel become Flex ops. The signatures `save` and `restore` and the single-file
-checkpoint format follow "On-Device Training with TensorFlow Lite", for apps written for it.
+checkpoint format follow "On-Device Training with TensorFlow Lite", for apps written after that guide.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def checkpoint_of(
     """Return the variables of a training checkpoint by name.
 
     These are the weights under their parameter names, the optimizer's slots as `optimizer/...`, and the states of random
-    layers as `random_state/0`, ... Keras' own names of the last two depend on what the process built before.
+    layers as `random_state/0`, ... Keras' names of the last two depend on which objects the process created before.
     """
     slots = [v for v in optimizer.variables if v is not optimizer.learning_rate]
     names = parameter_names(model)
@@ -37,10 +37,10 @@ def checkpoint_of(
 
 
 def flex_signatures(program: Program, checkpoint: Mapping[str, Variable]) -> Signatures:
-    """Copy every signature over new variables that hold the current values.
+    """Return copies of all signatures that use new variables with the current values.
 
-    Adds `parameters` and `set_parameters` (arrays `a0..aN`), `save` and `restore` (a checkpoint), and
-    `set_gradient_offset` if there are offsets.
+    `parameters` and `set_parameters` (arrays `a0..aN`), `save` and `restore` (a checkpoint), and, if there are offsets,
+    `set_gradient_offset` are added.
     """
     weights, states, offsets = copies(program.weights, "a"), copies(program.states, "s"), copies(program.offsets, "b")
     inputs = {handle(v): tf.Variable(v.numpy(), name=name) for name, v in program.inputs.items()}
@@ -163,9 +163,9 @@ SCALINGS = ("Add", "AddV2", "Mul", "RealDiv", "Sub")
 
 
 def _separate_activations(definition: Any) -> None:
-    """Compute a product that goes into an activation at rank 3, in a `GraphDef`.
+    """Compute each product that feeds an activation at rank 3, in a `GraphDef`.
 
-    The converter makes the activation a part of a product at rank 2, and loses it if no bias is between them and the
+    The converter fuses an activation into a product of rank 2, and loses it if there is no bias between them and the
     weights are variables.
     """
     activated = _before_activations(definition)
@@ -188,9 +188,9 @@ def _separate_activations(definition: Any) -> None:
 
 
 def _before_activations(definition: Any) -> set[str]:
-    """Return the nodes whose output goes into an activation, also through nodes that the converter may leave out.
+    """Return the nodes whose output feeds an activation, directly or through nodes that the converter may remove.
 
-    Those move numbers, or add or multiply by a constant, which may be 0 or 1.
+    Such nodes rearrange values, or add or multiply by a constant, which may be 0 or 1.
     """
     constants = {node.name for node in definition.node if node.op == "Const"}
     sources = {}

@@ -2,7 +2,7 @@
 
 With y = x W and centred inputs c = x - mean(x), the variance of y is diag(W^T C W) for C = mean(c^T c), a small matrix. So
 BatchNormalization becomes one convolution, z = c (W s) + beta with s = gamma / sqrt(variance + epsilon), and its gradients
-need c^T dz and sum(dz) only. This is cheaper where the convolution has several times as many filters as channels.
+need c^T dz and sum(dz) only. This is cheaper if the convolution has several times as many filters as channels.
 """
 
 from typing import Any
@@ -11,18 +11,18 @@ import keras
 import tensorflow as tf
 
 TIMES = 4
-"""The least filters per channel: twice as many gain nothing in the blocks of MobileNet."""
+"""The minimum number of filters per channel: 2 gain nothing in the blocks of MobileNet."""
 
 
 def folds(layer: keras.layers.BatchNormalization) -> bool:
-    """Return whether a normalization is one that `normalized` computes, in training."""
-    unchanged = type(layer).call is keras.layers.BatchNormalization.call  # not that of a subclass
+    """Return whether `normalized` can compute a normalization in training."""
+    unchanged = type(layer).call is keras.layers.BatchNormalization.call  # no subclass overrides it
     usual = not getattr(layer, "renorm", False) and not layer.synchronized and layer.compute_dtype == "float32"
     return bool(layer.trainable and unchanged and usual and layer.axis in (-1, 3))
 
 
 def convolution_of(y: tf.Tensor) -> tf.Operation | None:
-    """Return the 1x1 convolution whose output `y` is, if it has enough filters; else None."""
+    """Return the 1x1 convolution that computes `y` if it has enough filters; else None."""
     op = y.op
     if op.type != "Conv2D" or y.dtype != tf.float32 or not y.shape.is_fully_defined():
         return None
@@ -35,7 +35,7 @@ def convolution_of(y: tf.Tensor) -> tf.Operation | None:
 def normalized(
     layer: keras.layers.BatchNormalization, convolution: tf.Operation, share: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the normalized output of a 1x1 convolution, its mean and its variance, the latter without gradients.
+    """Return the normalized output of a 1x1 convolution, and the mean and variance, both without gradients.
 
     Args:
         layer: The normalization.
@@ -47,14 +47,14 @@ def normalized(
     scale = tf.ones([filters]) if layer.gamma is None else tf.convert_to_tensor(layer.gamma)
     offset = tf.zeros([filters]) if layer.beta is None else tf.convert_to_tensor(layer.beta)
     rows, height, width, channels = x.shape
-    weight = tf.reshape(share * (1.0 / (height * width)), [rows, 1, 1, 1])  # of each place in the means
+    weight = tf.reshape(share * (1.0 / (height * width)), [rows, 1, 1, 1])  # of each position in the means
 
     def product(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         return tf.nn.conv2d(x, tf.reshape(kernel, [1, *kernel.shape]), 1, "VALID")
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def folded(x: tf.Tensor, kernel: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor) -> Any:
-        matrix = tf.reshape(kernel, [1, channels, filters])  # as its products take it
+        matrix = tf.reshape(kernel, [1, channels, filters])  # the shape that its products need
         mean = tf.reduce_sum(tf.reduce_mean(x, [1, 2]) * tf.reshape(share, [rows, 1]), 0)
         centred = x - mean
         flat = tf.reshape(centred, [rows, height * width, channels])

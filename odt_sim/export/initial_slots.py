@@ -1,6 +1,6 @@
-"""Check that an optimizer's slots begin with the same values whatever the weights are.
+"""Check that the initial values of an optimizer's slots do not depend on the weights.
 
-A device restores weights of a round and begins with the slots of the file, which are those of the exported weights.
+A device restores the weights of a round but starts with the slots of the file, which were built for the exported weights.
 """
 
 import warnings
@@ -26,7 +26,7 @@ def check_initial_slots(
     Args:
         optimizer: An optimizer that was built for the weights.
         weights: The trainable weights.
-        again: Returns the same optimizer, not built.
+        again: Returns the same optimizer, not yet built.
     """
     if all(map(_is_constant, optimizer.variables)) and not all(map(_is_constant, weights)):
         return
@@ -47,14 +47,14 @@ def _is_constant(variable: keras.Variable) -> bool:
 
 
 def _built(again: Callable[[], keras.optimizers.Optimizer], weights: Sequence[keras.Variable]) -> list[Array]:
-    with warnings.catch_warnings(action="ignore"):  # the first one warned
+    with warnings.catch_warnings(action="ignore"):  # already issued for the first one
         optimizer = again()
     optimizer.build(weights)
     return [np.asarray(slot) for slot in optimizer.variables]
 
 
 def _slots_of_others(again: Callable[[], keras.optimizers.Optimizer], weights: Sequence[keras.Variable]) -> list[Array]:
-    """Return the slots for other values of the same weights, whose names may decide about slots."""
+    """Return the slots for other values of the same weights; an optimizer may choose its slots by the weights' names."""
     before = [np.asarray(weight) for weight in weights]
     try:
         for weight, value in zip(weights, before, strict=True):

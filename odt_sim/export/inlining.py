@@ -1,6 +1,6 @@
-"""Inline a traced graph: calls become the ops of the called function, conditions selections, loops their turns.
+"""Inline a traced graph: replace calls by the ops of the called function and conditions by selections, and unroll loops.
 
-Afterwards unused ops can be dropped one by one, and a fixed batch size lets TensorFlow infer all shapes.
+Afterwards, unused ops can be dropped individually, and a fixed batch size lets TensorFlow infer all shapes.
 """
 
 from collections.abc import Mapping
@@ -42,12 +42,12 @@ Value = Any
 
 
 def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int, tf.Variable] | None = None) -> Trace:
-    """Return the same function without calls, conditions and loops; only loops of an open number of turns stay.
+    """Return the same function without calls, conditions and loops; only loops of an open number of iterations stay.
 
     Args:
         trace: The traced function.
         batch_size: The size of every open first axis; None leaves it open.
-        temporary: Variables that become tensors, initially zero, by the id of their handle; see `temporary_variables`.
+        temporary: Variables by handle id that become tensors, initially zero; see `temporary_variables`.
     """
     graph, replaced = trace.concrete.graph, temporary or {}
     if batch_size is None and not replaced and not any(map(_inlines, graph.get_operations())):
@@ -70,7 +70,7 @@ def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int,
 
 
 def _inlines(op: tf.Operation) -> bool:
-    """Return whether an op exists only before the inlining."""
+    """Return whether inlining replaces an op."""
     return bool(bodies(op)) or op.type in MAKES_LISTS or op.type in DRAWS
 
 
@@ -86,7 +86,7 @@ class _Place:
 
     Attributes:
         trace: The traced function, for messages.
-        state: The state of the random ops that have none of their own.
+        state: The state of the random ops that have no state of their own.
         taken: Whether the branch runs, a boolean scalar; None outside conditions.
     """
 
@@ -148,12 +148,12 @@ def _results(body: tf.Graph, inputs: list[Value], place: _Place) -> list[Value]:
 
 
 def _element(op: tf.Operation) -> Any:
-    """Return the type of the tensors of an op's list."""
+    """Return the element type of an op's tensor list."""
     return op.get_attr("element_dtype") if "element_dtype" in op.node_def.attr else tf.float32
 
 
 def _turns(op: tf.Operation, inputs: list[Value], place: _Place) -> list[Value]:
-    """Inline a loop, which writes to no variable."""
+    """Inline a loop, which must not write to a variable."""
     if written(op):
         raise Refusal(f"the op {op.type} writes to a variable in a loop; return the value from the loop, and assign it")
     more, turn = (partial(_results, body, place=place) for body in bodies(op))
@@ -161,7 +161,7 @@ def _turns(op: tf.Operation, inputs: list[Value], place: _Place) -> list[Value]:
 
 
 def _branches(branches: list[tf.Graph], chosen: list[tf.Tensor], inputs: list[Value], place: _Place) -> list[Value]:
-    """Inline the branches of a condition, each but the last with its own condition, and select each output."""
+    """Inline the branches of a condition, all but the last with a condition, and select each output."""
     constants = [evaluated(condition) for condition in chosen]
     if all(constant is not None for constant in constants):
         taken = next((i for i, constant in enumerate(constants) if constant), len(constants))

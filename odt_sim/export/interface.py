@@ -16,13 +16,13 @@ from odt_sim.model.names import full
 
 @dataclass(frozen=True)
 class Interface:
-    """What a model takes and returns.
+    """The inputs and outputs of a model, with their names.
 
     Attributes:
-        inputs: The inputs as the model takes them: symbolic tensors, one or nested in lists and mappings.
-        outputs: The outputs as the model returns them.
-        input_names: The name of each input in flat order, an identifier; one input has the name "".
-        output_names: The name of each output in flat order; one output has the name "".
+        inputs: The inputs in the model's structure: a symbolic tensor, or several nested in lists and mappings.
+        outputs: The outputs in the model's structure.
+        input_names: The name of each input in flat order, an identifier; a single input has the name "".
+        output_names: The name of each output in flat order; a single output has the name "".
     """
 
     inputs: Any
@@ -52,28 +52,28 @@ class Interface:
         return [tf.TensorShape([batch_size, *tensor.shape[1:]]) for tensor in self.flat_outputs]
 
     def arguments(self, flat: Sequence[tf.Tensor]) -> Any:
-        """Return flat inputs in the structure that the model takes."""
+        """Return flat inputs in the model's input structure."""
         if self.input_names == ("",) and not isinstance(self.inputs, dict):
             return flat[0]
         return keras.tree.pack_sequence_as(self.inputs, list(flat))
 
     def returned(self, flat: Sequence[tf.Tensor]) -> Any:
-        """Return flat outputs, or their targets, in the structure that the model returns."""
+        """Return flat outputs, or their targets, in the model's output structure."""
         if self.output_names == ("",) and not isinstance(self.outputs, dict):
             return flat[0]
         return keras.tree.pack_sequence_as(self.outputs, list(flat))
 
 
 def interface_of(model: keras.Model, example: Any = None) -> Interface:
-    """Return the interface of a model; names are those of Keras.
+    """Return the interface of a model, with Keras' names.
 
     Args:
-        model: A Functional or Sequential model, or one with its own `call`, which is built if it is not.
-        example: Inputs of a model with its own `call`, or anything with their shapes and dtypes; see `data_of`.
+        model: A Functional or Sequential model, or a model with its own `call`, which is built if necessary.
+        example: Inputs of a model with its own `call`, as specs (see `data_of`).
     """
     if not getattr(model, "inputs", None):
         called = _called(model, example if example is not None else _built_for(model))
-        if not getattr(model, "inputs", None):  # a Sequential has them now
+        if not getattr(model, "inputs", None):  # the call built a Sequential
             return called
     inputs, outputs = graph_of(model)
     names = getattr(model, "output_names", [tensor.name for tensor in model.outputs])
@@ -90,13 +90,13 @@ def interface_of(model: keras.Model, example: Any = None) -> Interface:
 
 
 def graph_of(model: keras.Model) -> tuple[Any, Any]:
-    """Return the symbolic inputs and outputs of a Functional or Sequential model, in its structures."""
-    inputs = getattr(model, "_inputs_struct", model.inputs)  # a Sequential has a Functional inside
+    """Return the symbolic inputs and outputs of a Functional or Sequential model, in the model's structures."""
+    inputs = getattr(model, "_inputs_struct", model.inputs)  # a Sequential wraps a Functional
     return inputs, getattr(model, "_outputs_struct", model.outputs)
 
 
 def _called(model: keras.Model, inputs: Any) -> Interface:
-    """Call a model on zeros, which builds it, and describe what it takes and returns."""
+    """Call a model on zeros, which builds it, and return its interface."""
     zeros = keras.tree.map_structure(lambda spec: tf.zeros([1, *spec.shape[1:]], spec.dtype), inputs)
     try:
         outputs = model(zeros, training=False) if model._call_has_training_arg else model(zeros)
@@ -130,11 +130,11 @@ def _built_for(model: keras.Model) -> Any:
 
 
 def data_of(example: Any) -> tuple[Any, list[tf.TensorSpec] | None]:
-    """Return the inputs of an example as specs in their structure, and its targets as a flat list, or None for none.
+    """Return the inputs of an example as specs in their structure, and its targets as a flat list or None.
 
     Args:
-        example: `(x, y)`, `(x,)` or `x` as `fit` takes them: arrays, or what has a shape and a dtype, batch first. None
-            gives None twice.
+        example: `(x, y)`, `(x,)` or `x` as for `fit`: arrays, or objects with a shape and a dtype, batch first. For None,
+            both results are None.
     """
     if example is None:
         return None, None
@@ -159,13 +159,13 @@ def _spec(value: Any) -> tf.TensorSpec:
 
 
 def one_line(error: Exception) -> str:
-    """Return the first line of an error."""
+    """Return an error as one line: the first one, and the second after Keras' prefix."""
     lines = [line.strip() for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
     return " ".join(lines[: 1 + lines[0].startswith("Exception encountered")]) if lines else type(error).__name__
 
 
 def _names(structure: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the name of each tensor as a unique identifier: the key in a mapping, or its name in Keras."""
+    """Return the name of each tensor as a unique identifier: its key in a mapping, or its Keras name."""
     if len(names) == 1:
         return ("",)
     if isinstance(structure, dict) and len(structure) == len(names):
@@ -174,13 +174,13 @@ def _names(structure: Any, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def identifier(name: Any) -> str:
-    """Return a name of Keras as it is part of the names in signatures."""
+    """Return a Keras name as an identifier for names in signatures."""
     name = re.sub(r"[^a-zA-Z0-9_]", "_", str(name))
     return name if name.isidentifier() else f"_{name}"
 
 
 def per_output(setting: str, given: Any, names: Sequence[str]) -> list[Any]:
-    """Return a setting for each output: the same, or from a list or a mapping by name."""
+    """Return the setting of each output, given one for all outputs, a list, or a mapping by name."""
     if isinstance(given, list | tuple):
         if len(given) != len(names):
             raise ExportError(f"{setting}: expected one for each of {len(names)} outputs, found {len(given)}")
