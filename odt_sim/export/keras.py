@@ -215,7 +215,7 @@ def _trace_steps(
     batch_size: int | None,
     alone: Sequence[str],
 ) -> dict[str, Trace]:
-    """Trace the step of the whole model, and one for each group that trains alone."""
+    """Trace the training step of the whole model, and one step for each group that can train separately."""
     traces = {"train": trace_train(model, interface, training, batch_size)}
     for group in alone:
         with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) in group.split("_")]):
@@ -238,14 +238,14 @@ def _program(model: keras.Model, training: Training, traces: Mapping[str, Trace]
 
 
 def _constraints(model: keras.Model) -> dict[str, bool]:
-    """Return the manifest entry of constrained weights, whose step is more than the optimizer's rule."""
+    """Return the manifest entry for constrained weights: their step does more than the optimizer's rule."""
     return {"constraints": True} if any(v.constraint is not None for v in model.trainable_weights) else {}
 
 
 def _trace_halves(
     model: keras.Model, interface: Interface, groups: Mapping[int, str], training: Training, batch_size: int | None
 ) -> dict[str, Trace]:
-    """Trace the embedding of examples, and training and inference of the head on embeddings."""
+    """Trace `embed`, and the training and inference of the head on embeddings."""
     if any(objective.masked for objective in training.objectives) or any(
         isinstance(layer, BlankFrames) for layer in model.layers
     ):

@@ -1,4 +1,4 @@
-"""Names of Keras 2 that Keras 3 lacks, so that training functions written for Keras 2 run unchanged."""
+"""Keras 2 names that Keras 3 lacks, so that training functions written for Keras 2 run unchanged."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ def _minimize(
     var_list: Sequence[Any] | Callable[[], Sequence[Any]],
     tape: tf.GradientTape | None = None,
 ) -> None:
-    """Take a step against the gradient of a loss, given as a tensor or a function."""
+    """Apply the gradients of a loss, which is a tensor or a function."""
     tape = tape or tf.GradientTape()
     if callable(loss):
         with tape:
@@ -48,7 +48,7 @@ def add_keras2_names() -> None:
 
 @contextmanager
 def deprecations_ignored() -> Iterator[None]:
-    """Silence Keras' deprecation warnings for Keras 2 names that it still has."""
+    """Silence Keras' deprecation warnings for the Keras 2 names that it still supports."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`model\.compiled_(loss|metrics)\(\)` is deprecated")
         yield

@@ -1,4 +1,4 @@
-"""Download a data set of `keras.datasets` into an `.npz` file; a separate program, because Keras is heavy."""
+"""Download a data set of `keras.datasets` to an `.npz` file, in a separate program because Keras imports slowly."""
 
 import inspect
 import sys
@@ -13,9 +13,9 @@ TEXT_LENGTH = 200
 
 
 def join(load_data: Callable[..., Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return `x` and `y` of a `load_data` function of `keras.datasets`, training and test parts joined.
+    """Return the joined training and test `x` and `y` of a `load_data` function of `keras.datasets`.
 
-    Texts are truncated and padded in front to `[examples, TEXT_LENGTH]`.
+    Texts are truncated and padded at the front to `[examples, TEXT_LENGTH]`.
     """
     text = "num_words" in inspect.signature(load_data).parameters
     (x, y), (x_test, y_test) = load_data(num_words=TEXT_WORDS) if text else load_data()
@@ -28,7 +28,7 @@ def join(load_data: Callable[..., Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def main(name: str, path: str) -> None:
-    """Write the data set `name` into the file `path`; exit with one line on stderr on failure."""
+    """Write the data set `name` to the file `path`; on failure, exit with one line on stderr."""
     try:
         from keras import datasets
 
@@ -39,7 +39,7 @@ def main(name: str, path: str) -> None:
             )
         x, y = join(dataset.load_data)
         np.savez(path, x=x, y=y)
-    except Exception as error:  # of Keras, the network or the disk; the parent reports one line
+    except Exception as error:  # Keras, the network or the disk may fail; the parent reports one line
         sys.exit(" ".join(f"{type(error).__name__}: {error}".split()))
 
 

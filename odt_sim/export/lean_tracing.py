@@ -1,4 +1,4 @@
-"""Tracing without what only debugging needs: the Python stack of each op, and garbage collections over all of TensorFlow."""
+"""Tracing without the Python stack of each op and without garbage collections over all of TensorFlow."""
 
 import gc
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from tensorflow.python.util import tf_stack
 
 @contextmanager
 def lean_tracing() -> Iterator[None]:
-    """Trace faster: all ops get one stack, and Python collects garbage afterwards.
+    """Trace faster: all ops share one stack, and garbage collection is off.
 
-    The stack of an op stands only in errors of TensorFlow's runtime, and an export does not run what it traces.
+    An op's stack appears only in errors of TensorFlow's runtime, and an export does not run the graphs that it traces.
     """
     collects, extract = gc.isenabled(), tf_stack.extract_stack
     tf_stack.extract_stack = cache(lambda stacklevel=1: extract(stacklevel))

@@ -1,4 +1,4 @@
-"""The loss of one output: by name, a Keras loss, or a function of the author's."""
+"""The loss of one output, given by name, as a Keras loss, or as the author's function."""
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +19,9 @@ from odt_sim.model.manifest import CTC, LOSSES, task_of
 
 _CLASSES: list[Any] = [kind for kind in vars(keras.losses).values() if inspect.isclass(kind)]
 KINDS: Mapping[str, Any] = {kind().fn.__name__: kind for kind in _CLASSES if kind is not keras.losses.Loss}
-"""Keras' losses by the name of their function."""
+"""Keras' loss classes by the name of their function."""
 
-PROBABILITIES = {  # the op before an output of probabilities
+PROBABILITIES = {  # the last op of a model that outputs probabilities
     "sparse_categorical_crossentropy": "Softmax",
     "categorical_crossentropy": "Softmax",
     "categorical_focal_crossentropy": "Softmax",
@@ -29,25 +29,25 @@ PROBABILITIES = {  # the op before an output of probabilities
     "binary_focal_crossentropy": "Sigmoid",
 }
 CLASSIFIERS = (*PROBABILITIES, "categorical_hinge", "categorical_generalized_cross_entropy", "kl_divergence")
-"""Losses whose targets are classes, as numbers or one-hot; binary ones of a single output."""
+"""Losses whose targets are classes, as numbers or one-hot; binary losses need a single output."""
 
 CLASSES = ("categorical_focal_crossentropy", "binary_focal_crossentropy", "categorical_generalized_cross_entropy")
 NUMBERS = ("mean_absolute_percentage_error", "mean_squared_logarithmic_error", "log_cosh", "poisson")
 """Losses beyond `manifest.LOSSES` that imply a task."""
 
 OVERLAPS = ("dice", "tversky")
-"""Losses that are one number for the batch unless they have an axis; rows of zeros add nothing to them."""
+"""Losses that are one number per batch unless they have an axis; rows of zeros do not change them."""
 
 NUMBERED = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")
-"""Losses whose targets are the numbers of classes."""
+"""Losses whose targets are class numbers."""
 
 REFUSED = {
     "circle": "it masks the pairs of a whole batch; use a function of your own, such as a triplet loss, with batch_size=None",
 }
-"""Losses that cannot be exported, why, and what to do."""
+"""Losses that cannot be exported, with the reason and advice."""
 
 REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum")
-PROBE = 5  # the rows of a batch that the shapes of a loss are probed with
+PROBE = 5  # the batch size used to probe the shapes of a loss
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Objective:
 
     Attributes:
         function: The `keras.losses.Loss`; None if only the model's class computes the loss.
-        name: Keras' name of it, such as `hinge`; None for a function of the author's.
+        name: The loss's Keras name, such as `hinge`; None for the author's function.
         target: The targets, `[batch, ...]`, under their name in signatures.
-        rank: The axes of the loss's values before their mean, `[batch, ...]`; 0 for one number for the batch.
+        rank: The rank of the loss's values before their mean, `[batch, ...]`; 0 for one number per batch.
         from_logits: Whether the loss takes the model's output as logits.
-        delta: The error at which Huber's loss turns from quadratic to linear.
+        delta: The error at which Huber's loss changes from quadratic to linear.
         weight: The factor of this loss in the sum over all outputs.
         masked: Whether the output carries a Keras mask, `[batch, positions]`.
         metrics: The names of additional metrics of the output.
@@ -78,23 +78,23 @@ class Objective:
 
     @property
     def on_host(self) -> bool:
-        """Whether evaluation has a formula of this loss; a file with another one gets the signature `loss`."""
+        """Whether evaluation has a formula for this loss; otherwise, the file gets the signature `loss`."""
         last_axis = _settings(self.function).get("axis", -1) == -1
         return self.name in LOSSES and last_axis and not self.leaves_out
 
     @property
     def ignore_class(self) -> int | None:
-        """The label that the loss leaves out; None for none."""
+        """The label that the loss ignores, or None."""
         given = _settings(self.function).get("ignore_class")
         return None if given is None else int(given)
 
     @property
     def leaves_out(self) -> bool:
-        """Whether positions are left out, by a mask or by their label."""
+        """Whether the loss ignores positions, by a mask or by their label."""
         return self.masked or self.ignore_class is not None
 
     def task(self, output: tf.TensorShape) -> str:
-        """Return what the manifest calls the task of an output `[batch, ...]`."""
+        """Return the manifest's task of an output `[batch, ...]`."""
         if self.name in CLASSES:
             return "classification"
         return "regression" if self.name in NUMBERS else task_of(self.name)
@@ -104,8 +104,8 @@ class Objective:
 
         Args:
             y: The targets.
-            output: The model's output; where it has a Keras mask, only those values count.
-            weight: The weight of each value, `[batch, ...]`; those of a padded batch are 0 and `batch / real rows`.
+            output: The model's output; if it has a Keras mask, only the unmasked values count.
+            weight: The weight of each value, `[batch, ...]`; in a padded batch, 0 for padding and `batch / real rows` else.
             real: 1 for real rows and 0 for padding, `[batch]`.
         """
         if self.rank == 0 and self.name in OVERLAPS:
@@ -118,7 +118,7 @@ class Objective:
         return loss * tf.reduce_mean(real) if self.function.reduction == "sum" else loss
 
     def _mask(self, values: tf.Tensor, given: tf.Tensor | None) -> tf.Tensor | None:
-        """Return 1 where a value counts, by the mask of the output and the loss's own; None if all do."""
+        """Return 1 for each value that both the output's mask and the loss's mask keep; None if all values count."""
         if given is not None and given.shape.rank != values.shape.rank:
             raise ExportError(
                 f"loss {self.name}: has values of {values.shape.rank} axes, the mask of the output {given.shape.rank}; "
@@ -133,12 +133,12 @@ class Objective:
         return None if not masks else masks[0] * masks[-1]
 
     def losses(self, y: tf.Tensor, output: tf.Tensor, given: tf.Tensor | None = None) -> tf.Tensor:
-        """Return each example's loss, `[batch]`; that of the whole batch for each if the loss is one number.
+        """Return each example's loss, `[batch]`; a loss of one number per batch is repeated for each example.
 
         Args:
             y: The targets.
             output: The model's output.
-            given: The mask of the output, `[batch, positions]`, 1 where a position counts; None if all do.
+            given: The mask of the output, `[batch, positions]`, 1 for positions that count; None if all count.
         """
         function = self.function
         if self.rank == 0 and self.name in OVERLAPS:
@@ -159,7 +159,7 @@ def _per_row(values: tf.Tensor, rank: int) -> tf.Tensor:
 def _reduced(
     values: tf.Tensor, mask: tf.Tensor | None, weight: tf.Tensor, real: tf.Tensor, reduction: str
 ) -> tf.Tensor:
-    """Return Keras' reduction of values with a mask, which would count the padding's valid positions."""
+    """Reduce masked values as Keras does, without the unmasked positions of padding rows, which Keras would count."""
     mask = tf.ones_like(values) if mask is None else mask
     total = tf.reduce_sum(values * mask * weight)
     if reduction == "mean_with_sample_weight":
@@ -181,13 +181,13 @@ def objective_of(
     """Return the objective of an output.
 
     Args:
-        loss: A name of a loss of Keras, `{"name": ..., **settings}`, a Keras loss object, or a function of the targets and
+        loss: The name of a Keras loss, `{"name": ..., **settings}`, a Keras loss object, or a function of the targets and
             the output that returns a value per example.
-        ending: The types of the ops that end the output, the last one first. For a loss by name, they decide whether the
-            output is logits: not behind a softmax, or behind a sigmoid for a binary loss. None leaves Keras' default.
+        ending: The types of the last ops before the output, the last one first. For a loss by name, they decide whether the
+            output is logits: it is not after a softmax, or, for a binary loss, a sigmoid. None keeps Keras' default.
         output: The output's shape, `[batch, ...]`.
         name: The name of the targets in signatures.
-        example: The shape and dtype of the targets, if they are known.
+        example: The shape and dtype of the targets, if known.
     """
     if loss is None:
         raise ExportError("loss: expected one for each output, or a model compiled with it, found None; give loss=...")
@@ -235,7 +235,7 @@ def objective_of(
 
 
 def unknown_objective(example: tf.TensorSpec | None, output: tf.TensorShape, name: str) -> Objective:
-    """Return the objective of an output that only the model's class uses; its targets are those of an example."""
+    """Return the objective of an output whose loss the model's class computes, with the targets of an example."""
     if example is None:
         raise ExportError("loss: the model computes its own, so the shape of y is open; give a batch by example=(x, y)")
     return Objective(None, None, tf.TensorSpec([output[0], *example.shape[1:]], example.dtype, name=name), rank=1)
@@ -275,7 +275,7 @@ def _function(loss: Any, ending: Sequence[str] | None) -> Any:
 
 
 def _at(path: str, settings: Mapping[str, Any]) -> Any:
-    """Return the function, or an object of the class, at a path such as `my_package.my_loss`."""
+    """Return the function at a path such as `my_package.my_loss`, or an object if the path names a class."""
     module, _, name = path.rpartition(".")
     try:
         found = getattr(import_module(module), name)
@@ -289,7 +289,7 @@ def _at(path: str, settings: Mapping[str, Any]) -> Any:
 
 
 def _wrapped(function: Any, reduction: str = "sum_over_batch_size") -> Any:
-    """Return a function as Keras wraps it."""
+    """Return a function as a Keras loss."""
     from keras.src.losses.losses import LossFunctionWrapper  # has no public name
 
     name = getattr(getattr(function, "func", function), "__name__", type(function).__name__)
@@ -328,7 +328,7 @@ def _from_logits(name: str, ending: Sequence[str]) -> bool:
 def _probed(
     function: Any, kind: str | None, output: tf.TensorShape, example: tf.TensorSpec | None
 ) -> tuple[tf.TensorSpec, int]:
-    """Return the targets that a loss takes, and the rank of its values."""
+    """Return the spec of the targets that a loss accepts, and the rank of its values."""
     problem = ""
     for target in _targets(function, kind, output, example):
         try:
@@ -348,12 +348,12 @@ def _probed(
 def _targets(
     function: Any, kind: str | None, output: tf.TensorShape, example: tf.TensorSpec | None
 ) -> Iterator[tf.TensorSpec]:
-    """Yield the targets that a loss may take, the likeliest first, for `PROBE` rows."""
+    """Yield specs of the targets that a loss may accept, the likeliest first, for `PROBE` rows."""
     shape = [PROBE, *output[1:]]
     if kind in NUMBERED:
         axis = _settings(function).get("axis", -1) % len(shape)
         yield tf.TensorSpec(shape[:axis] + shape[axis + 1 :], tf.int32)
-    elif kind == CTC:  # at most a label for each frame
+    elif kind == CTC:  # at most one label per frame
         yield tf.TensorSpec([PROBE, *(shape[1:2] if example is None else example.shape[1:])], tf.int32)
     elif kind is None and example is not None:
         yield tf.TensorSpec([PROBE, *example.shape[1:]], example.dtype)
@@ -366,7 +366,7 @@ def _targets(
 def _mixes_rows(function: Any, target: tf.TensorSpec, output: tf.TensorShape) -> bool:
     """Return whether the first example's loss changes with the others, on three random batches.
 
-    A loss that refuses random targets is taken to have a value for each example alone.
+    A loss that rejects random targets is assumed not to mix rows.
     """
     random = np.random.default_rng(0)
     shape = [PROBE, *output[1:]]

@@ -1,4 +1,4 @@
-"""Warn of a mask that does not reach an output with a loss for each position: padding counts there, as in Keras."""
+"""Warn of a mask that does not reach an output with a loss per position: the padding then counts, as in Keras."""
 
 import warnings
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from odt_sim.export.parameters import all_layers
 
 
 def warn_of_lost_masks(model: keras.Model, objectives: Sequence[Objective], interface: Interface) -> None:
-    """Warn of the first output whose positions are those of a masked input, but not its mask."""
+    """Warn of the first output that keeps the positions of a masked input but not its mask."""
     masking = next((layer for layer in all_layers(model) if _masks(layer)), None)
     lengths = {tensor.shape[1] for tensor in interface.flat_inputs if len(tensor.shape) > 1}
     for objective, output, name in zip(objectives, interface.flat_outputs, interface.output_names, strict=True):
@@ -29,9 +29,10 @@ def warn_of_lost_masks(model: keras.Model, objectives: Sequence[Objective], inte
 
 
 def _keeps_positions(output: Any) -> bool:
-    """Return whether a layer that masks leads to an output through tensors of the output's length alone.
+    """Return whether a masking layer leads to an output only through tensors of the output's length.
 
-    A length may also be that of another input, or come back after pooling. A model that is no graph of layers may keep them.
+    Otherwise, the length may come from another input, or from upsampling after pooling. For a model that is not a graph of
+    layers, the answer is True, because it may keep the positions.
     """
     if not hasattr(output, "_keras_history"):
         return True
@@ -49,7 +50,7 @@ def _keeps_positions(output: Any) -> bool:
 
 
 def _counts_all(objective: Objective) -> bool:
-    """Return whether a loss of Keras has a value for each position and leaves none out; one's own may do so inside."""
+    """Return whether a Keras loss has a value per position and ignores none; a user's loss may ignore some itself."""
     return objective.name is not None and objective.rank > 1 and not objective.leaves_out
 
 

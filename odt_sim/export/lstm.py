@@ -1,4 +1,4 @@
-"""The loop of an LSTM, written for few and fast ops: one product for each place and pass, the gradient in closed form."""
+"""The loop of an LSTM in few, fast ops: one product per time step and pass, and gradients in closed form."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,13 +9,13 @@ import tensorflow as tf
 Values = tuple[tf.Tensor, ...]
 
 ROWS = 8
-"""The examples up to which they are rows of matrices. XNNPACK multiplies by 16 columns at once, or by 8 on phones."""
+"""The most examples that form the rows of matrices. XNNPACK multiplies by 16 columns at once, or by 8 on phones."""
 
 
 def with_lstm_loop(layer: keras.layers.RNN) -> Callable[..., Any]:
-    """Return a recurrent layer's loop over its places: in training this module's where it computes the same.
+    """Return a recurrent layer's loop over time steps: this module's loop in training, if it computes the same.
 
-    Elsewhere it is the layer's own, of which int8 files can be made.
+    Otherwise, it is the layer's loop, which can be quantized to int8.
     """
     own = layer.inner_loop
 
@@ -38,12 +38,12 @@ def _is_plain(layer: keras.layers.RNN) -> bool:
 
 
 def _loop(layer: keras.layers.LSTM, sequences: tf.Tensor, states: list[tf.Tensor]) -> Any:
-    """Return what Keras' loop returns: the last output, the outputs `[batch, places, units]`, and the states.
+    """Return the results of Keras' loop: the last output, the outputs `[batch, steps, units]`, and the states.
 
     Args:
         layer: The layer.
-        sequences: `[batch, places, inputs]`.
-        states: The initial output and carry, `[batch, units]` each.
+        sequences: `[batch, steps, inputs]`.
+        states: The initial output and carry, each `[batch, units]`.
     """
     cell, batch = layer.cell, sequences.shape[0]
     layout = _Columns() if batch is None or batch > ROWS else _Rows()
@@ -59,16 +59,16 @@ def _loop(layer: keras.layers.LSTM, sequences: tf.Tensor, states: list[tf.Tensor
 def _run(
     x: tf.Tensor, weights: tf.Tensor, h: tf.Tensor, c: tf.Tensor, *, every: bool, layout: "_Rows"
 ) -> tuple[Values, Callable[[tf.Tensor, tf.Tensor], Values]]:
-    """Return the outputs, `[places, *state]`, the last carry, `[1, *state]`, and the function of their gradients.
+    """Return the outputs, `[steps, *state]`, the last carry, `[1, *state]`, and their gradient function.
 
     Args:
-        x: The inputs of the places.
+        x: The inputs of the time steps.
         weights: The recurrent kernel, the kernel and the bias, `[units + inputs + 1, 4 * units]`; their columns belong to the
-            input, forget and carry gates and to the output's.
+            input, forget, carry and output gates.
         h: The initial output.
         c: The initial carry.
-        every: Whether to return the outputs of all places; otherwise of the last alone.
-        layout: Which of the last two axes of states and inputs is that of the examples.
+        every: Whether to return the outputs of all time steps; otherwise only the last output.
+        layout: Whether examples are the rows or the columns of states and inputs.
     """
     kernel = layout.kernel(weights)
     outputs, entering, factors = list[tf.Tensor](), list[tf.Tensor](), list[_Factors]()
@@ -88,12 +88,12 @@ def _run(
 
 
 class _Factors(NamedTuple):
-    """The factors of a place's gradients, each of the shape of a state.
+    """The factors that turn gradients of a time step's results into gradients of its inputs, each shaped like a state.
 
     Attributes:
-        carry: Of the earlier carry, by that of the carry.
-        output: Of the carry, by that of the output.
-        gates: Of the four gates' sums: three by that of the carry, the last one by that of the output.
+        carry: From the gradient of the carry to that of the previous carry.
+        output: From the gradient of the output to that of the carry.
+        gates: To the gradients of the four gates' sums: three from that of the carry, the last from that of the output.
     """
 
     carry: tf.Tensor
@@ -102,7 +102,7 @@ class _Factors(NamedTuple):
 
 
 def _place(sums: Sequence[tf.Tensor], c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, _Factors]:
-    """Return a place's output, its carry and the factors of its gradients, from the gates' sums and the carry before."""
+    """Return a time step's output, carry and gradient factors, given the gates' sums and the previous carry."""
     i, f, g, o = sums
     i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
     entered, remembered = i * g, f * c
@@ -116,12 +116,12 @@ def _place(sums: Sequence[tf.Tensor], c: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
 def _backward(
     factors: Sequence[_Factors], kernels: tf.Tensor, of_outputs: list[tf.Tensor], dc: tf.Tensor, layout: "_Rows"
 ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the gradients of each place's sums, and those of the inputs, of the initial output and of the initial carry.
+    """Return the gradients of each time step's sums, of the inputs, of the initial output and of the initial carry.
 
     Args:
-        factors: Those of each place.
+        factors: The factors of each time step.
         kernels: The recurrent kernel and the kernel, `[1, units + inputs, 4 * units]`.
-        of_outputs: The gradients of the outputs; of the last alone if only that is returned.
+        of_outputs: The gradients of the outputs; only of the last output if no others are returned.
         dc: The gradient of the last carry.
         layout: The layout of states.
     """
@@ -145,7 +145,7 @@ def _backward(
 
 
 class _Rows:
-    """The products of places whose states, inputs and gradients are `[1, batch, ...]`: examples are rows.
+    """The products of time steps in the layout `[1, batch, ...]` of states, inputs and gradients: examples are rows.
 
     Attributes:
         axis: The axis of units.
@@ -154,31 +154,31 @@ class _Rows:
     axis = 2
 
     def turned(self, x: tf.Tensor) -> tf.Tensor:
-        """Return values with examples as rows in this layout, or the other way round."""
+        """Convert values with examples as rows to this layout, or back."""
         return x
 
     def with_ones(self, x: tf.Tensor) -> tf.Tensor:
-        """Return inputs with a further one that is 1, for the bias."""
+        """Return inputs with an additional input of 1, for the bias."""
         return tf.pad(x, [[0, int(axis == self.axis)] for axis in range(3)], constant_values=1.0)
 
     def kernel(self, weights: tf.Tensor) -> tf.Tensor:
-        """Return weights `[units + inputs + 1, 4 * units]` as `sums` takes them."""
+        """Return weights `[units + inputs + 1, 4 * units]` in the layout for `sums`."""
         return tf.expand_dims(weights, 0)
 
     def sums(self, kernel: tf.Tensor, entering: tf.Tensor) -> tf.Tensor:
-        """Return the sums of a place's gates from what enters it: the output before, the inputs and 1."""
+        """Return the sums of a time step's gates from its operands: the previous output, the inputs and 1."""
         return tf.matmul(entering, kernel)
 
     def joint(self, units: int, inputs: int) -> bool:
-        """Return whether one product gives the gradients of the output before a place and of its inputs."""
+        """Return whether one product computes the gradients of both the previous output and the inputs."""
         return False
 
     def of_entering(self, kernels: tf.Tensor, of_sums: tf.Tensor) -> tf.Tensor:
-        """Return the gradient of what enters a place through kernels `[1, ..., 4 * units]`."""
+        """Return the gradient of the operands that enter a time step through kernels `[1, ..., 4 * units]`."""
         return tf.matmul(of_sums, kernels, transpose_b=True)
 
     def of_inputs(self, kernel: tf.Tensor, of_sums: list[tf.Tensor]) -> tf.Tensor:
-        """Return the gradient of the inputs of all places."""
+        """Return the gradient of the inputs of all time steps."""
         rows = tf.matmul(tf.concat(of_sums, 1), kernel, transpose_b=True)
         return tf.reshape(rows, [len(of_sums), -1, kernel.shape[1]])
 
@@ -188,9 +188,9 @@ class _Rows:
 
 
 class _Columns(_Rows):
-    """The same with examples as columns, `[1, ..., batch]`.
+    """The products of time steps in the layout `[1, ..., batch]`: examples are columns.
 
-    XNNPACK packs the right operand of each product anew: here the states, which are smaller than the kernel.
+    XNNPACK repacks the right operand of each product: here the states, which are smaller than the kernel.
     """
 
     axis = 1
@@ -205,7 +205,7 @@ class _Columns(_Rows):
         return tf.matmul(kernel, entering)
 
     def joint(self, units: int, inputs: int) -> bool:
-        # Where inputs need no gradient, a product of their own is removed, but their rows of a joint one are computed.
+        # If inputs need no gradient, a separate product is removed, but a joint product still computes their rows.
         return 4 * inputs <= units
 
     def of_entering(self, kernels: tf.Tensor, of_sums: tf.Tensor) -> tf.Tensor:
@@ -215,5 +215,5 @@ class _Columns(_Rows):
         return tf.matmul(kernel, tf.concat(of_sums, 0))
 
     def of_weights(self, entering: list[tf.Tensor], of_sums: list[tf.Tensor]) -> tf.Tensor:
-        # The sums are the right operand: XNNPACK multiplies by up to 32 columns at once, which 4 * units fill.
+        # The sums are the right operand, because XNNPACK multiplies by up to 32 columns at once, which 4 * units fill.
         return tf.squeeze(tf.matmul(tf.concat(entering, 2), tf.concat(of_sums, 2), transpose_b=True), 0)

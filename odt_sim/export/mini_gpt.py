@@ -10,7 +10,7 @@ from odt_sim.export.adapters import adapt
 
 @keras.saving.register_keras_serializable(package="odt_sim")
 class Positions(layers.Layer):  # type: ignore[misc]  # Keras has no types
-    """Add a trained vector for each position."""
+    """A layer that adds a trained vector at each position."""
 
     def build(self, shape: tuple[int | None, ...]) -> None:
         """Create the vectors, `[positions, width]`."""
@@ -31,14 +31,14 @@ def mini_gpt(
     adapters as in LoRA, arXiv:2106.09685: `W + A B` with a frozen kernel W, and a B that starts at 0.
 
     Args:
-        length: The characters of one example.
+        length: The number of characters per example.
         characters: The size of the alphabet.
         width: The width of a character's embedding; a multiple of `heads`.
-        heads: The heads of each attention.
+        heads: The number of attention heads.
         blocks: The number of blocks.
-        rank: The rank of the adapters on queries, values, the dense layers and the output, which alone are trained; 0 trains
-            all weights and adds no adapters.
-        weights: A `.weights.h5` file that Keras saved of this model with rank 0; None initializes new weights.
+        rank: The rank of the adapters on queries, values, the dense layers and the output; only the adapters are trained.
+            0 trains all weights and adds no adapters.
+        weights: A `.weights.h5` file that Keras saved for this model with rank 0; None initializes new weights.
     """
     x = layers.Input((length,), dtype="int32")
     h = Positions(name="positions")(layers.Embedding(characters, width, name="embedding")(x))

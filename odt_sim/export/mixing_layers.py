@@ -1,4 +1,4 @@
-"""Warn of Keras' layers by which an example's features depend on the other examples of its batch."""
+"""Warn of Keras layers that make an example's features depend on the other examples of its batch."""
 
 import warnings
 
@@ -8,18 +8,18 @@ from odt_sim.errors import ExportWarning
 from odt_sim.export.parameters import all_layers
 
 LEAST_DECIBELS = 200.0
-"""The range that no sound of -1..1 exceeds above `min_power`, 1e-10: a smaller `top_db` cuts quiet places."""
+"""The largest range of sounds in -1..1 above `min_power`, 1e-10: a smaller `top_db` cuts quiet passages."""
 
 
 def warn_of_mixing_layers(model: keras.Model) -> None:
-    """Warn of each spectrogram with a floor below the loudest place of a batch, and of each MixUp and CutMix."""
+    """Warn of each spectrogram with a floor relative to the loudest passage of a batch, and of each MixUp and CutMix."""
     for layer in all_layers(model):
         if advice := _advice(layer):
             warnings.warn(f"layer {layer.name!r}: {advice}", ExportWarning, stacklevel=4)
 
 
 def _advice(layer: keras.layers.Layer) -> str | None:
-    """Return what a layer mixes and what to do; None for all layers that treat each example alone."""
+    """Return what a layer mixes, with advice; None if the layer processes each example separately."""
     layers = keras.layers
     if isinstance(layer, layers.MelSpectrogram) and layer.power_to_db and layer.top_db < LEAST_DECIBELS:
         return (

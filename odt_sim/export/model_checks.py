@@ -19,7 +19,7 @@ FLAVOURS = ("builtin", "flex")
 
 
 def check_model(model: Any, batch_size: int | None) -> None:
-    """Check a model, its layers and the batch size."""
+    """Check Keras' backend, a model, its layers and the batch size."""
     if keras.backend.backend() != "tensorflow":
         raise ExportError(OTHER_BACKEND.format(found=keras.backend.backend()))
     if any(base.__module__.startswith("tf_keras.") for base in type(model).__mro__):
@@ -45,7 +45,7 @@ def check_interface(model: keras.Model, interface: Interface) -> None:
 
 
 def check_captures(traces: Mapping[str, Trace]) -> None:
-    """Check that no step reads a symbolic tensor, which a layer kept from the time when Keras built it."""
+    """Check that no step reads a symbolic tensor that a layer stored while Keras built it."""
     for name, trace in traces.items():
         kept = [outer for outer, _ in trace.concrete.graph.captures if not hasattr(outer, "numpy")]
         if kept:
@@ -57,7 +57,7 @@ def check_captures(traces: Mapping[str, Trace]) -> None:
 
 
 def check_batch_size(batch_size: int | None) -> None:
-    """Check the rows of a batch."""
+    """Check that a batch size is None or a whole number from 1 to 2^31 - 1."""
     whole = isinstance(batch_size, int) and not isinstance(batch_size, bool)
     if batch_size is not None and (not whole or not 1 <= batch_size < 2**31):
         raise ExportError(
@@ -89,7 +89,7 @@ def check_flavour(model: keras.Model, flavour: str) -> None:
 
 
 def check_groups(model: keras.Model, groups: Mapping[int, str], wanted: Sequence[str]) -> None:
-    """Check that each group, or several joined by `_`, has something to train."""
+    """Check that each group, or combination of groups joined by `_`, has trainable weights."""
     if isinstance(wanted, str):
         raise ExportError(f"train_groups: expected a list of groups, found {wanted!r}; write [{wanted!r}]")
     for name in wanted:

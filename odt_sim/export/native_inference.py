@@ -1,8 +1,8 @@
-"""Inference by TFLite's own convolutions, for the files that only infer.
+"""Inference by TFLite's convolutions, for inference-only files.
 
-A trainable file multiplies matrices in place of convolutions, which is faster with variable weights. With constant weights,
-LiteRT's convolutions take a half to a third of that time, and quantize to 8 bits. So an export keeps `infer` once more, as a
-small file whose weights are inputs, in its metadata; `odt_sim.model.inference_only` makes constants of them.
+A trainable file computes convolutions as matrix products, which is faster with variable weights. With constant weights,
+LiteRT's convolutions take a half to a third of that time, and can be quantized to 8 bits. So an export also stores a copy
+of `infer` in its metadata, as a small file whose weights are inputs; `odt_sim.model.inference_only` makes them constants.
 """
 
 import tensorflow as tf
@@ -17,10 +17,11 @@ OTHERS = frozenset({"BiasAdd", "Relu", "MaxPool", "AvgPool", "Pad"})
 
 
 def native_inference(program: Program) -> bytes | None:
-    """Return a file with `infer` alone, from `x` and the weights `a0..aN` that it reads.
+    """Return a file with only `infer`, whose inputs are `x` and the weights `a0..aN` that it reads.
 
     Returns:
-        None if it has no convolution of TFLite's, or the converter cannot write it; `infer` itself does then.
+        The file's content; None if TFLite has none of its convolutions, or the converter fails. Inference-only files then
+        use the trainable file's `infer`.
     """
     trace = inlined(program.traces["infer"])
     operations = trace.live_operations(())
@@ -38,9 +39,9 @@ def native_inference(program: Program) -> bytes | None:
 
 
 def is_native(op: tf.Operation) -> bool:
-    """Return whether TFLite has an op itself: no padding by numbers, no channels first, no dilated transposed convolution.
+    """Return whether TFLite has an op: no explicit padding, no channels first, no dilated transposed convolution.
 
-    A product of matrices is one only if it has a bias.
+    A matrix product counts only if it has a bias.
     """
     if op.type == "MatMul":
         return _has_bias(op)
@@ -51,6 +52,6 @@ def is_native(op: tf.Operation) -> bool:
 
 
 def _has_bias(product: tf.Operation) -> bool:
-    """Return whether a variable is added to a product: the converter loses an activation of one without bias."""
+    """Return whether a variable is added to a product; without bias, the converter loses the product's activation."""
     after = product.outputs[0].consumers()
     return bool(after) and all(op.type == "BiasAdd" and op.inputs[1].op.type == "ReadVariableOp" for op in after)

@@ -1,4 +1,4 @@
-"""What a strategy needs of a model, as options of its export; imports no TensorFlow."""
+"""Export options for the capabilities that a strategy needs, without importing TensorFlow."""
 
 from collections.abc import Mapping, Set
 from typing import Any
@@ -12,17 +12,17 @@ TERM_NAMES = (
     *("contrastive", "distillation", "logit_shift", "mean_embedding", "not_true_distillation", "prototypes"),
     VALVED,
 )
-"""The names of the shipped terms: of `odt_sim.export.terms.TERMS`, and of the capabilities that they give."""
+"""The names of the shipped terms, as in `odt_sim.export.terms.TERMS`, and of the capabilities that they add."""
 
 
 def with_needs(spec: Mapping[str, Any], missing: Set[str]) -> dict[str, Any]:
-    """Return the specification of an export with the options that give missing capabilities.
+    """Return the specification of an export with the options that add missing capabilities.
 
-    Capabilities that no option gives, such as plain SGD, change nothing: the strategy refuses the model then.
+    Capabilities that no option adds, such as plain SGD, change nothing: the strategy then rejects the model.
 
     Args:
         spec: The specification, see `odt_sim.export.cache.exported`.
-        missing: Names of capabilities, see `TrainableModel.capabilities`.
+        missing: The names of the missing capabilities, see `TrainableModel.capabilities`.
     """
     groups = [name.removeprefix("train_") for name in sorted(missing) if name.startswith("train_")]
     lists = {

@@ -1,4 +1,4 @@
-"""The losses of all outputs of a training step, as the caller gives them."""
+"""The losses of all outputs of a training step, from the caller's settings."""
 
 import math
 import warnings
@@ -21,7 +21,7 @@ from odt_sim.model.manifest import CTC, TASKS, Output
 from odt_sim.model.names import full
 
 READS = {"ReadVariableOp", "Placeholder"}
-"""Ops of an ending that read weights."""
+"""Ops among the last ops of a model that read weights."""
 
 
 def objectives_of(
@@ -36,13 +36,13 @@ def objectives_of(
     """Return the objective of each output.
 
     Args:
-        compiled: The loss of the only output or of every output (see `losses.objective_of`), a list, or a mapping by the
-            name of the output; and their factors likewise.
+        compiled: The losses and their factors: one for all outputs (see `losses.objective_of`), a list, or a mapping by the
+            name of the output.
         interface: The model's inputs and outputs.
-        endings: The types of the ops that end each output, the last one first.
+        endings: The types of the last ops before each output, the last one first.
         batch_size: The rows of a batch; None for any number.
-        targets: The targets of an example, if there is one.
-        own: Whether the model's class computes the loss, so that none is needed.
+        targets: The targets of an example, if given.
+        own: Whether the model's class computes the loss, so that no loss is needed.
     """
     names = interface.output_names
     if targets is not None and len(targets) != len(names):
@@ -64,9 +64,9 @@ def objectives_of(
 
 
 def _warn_of_logits(objective: Objective, ending: Sequence[str]) -> None:
-    """Warn of a loss of probabilities whose model ends in a layer with a bias and no softmax or sigmoid behind it.
+    """Warn of a loss of probabilities if the model ends in a layer with a bias without a softmax or sigmoid after it.
 
-    And of the loss `ctc`, which takes logits, behind a softmax.
+    Also warn of the loss `ctc`, which expects logits, after a softmax.
     """
     if objective.name == CTC and ending[:1] == ["Softmax"]:
         warnings.warn(
@@ -87,7 +87,7 @@ def _warn_of_logits(objective: Objective, ending: Sequence[str]) -> None:
 
 
 def _losses(given: Any, names: Sequence[str], *, own: bool) -> list[Any]:
-    """Return the loss of each output; Keras trains a model with an output that has none."""
+    """Return the loss of each output; unlike Keras, require one for every output unless the model's class computes it."""
     if isinstance(given, Mapping) and "name" not in given and {identifier(name) for name in given} < set(names):
         given = {**dict.fromkeys(names), **{identifier(name): loss for name, loss in given.items()}}
     losses = per_output("loss", given, names)
@@ -107,7 +107,7 @@ def _weight(given: Any) -> float:
 
 
 def masked(objectives: Sequence[Objective], interface: Interface, infer: Trace) -> tuple[Objective, ...]:
-    """Return the objectives with the outputs marked for which a traced `infer` returns a mask."""
+    """Return the objectives, with `masked` set for the outputs for which the traced `infer` returns a mask."""
     returned = infer.concrete.structured_outputs
     own = zip(objectives, interface.output_names, strict=True)
     return tuple(replace(objective, masked=full("mask", name) in returned) for objective, name in own)
@@ -119,10 +119,10 @@ def outputs_of(
     """Describe each output for the manifest.
 
     Args:
-        objectives: The loss of each output, and the metrics of `compile`, of which only those are kept that odt_sim computes.
+        objectives: The loss of each output, with the metrics of `compile`; metrics that odt_sim cannot compute are dropped.
         interface: The model's inputs and outputs.
-        task: What the outputs are, one of `manifest.TASKS`, or a mapping by the output's name; None to derive it.
-        metrics: The names of further metrics of every output, or a mapping by the output's name.
+        task: The task of the outputs, one of `manifest.TASKS`, or a mapping by the output's name; None to derive it.
+        metrics: The names of additional metrics for every output, or a mapping by the output's name.
     """
     names, shapes = interface.output_names, interface.output_shapes(None)
     tasks, named = per_output("task", task, names), _metrics_of_outputs(metrics, names)
@@ -143,7 +143,7 @@ def outputs_of(
 
 
 def _metrics_of_outputs(metrics: Any, names: Sequence[str]) -> list[Sequence[str]]:
-    """Return the named metrics of each output; a mapping leaves out outputs without any."""
+    """Return the named metrics of each output; a mapping may omit outputs without metrics."""
     if isinstance(metrics, Mapping):
         metrics = per_output("metrics", {**dict.fromkeys(names, ()), **metrics}, names)
         return [list(own) for own in metrics]
@@ -153,7 +153,7 @@ def _metrics_of_outputs(metrics: Any, names: Sequence[str]) -> list[Sequence[str
 def compiled_objective(model: keras.Model) -> Objective | None:
     """Return the objective of a compiled Keras model; None if evaluation lacks its loss.
 
-    A loss by name takes probabilities, as in Keras.
+    A loss given by name expects probabilities, as in Keras.
     """
     try:
         objective = objective_of(model.loss, None, tf.TensorShape(model.output_shape))
@@ -165,7 +165,7 @@ def compiled_objective(model: keras.Model) -> Objective | None:
 def class_weight_of(
     given: Mapping[int, float] | None, objectives: Sequence[Objective], interface: Interface
 ) -> NDArray[np.float32] | None:
-    """Return the factor of each class, `[classes]`; None if none is given.
+    """Return the factor of each class, `[classes]`; None if no factors are given.
 
     Args:
         given: The factors by class; missing classes get 1.

@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules, as the caller gives them."""
+"""Optimizers and learning-rate schedules, from the caller's settings."""
 
 import warnings
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from odt_sim.errors import ExportError, ExportWarning
 Schedule = Any
 """A `keras.optimizers.schedules.LearningRateSchedule`."""
 
-EXCLUSIONS = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")  # no part of an optimizer's config
+EXCLUSIONS = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")  # not part of an optimizer's config
 EXCLUDED = "exclude_from_weight_decay"
 
 RANGES = {
@@ -27,11 +27,11 @@ RANGES = {
 
 
 def optimizer_of(given: Any, *, scales_loss: bool = False) -> keras.optimizers.Optimizer:
-    """Return a new Keras optimizer with a number as its learning rate: of a schedule, its first.
+    """Return a new Keras optimizer whose learning rate is a number: the first rate if a schedule is given.
 
     Args:
         given: A Keras optimizer; its name; or a mapping with `name` and settings, see `from_settings`.
-        scales_loss: Whether a `LossScaleOptimizer` stays; else it becomes its inner optimizer.
+        scales_loss: Whether to keep a `LossScaleOptimizer`; otherwise, its inner optimizer replaces it.
     """
     if not isinstance(given, str | Mapping | keras.optimizers.Optimizer):
         raise ExportError(
@@ -53,9 +53,9 @@ def optimizer_of(given: Any, *, scales_loss: bool = False) -> keras.optimizers.O
 
 
 def _check_ranges(optimizer: keras.optimizers.Optimizer) -> None:
-    """Check settings that Keras takes without a check: it ignores clipping below 0, and steps become NaN with others.
+    """Check settings that Keras does not check: it ignores negative clipping, and other wrong settings lead to NaN.
 
-    In a class of the user's own, a name may mean something else.
+    Users' classes are not checked, because a name may have another meaning there.
 
     Raises:
         ExportError: A setting is out of its range.
@@ -73,7 +73,7 @@ def _check_ranges(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Return whether a step by a sum of gradients is the sum of steps by each: SGD's, without clipping."""
+    """Return whether a step by a sum of gradients is the sum of the steps by each: true of SGD without clipping."""
     clips = any(getattr(optimizer, name) is not None for name in ("clipnorm", "clipvalue", "global_clipnorm"))
     return type(optimizer) is keras.optimizers.SGD and not clips
 
@@ -94,7 +94,7 @@ def _rebuilt(given: Any, rate: Mapping[str, float]) -> keras.optimizers.Optimize
 
 
 def _config_of_optimizer(given: Any, rate: Mapping[str, float]) -> dict[str, Any]:
-    """Return an optimizer's config without its schedule, which may have none."""
+    """Return an optimizer's config without its schedule, because a schedule may have no config."""
     if not rate:
         return dict(given.get_config())
     schedule, given._learning_rate = given._learning_rate, tf.constant(0.0)
@@ -105,11 +105,11 @@ def _config_of_optimizer(given: Any, rate: Mapping[str, float]) -> dict[str, Any
 
 
 def from_settings(given: Mapping[str, Any]) -> keras.optimizers.Optimizer:
-    """Return the optimizer of a mapping.
+    """Return the optimizer that a mapping describes.
 
     Args:
-        given: `name`, the name of a class of Keras or the path of any class, such as `my_package.MyOptimizer`; its
-            settings; and `exclude_from_weight_decay`, a list of parts of names.
+        given: `name`, the name of a Keras class or the path of any class, such as `my_package.MyOptimizer`; the class's
+            settings; and `exclude_from_weight_decay`, a list of substrings of weights' names.
     """
     settings = dict(given)
     name, excluded = settings.pop("name"), settings.pop(EXCLUDED, None)
@@ -120,13 +120,13 @@ def from_settings(given: Mapping[str, Any]) -> keras.optimizers.Optimizer:
 
 
 def _made(name: str, settings: dict[str, Any]) -> Any:
-    """Return an optimizer; Keras 3 only warns of `decay`, in a process with output that is not shown, and ignores it."""
+    """Return an optimizer; refuse `decay`, which Keras 3 ignores with a warning that the subprocess would hide."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "Argument `decay`")
         try:
             if "." in name:
                 return class_at(name, keras.optimizers.Optimizer)(**settings)
-            if name.lower() == "lamb":  # which Keras' lookup leaves out
+            if name.lower() == "lamb":  # missing from Keras' lookup
                 return keras.optimizers.Lamb(**settings)
             return keras.optimizers.get({"class_name": name, "config": settings})
         except UserWarning as error:
@@ -137,7 +137,7 @@ def _made(name: str, settings: dict[str, Any]) -> Any:
 
 
 def schedule_of(given: Any) -> Schedule | None:
-    """Return the learning-rate schedule of an optimizer as `optimizer_of` takes it; None for a fixed rate."""
+    """Return the learning-rate schedule of an optimizer given as to `optimizer_of`; None for a fixed rate."""
     given = _without_loss_scaling(given, quiet=True)
     rate = given.get("learning_rate") if isinstance(given, Mapping) else getattr(given, "_learning_rate", None)
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
@@ -181,7 +181,7 @@ def class_at(path: str, base: type) -> Any:
 
 
 def _without_loss_scaling(given: Any, *, quiet: bool = False) -> Any:
-    """Return the inner optimizer of a `LossScaleOptimizer`: steps in float32 need no scale."""
+    """Return the inner optimizer of a `LossScaleOptimizer`, because float32 steps need no scale, or the given one."""
     if isinstance(given, Mapping) and str(given.get("name")) == "LossScaleOptimizer":
         inner = given.get("inner_optimizer", {"name": "missing inner_optimizer"})
     elif isinstance(given, keras.optimizers.LossScaleOptimizer):
@@ -199,9 +199,9 @@ def _without_loss_scaling(given: Any, *, quiet: bool = False) -> Any:
 
 
 def settings_of(optimizer: keras.optimizers.Optimizer, schedule: Schedule | None = None) -> dict[str, Any]:
-    """Return an optimizer's name and settings for JSON, `learning_rate` among them; numbers as they were written.
+    """Return an optimizer's name and settings, including `learning_rate`, for JSON; floats as written, such as 0.1.
 
-    With a schedule, `learning_rate` is the first rate, and `schedule` the class of the schedule and its settings.
+    With a schedule, `learning_rate` is the first rate, and `schedule` contains the schedule's class and settings.
     """
     config = {key: _plain(value) for key, value in optimizer.get_config().items()}
     described = {} if schedule is None else {"schedule": {"name": type(schedule).__name__, **_config_of(schedule)}}
@@ -211,7 +211,7 @@ def settings_of(optimizer: keras.optimizers.Optimizer, schedule: Schedule | None
 
 
 def _config_of(schedule: Schedule) -> dict[str, Any]:
-    """Return the numbers and texts of a schedule's config; an own schedule may have no config."""
+    """Return the numbers and strings of a schedule's config; a user's schedule may have no config."""
     try:
         config = schedule.get_config()
     except NotImplementedError:

@@ -1,4 +1,4 @@
-"""Signatures of an optimizer's options: the learning rate of each step, and what ends a training."""
+"""Signatures of an optimizer's options: `schedule` for the learning rate, and `finalize` for the end of training."""
 
 import keras
 import tensorflow as tf
@@ -28,7 +28,7 @@ def trace_schedule(schedule: Schedule) -> Trace:
 
 
 def trace_finalize(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Trace:
-    """Trace `finalize() -> done`, which sets the weights to their moving averages, as `fit` does at its end."""
+    """Trace `finalize() -> done`, which sets the weights to their moving averages, as `fit` does at the end."""
 
     def finalize() -> dict[str, tf.Tensor]:
         optimizer.finalize_variable_values(model.trainable_variables)

@@ -1,4 +1,4 @@
-"""Training steps that a model's class defines: its own `compute_loss` or `train_step`."""
+"""Training steps of models whose class overrides `compute_loss` or `train_step`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ OWN_WAY = "write the training as a tf.Module with a function train of its own (d
 
 
 def own_method(model: keras.Model) -> str | None:
-    """Return which of `train_step` and `compute_loss` the class of a model overrides, the outer one; None for neither."""
+    """Return the method that the class of a model overrides, `train_step` before `compute_loss`; None for neither."""
     own = (
         name for name in ("train_step", "compute_loss") if getattr(type(model), name) is not getattr(keras.Model, name)
     )
@@ -23,15 +23,15 @@ def own_method(model: keras.Model) -> str | None:
 
 
 def overrides_loss(model: keras.Model) -> bool:
-    """Return whether the class of a model has its own `compute_loss`."""
+    """Return whether the class of a model overrides `compute_loss`."""
     return type(model).compute_loss is not keras.Model.compute_loss
 
 
 def optimizer_names(model: keras.Model) -> list[str]:
-    """Return the attributes of a model that hold its one optimizer, `optimizer` among them.
+    """Return the names of the attributes that contain a model's only optimizer, including `optimizer`.
 
     Raises:
-        ExportError: It has several.
+        ExportError: The model's `train_step` has several optimizers.
     """
     found = {name: value for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer)}
     others = {name: value for name, value in found.items() if name != "optimizer"}
@@ -45,7 +45,7 @@ def optimizer_names(model: keras.Model) -> list[str]:
 
 
 class OwnLoss:
-    """A loss in place of the compiled one, without metrics."""
+    """A replacement for the compiled loss, without metrics."""
 
     metrics: Sequence[Any] = ()
     variables: Sequence[Any] = ()
@@ -60,7 +60,7 @@ class OwnLoss:
 
 @contextmanager
 def compiled_as(model: keras.Model, optimizer: Any, loss: Callable[..., tf.Tensor]) -> Iterator[None]:
-    """Give a model an optimizer and a loss `(y, y_pred, sample_weight)` while its methods are traced."""
+    """Set a model's optimizer and loss `(y, y_pred, sample_weight)` while its methods are traced."""
     new = dict.fromkeys(optimizer_names(model), optimizer)
     new |= {"_compile_loss": OwnLoss(loss), "_compile_metrics": None, "compiled": True}
     new["_loss_tracker"] = keras.metrics.Mean(name="loss")
@@ -95,7 +95,7 @@ def gradients_by(optimizer: Any, change: Callable[[list[Any], list[Any]], list[A
 
 
 def step_loss(model: keras.Model, x: Any, y: Any, sample_weight: tf.Tensor) -> tf.Tensor:
-    """Run the model's own `train_step` and return the loss of this batch."""
+    """Run the model's `train_step` and return the loss of this batch."""
     where = f"{type(model).__name__}.train_step"
     model.reset_metrics()
     try:
@@ -125,7 +125,7 @@ def _called(model: keras.Model, data: Any, where: str) -> Any:
 def example_losses(
     model: keras.Model, interface: Interface, x: Sequence[Any], y: Sequence[Any], outputs: Sequence[Any]
 ) -> tf.Tensor:
-    """Return the model's own `compute_loss` of each example alone, `[batch]`."""
+    """Return the model's `compute_loss` for each example separately, `[batch]`, without regularization."""
 
     def loss(row: tuple[Sequence[tf.Tensor], ...]) -> tf.Tensor:
         features, targets, predicted = ([tensor[tf.newaxis] for tensor in tensors] for tensors in row)
@@ -142,7 +142,7 @@ def example_losses(
 
 
 def check_weighted(trace: Trace, model: keras.Model, weights: Sequence[int], batch_size: int | None) -> None:
-    """Check that a step uses the weights of examples, without which rows that pad a partial batch would count."""
+    """Check that a step uses the sample weights; otherwise, the rows that pad a partial batch would count."""
     if batch_size is None or any(WEIGHT in op.name for op in trace.live_operations(weights)):
         return
     data = "x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)"
@@ -154,4 +154,4 @@ def check_weighted(trace: Trace, model: keras.Model, weights: Sequence[int], bat
 
 
 WEIGHT = "weight_of_examples"
-"""The name of the op whose output a model's own step takes as sample weights."""
+"""The name of the op that passes the sample weights to a model's own step."""

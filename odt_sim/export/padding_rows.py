@@ -1,6 +1,6 @@
 """Keep padding rows out of batch statistics and activity regularizers.
 
-A partial batch is padded to the exported size by rows with sample weight 0.
+Rows with sample weight 0 pad a partial batch to the exported size.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from odt_sim.export.parameters import all_layers
 def real_rows_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[None]:
     """Make BatchNormalization ignore rows with weight 0 while a training step is traced."""
     layers = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.BatchNormalization)]
-    problems: list[str] = []  # inside a layer, Keras would wrap the error in pages of text
+    problems: list[str] = []  # raised later, because Keras wraps errors inside a layer in pages of text
     foreign = [layer for layer in all_layers(model) if hasattr(layer, "sample_weight")]
     for layer in layers:
         layer._moments = _moments_of(layer, sample_weight, problems)  # shadows the class's method
@@ -73,7 +73,7 @@ def _call_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor) -
 
 
 def share_of(sample_weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Return the share of each row in a mean over those with nonzero weight, computed once in a graph."""
+    """Return the share of each row in a mean over the rows with nonzero weight, computed once per graph."""
 
     def share() -> tf.Tensor:
         real = tf.cast(tf.not_equal(sample_weight, 0.0), dtype)
@@ -83,7 +83,7 @@ def share_of(sample_weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return mean and variance over the rows with nonzero weight: sum_i r_i mean(X_i) / sum_i r_i, r_i in {0, 1}.
+    """Return the mean and variance over the rows with nonzero weight: sum_i r_i mean(X_i) / sum_i r_i, r_i in {0, 1}.
 
     The mean within each row comes first: a mask of the size of X would dominate the cost. The hand-written gradient,
     dX_i = r_i / (sum_j r_j n) (dmean + 2 dvariance (X_i - mean)) for n elements per row and mean, halves the passes
@@ -129,7 +129,7 @@ SUMS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 def real_activity_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[None]:
     """Make activity regularizers ignore rows with weight 0 while a training step is traced.
 
-    Where the number of rows is open, no rows are padded, and any regularizer is right as it is.
+    If the number of rows is open, no rows are padded, and any regularizer is correct unchanged.
     """
     layers = [layer for layer in all_layers(model) if getattr(layer, "activity_regularizer", None) is not None]
     before = [layer.activity_regularizer for layer in layers]
@@ -149,7 +149,7 @@ def real_activity_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator
 
 
 def _of_real_rows(own: keras.regularizers.Regularizer, sample_weight: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return batch / sum(r) own(r X) with r_i = 1 for real rows and 0 for padding; Keras divides it by the batch size."""
+    """Return batch / sum(r) own(r X) with r_i = 1 for real rows, else 0; Keras divides the result by the batch size."""
 
     def regularizer(x: tf.Tensor) -> tf.Tensor:
         real = tf.cast(tf.not_equal(sample_weight, 0.0), x.dtype)

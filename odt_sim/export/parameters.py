@@ -13,7 +13,7 @@ NORMALIZATIONS = (
     keras.layers.LayerNormalization,
     keras.layers.RMSNormalization,
 )
-NORMALIZING = {"gamma", "beta", "moving_mean", "moving_variance"}  # identify one in a SavedModel
+NORMALIZING = {"gamma", "beta", "moving_mean", "moving_variance"}  # identify normalizations in a SavedModel
 
 
 def leaf_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
@@ -50,7 +50,7 @@ def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dic
 
 
 def weights_of(model: keras.Model) -> list[keras.Variable]:
-    """Return the weights that are parameters: all except integers, such as the count of a Normalization."""
+    """Return the weights that are parameters: all except integers, such as the counter of a Normalization."""
     return [v for v in model.weights if not keras.backend.is_int_dtype(v.dtype)]
 
 
@@ -68,7 +68,7 @@ def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parame
     frozen = {id(v) for layer in all_layers(model) if not layer.trainable for v in layer.weights}
     frozen |= {
         id(v) for layer in all_layers(model) for v in layer._trainable_variables if not v.trainable
-    }  # as by LoRA
+    }  # LoRA freezes individual variables
     frozen |= {id(v) for layer in all_layers(model) if getattr(layer, "quantization_mode", None) for v in layer.weights}
     return tuple(
         Parameter(
@@ -76,7 +76,7 @@ def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parame
             shape=tuple(v.shape),
             dtype=_float32(v),
             role="trainable" if id(v) in trainable else "frozen" if id(v) in frozen else "statistic",
-            group=group.get(id(v), "body"),  # a weight of a model class itself
+            group=group.get(id(v), "body"),  # weights that a model class adds itself
         )
         for name, v in zip(names, weights_of(model), strict=True)
     )
@@ -87,7 +87,7 @@ def _normalizes(layer: keras.layers.Layer) -> bool:
 
 
 def _last_layers(model: keras.Model) -> list[str]:
-    """Return for each of several outputs the last layer with weights that is not a normalization."""
+    """Return, for each output, the last layer with weights that is not a normalization."""
     return [name for output in model.outputs for name in _last_before(output)]
 
 
@@ -115,7 +115,7 @@ def _heads(layers: Sequence[keras.layers.Layer], head: str | Sequence[str] | Non
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """Return the names; repeated ones get `_1`, `_2`, ... appended."""
+    """Return unique names, with `_1`, `_2`, ... appended to duplicates."""
     taken: set[str] = set()
     result = []
     for name in names:

@@ -1,4 +1,4 @@
-"""Compute models of mixed precision in float32: LiteRT has no float16 kernels for training."""
+"""Compute mixed-precision models in float32, because LiteRT has no float16 kernels for training."""
 
 import warnings
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def mixed_layers(model: keras.Model) -> list[keras.layers.Layer]:
 
 
 def warn_of_mixed(model: keras.Model) -> None:
-    """Warn that layers of mixed precision are computed in float32."""
+    """Warn that mixed-precision layers are computed in float32."""
     mixed = [layer for layer in mixed_layers(model) if layer._trainable_variables or layer._non_trainable_variables]
     if mixed:
         warnings.warn(
@@ -31,7 +31,7 @@ def warn_of_mixed(model: keras.Model) -> None:
 
 
 def with_float32_inputs(part: keras.Model) -> keras.Model:
-    """Return a part of a model of mixed precision, cut inside, with inputs in float32; it is changed."""
+    """Change the half-precision inputs of a part cut from a mixed-precision model to float32, and return the part."""
     for tensor in part.inputs:
         if tensor.dtype in HALF:
             tensor._dtype = "float32"
@@ -40,7 +40,7 @@ def with_float32_inputs(part: keras.Model) -> keras.Model:
 
 @contextmanager
 def in_float32(model: keras.Model) -> Iterator[None]:
-    """Give layers of mixed precision the policy float32, while a model is traced; masks, too."""
+    """Give mixed-precision layers, including the casts of masks, the policy float32 while a model is traced."""
     before = [(layer, layer._dtype_policy) for layer in mixed_layers(model)]
     casts = [(cast, cast.dtype) for cast in (_half_casts(model) if before else ())]
     for layer, _ in before:
@@ -57,7 +57,7 @@ def in_float32(model: keras.Model) -> Iterator[None]:
 
 
 def _half_casts(model: keras.Model) -> list[Cast]:
-    """Return the casts to half precision in graphs of layers: Keras adds them where a mask is computed."""
-    graphs = [getattr(layer, "_functional", None) or layer for layer in all_layers(model)]  # that of a Sequential
+    """Return the casts to half precision in graphs of layers, which Keras adds to compute masks."""
+    graphs = [getattr(layer, "_functional", None) or layer for layer in all_layers(model)]  # inside a Sequential
     operations = [own for graph in graphs for own in getattr(graph, "operations", ())]
     return [own for own in operations if isinstance(own, Cast) and own.dtype in HALF]

@@ -1,4 +1,4 @@
-"""Layers after Keras' `quantize("int8")`: their kernels stay int8 in the file."""
+"""Layers quantized by Keras' `quantize("int8")`: their kernels stay int8 in the file."""
 
 from copy import copy
 from typing import Any
@@ -13,14 +13,14 @@ from odt_sim.export.parameters import all_layers
 from odt_sim.model.editing import OPS, add_buffer, drop_unused, initializers, opcode, packed, tensors_of, unpacked
 
 FEWEST = 64
-"""The number of values from which a constant is stored in int8; a CAST of fewer takes more room than it saves."""
+"""The minimum number of values of a constant stored as int8; for fewer, the CAST takes more bytes than it saves."""
 
 
 def quantized(model: keras.Model) -> bool:
-    """Return whether a model has layers that `quantize` changed.
+    """Return whether a model has quantized layers.
 
     Raises:
-        ExportError: A layer is quantized otherwise than to int8.
+        ExportError: A layer is quantized to a type other than int8.
     """
     modes = {layer.name: getattr(layer, "quantization_mode", None) for layer in all_layers(model)}
     for name, mode in modes.items():
@@ -33,12 +33,12 @@ def quantized(model: keras.Model) -> bool:
 
 
 def with_int8_constants(content: bytes) -> bytes:
-    """Return a file with int8 in place of float32 for constants of whole numbers from -128 to 127; results stay equal.
+    """Store float32 constants of whole numbers from -127 to 127 as int8 in a file's content; results stay equal.
 
-    The converter computes the CAST of a constant kernel at once, and writes four times its bytes.
+    The converter folds the CAST of a constant kernel into float32, which takes four times the bytes.
     """
     model = unpacked(content)
-    model.metadata = []  # the converter's own, whose buffers would need new numbers
+    model.metadata = []  # the converter's metadata, whose buffers would need new numbers
     shared: dict[int, int] = {}
     kept = initializers(model)  # where `deploy` stores trained weights
     for subgraph in (subgraph for i, subgraph in enumerate(model.subgraphs) if i not in kept):
@@ -52,7 +52,7 @@ def with_int8_constants(content: bytes) -> bytes:
 
 
 def _whole_numbers(model: Any, tensor: Any) -> NDArray[np.int8] | None:
-    """Return a constant as int8; None for a tensor that is none, is small, or has other values."""
+    """Return a constant as int8; None if the tensor is no float32 constant, is small, or has other values."""
     data = model.buffers[tensor.buffer].data
     if tensor.type != schema.TensorType.FLOAT32 or data is None or len(data) < 4 * FEWEST:
         return None
@@ -64,7 +64,7 @@ def _whole_numbers(model: Any, tensor: Any) -> NDArray[np.int8] | None:
 
 
 def _cast(model: Any, subgraph: Any, index: int, values: NDArray[np.int8], shared: dict[int, int]) -> Any:
-    """Move a constant to an int8 tensor, and return the op that makes the float32 tensor of it."""
+    """Move a constant to an int8 tensor, and return the op that casts it to the float32 tensor."""
     tensor = subgraph.tensors[index]
     if tensor.buffer not in shared:
         shared[tensor.buffer] = add_buffer(model, values)

@@ -1,6 +1,6 @@
 """Rewrite a `.tflite` file with Flex ops so that it trains on any LiteRT interpreter.
 
-A Flex op carries its TensorFlow op, so the file's graph can be imported into TensorFlow, lowered as in an export, and
+A Flex op contains its TensorFlow op. So the file's graph can be imported into TensorFlow, lowered as in an export, and
 converted with built-in ops only.
 """
 
@@ -90,11 +90,11 @@ def _check(graph: Graph, where: str) -> None:
 
 @dataclass(frozen=True)
 class Accesses:
-    """What a signature does with variables.
+    """The accesses of a signature to variables.
 
     Attributes:
-        read: The handle ids of the variables that it reads, in order.
-        changed: Those that it changes.
+        read: The handle ids of the variables that the signature reads, in order.
+        changed: The handle ids of the variables that it changes.
         takes_inputs: Whether it has inputs.
     """
 
@@ -104,7 +104,7 @@ class Accesses:
 
     @classmethod
     def of(cls, trace: Trace, random: Collection[int]) -> "Accesses":
-        """Return the accesses of a traced signature; `random` are the handle ids of the states of random ops."""
+        """Return the accesses of a traced signature; `random` contains the handle ids of random ops' states."""
         operations = trace.concrete.graph.get_operations()
         read = [t.op.name for op in operations if op.type in READS for t in op.inputs if t.dtype == tf.resource]
         changed = {t.op.name for op in operations for t in written(op)}
@@ -116,12 +116,12 @@ class Accesses:
 
     @property
     def infers(self) -> bool:
-        """Whether it computes from inputs and weights."""
+        """Whether the signature computes outputs from inputs and weights, without changing variables."""
         return self.takes_inputs and bool(self.read) and not self.changed
 
     @property
     def trains(self) -> bool:
-        """Whether it changes what it reads, given inputs."""
+        """Whether the signature has inputs and changes variables that it reads."""
         return self.takes_inputs and bool(self.changed.intersection(self.read))
 
 
@@ -149,7 +149,7 @@ def _rewritten(graph: Graph, name: str, batch_size: int | None) -> bytes:
 def _described(content: bytes, manifest: Manifest) -> bytes:
     """Return a file with its manifest.
 
-    A file with its own names of signatures gets none: `TrainableModel.load` then finds their roles.
+    A file with custom signature names gets none: `TrainableModel.load` then finds the roles of its signatures.
     """
     try:
         check_signatures(read(content, manifest.name), manifest.name)
@@ -162,12 +162,12 @@ def _described(content: bytes, manifest: Manifest) -> bytes:
 
 
 def _initialize_by_signature(program: Program, traces: Mapping[str, Trace]) -> None:
-    """Set variables that no initializer sets by a signature without inputs, such as `initialize`.
+    """Run a signature without inputs, such as `initialize`, to set variables that no initializer sets.
 
-    Others that a signature sets from a checkpoint or from its inputs are zero until then.
+    Variables that a signature sets from a checkpoint or from its inputs are zero until then.
 
     Raises:
-        ExportError: One is read and nothing sets it first, so the file itself does not run either.
+        ExportError: A variable is read but never set, so the file itself does not run either.
     """
     missing = {key for key, own in program.graph.variables.items() if own.read_by and not own.initialized}
     for key, trace in traces.items():
@@ -185,16 +185,16 @@ def _initialize_by_signature(program: Program, traces: Mapping[str, Trace]) -> N
 
 
 def _set_first(graph: Graph, signature: str) -> set[Handle]:
-    """Return the variables that a signature sets and does not read."""
+    """Return the variables that a signature sets but does not read."""
     return set(graph.assigned_by(signature)) - set(graph.read_by(signature))
 
 
 def _weights(
     program: Program, traces: Mapping[str, Trace], accesses: Mapping[str, Accesses], saved: Sequence[Handle]
 ) -> list[tf.Variable]:
-    """Return the weights: what the file's own `parameters` returns as `a0..aN`, else what inference reads.
+    """Return the weights: the variables that the file's `parameters` returns as `a0..aN`, else those that inference reads.
 
-    The latter are ordered as in a checkpoint; others follow in the order of their use.
+    The latter are in the order of a checkpoint, followed by the others in the order of their use.
     """
     variables = {handle(v): v for v in [*program.variables.values(), *program.random_states.values()]}
     shown = traces["parameters"].concrete.structured_outputs if "parameters" in traces else {}
@@ -208,7 +208,7 @@ def _weights(
 
 
 def _names(program: Program, traces: Mapping[str, Trace], weights: Sequence[tf.Variable]) -> list[str]:
-    """Return the weights' names in an added `restore`: those of the file's own `parameters`, else `a0..aN`."""
+    """Return the weights' names in an added `restore`: those in the file's `parameters`, else `a0..aN`."""
     names = dict(zip(map(handle, weights), numbered("a", weights), strict=True))
     if "parameters" in traces:
         trace, variables = traces["parameters"], {handle(v): v for v in program.variables.values()}
@@ -222,7 +222,7 @@ def _names(program: Program, traces: Mapping[str, Trace], weights: Sequence[tf.V
 def _describing(
     traces: Mapping[str, Trace], accesses: Mapping[str, Accesses], weights: Sequence[tf.Variable]
 ) -> dict[str, Trace]:
-    """Return the traces that `parameters_of` needs: the training steps, and one that returns the weights."""
+    """Return the traces that `parameters_of` needs: the training steps, and a reader of the weights."""
     if not weights:
         raise ExportError("no signature reads a float32 variable, so it has no weights to train")
     steps = {f"train_{key}": traces[key] for key, own in accesses.items() if own.trains}
@@ -235,7 +235,7 @@ def _rows(steps: Sequence[Trace]) -> int | None:
 
 
 def _manifest(graph: Graph, name: str, parameters: tuple[Parameter, ...], rows: int | None) -> Manifest:
-    """Return the file's own manifest, or what is known."""
+    """Return the file's manifest if it fits the parameters, else a new one without a loss."""
     own = graph.metadata.get(METADATA_NAME)
     known = Manifest.from_json(own, name) if own is not None else None
     if known is not None and [p.shape for p in known.parameters] == [p.shape for p in parameters]:

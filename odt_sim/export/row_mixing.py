@@ -1,4 +1,4 @@
-"""Find models in which an example's output depends on the others of its batch, such as through a mean over the batch."""
+"""Find models in which an example's output depends on the rest of its batch, for example through a mean over the batch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,24 +16,24 @@ from odt_sim.export.pytorch.module import Module
 TRIALS = 3
 
 LARGE = 10_000_000
-"""The weights above which a model is run on one pair of batches: each call of a model of 100 million takes seconds."""
+"""Above this number of weights, a model runs on only one pair of batches: with 100 million, each call takes seconds."""
 
 
 def check_rows_alone(model: keras.Model, infer: Trace, batch_size: int | None) -> None:
-    """Check that rows which pad a partial batch change no other row's output.
+    """Check that the rows that pad a partial batch do not change the output of other rows.
 
-    Only models with code of the user's are run: own layers, Lambda, functions of `keras.ops`, an own `call`, PyTorch modules
-    and SavedModels.
+    Only models with the user's code are run: custom layers, Lambda, functions of `keras.ops`, a custom `call`, PyTorch
+    modules and SavedModels.
 
     Args:
         model: The model.
-        infer: Its traced inference.
-        batch_size: The rows of a batch; None if there is no padding.
+        infer: The model's traced inference.
+        batch_size: The rows of a batch; None for any number, without padding.
     """
     suspects = list(_suspects(model)) if batch_size not in (None, 1) else []
     if suspects and not _may_run_on(infer.concrete) and _mixes(infer.concrete):
         where = suspects[0] if len(suspects) == 1 else f"model {model.name!r}, in one of {', '.join(suspects)}"
-        fixed = any(isinstance(layer, Module) for layer in all_layers(model))  # the graphs of PyTorch fix the rows
+        fixed = any(isinstance(layer, Module) for layer in all_layers(model))  # PyTorch graphs fix the rows
         advice = (
             "compute it from each example alone, with the batch as first axis"
             if fixed
@@ -46,7 +46,7 @@ def check_rows_alone(model: keras.Model, infer: Trace, batch_size: int | None) -
 
 
 def _suspects(model: keras.Model) -> Iterator[str]:
-    """Yield in words what the user wrote: layers, models and operations."""
+    """Yield descriptions of the layers, models and operations with the user's code."""
     for layer in all_layers(model):
         if _runs_own_code(layer):
             yield f"{'model' if isinstance(layer, keras.Model) else 'layer'} {layer.name!r}"
@@ -56,7 +56,7 @@ def _suspects(model: keras.Model) -> Iterator[str]:
 
 
 def _runs_own_code(layer: keras.layers.Layer) -> bool:
-    """Return whether a layer runs code of the user's: all others treat each row alone, or are exported so."""
+    """Return whether a layer runs the user's code; all others process each row separately, or are exported that way."""
     package = type(layer).__module__.partition(".")[0]
     if package == "odt_sim":
         return isinstance(layer, keras.Model)  # a PyTorch module or a SavedModel
@@ -64,7 +64,7 @@ def _runs_own_code(layer: keras.layers.Layer) -> bool:
 
 
 def _may_run_on(function: Any) -> bool:
-    """Return whether a function has a loop that data end, and random data may not."""
+    """Return whether a function has a loop, which random data might never end."""
     return any(op.type in LOOPS for op in function.graph.get_operations())
 
 
@@ -90,7 +90,7 @@ def _mixes(function: Any) -> bool:
             pairs = zip(first(one), first(mixed), strict=True)
             if not all(np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True) for a, b in pairs):
                 return True
-    except tf.errors.OpError:  # its inputs have a range that random ones exceed
+    except tf.errors.OpError:  # random inputs are outside the model's valid range
         return False
     finally:
         for handle, value in states:
@@ -99,7 +99,7 @@ def _mixes(function: Any) -> bool:
 
 
 def _states(function: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Return the handles and values of the variables that a call may change: weights, counts and states of random ops."""
+    """Return the handles and values of the variables that a call may change: weights, counters and random states."""
     handles = [outer for outer, _ in function.graph.captures if outer.dtype == tf.resource]
     kinds = [(handle, handle._handle_data.shape_and_type) for handle in handles if handle._handle_data]
     return [
@@ -110,7 +110,7 @@ def _states(function: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
 
 
 def _drawn(spec: tf.TensorSpec, random: np.random.Generator) -> tf.Tensor:
-    """Return random values; integers are 0 or 1, which every vocabulary has."""
+    """Return random values; integers are 0 or 1, which every vocabulary contains."""
     if spec.dtype.is_floating:
         return tf.constant(random.normal(size=spec.shape), spec.dtype)
     return tf.cast(random.integers(0, 2, spec.shape), spec.dtype)

@@ -1,4 +1,4 @@
-"""Write a user's functions as a SavedModel, and convert any SavedModel with training signatures."""
+"""Write a user's functions as a SavedModel, and convert SavedModels with training signatures."""
 
 import json
 import logging
@@ -30,13 +30,13 @@ from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.metadata import with_metadata
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
-DESCRIPTION = Path("assets.extra") / "odt_sim.json"  # the format's folder for other files
+DESCRIPTION = Path("assets.extra") / "odt_sim.json"  # the SavedModel format's folder for additional files
 
 
 def write_saved_model(model: tf.Module, functions: dict[str, Function], path: Path, *, steps_of_keras: bool) -> None:
-    """Write a SavedModel, with the facts for the manifest that the graph lacks."""
+    """Write a SavedModel, with the manifest entries that its graph does not contain."""
     variables = {id(v): v for function in functions.values() for v in function.variables}
-    model.variables_of_signatures = list(variables.values())  # TensorFlow requires all, Keras tracks only some
+    model.variables_of_signatures = list(variables.values())  # TensorFlow requires all, but Keras tracks only some
     try:
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         with deprecations_ignored():
@@ -105,7 +105,7 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
 
 @contextmanager
 def _gradient_warnings_ignored() -> Iterator[None]:
-    """Silence TensorFlow's warnings about missing gradients of loaded functions: the steps contain theirs."""
+    """Silence TensorFlow's warnings about missing gradients of loaded functions: training steps contain their gradients."""
     logger, wanted = logging.getLogger("absl"), lambda record: "unsaved custom gradients" not in record.getMessage()
     logger.addFilter(wanted)
     try:
@@ -140,7 +140,7 @@ def _trace(key: str, function: Function, layers: set[str], batch_size: int | Non
 
 
 def _metrics_of_keras2(loaded: Any, path: Path) -> set[int]:
-    """Return the handle ids of the variables in which a Keras 2 model sums its metrics, such as the loss."""
+    """Return the handle ids of the variables in which a Keras 2 model accumulates metrics, such as the loss."""
     keys = [
         key.partition("/.ATTRIBUTES")[0] for key, _ in tf.train.list_variables(str(path / "variables" / "variables"))
     ]

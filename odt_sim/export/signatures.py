@@ -29,10 +29,10 @@ class Program:
     """Traced functions, and the variables that they read and write.
 
     Attributes:
-        traces: A traced function per signature; `parameters` and `restore` only if user-defined.
+        traces: The traced function of each signature; `parameters` and `restore` only if user-defined.
         weights: The model's weights, in the order `a0..aN`.
-        states: Other variables, such as optimizer slots: those changed and read become `s0..sM`, those only read become
-            constants.
+        states: Other variables, such as optimizer slots: those that are changed and read become `s0..sM`, those that are
+            only read become constants.
         generators: The states that belong to random layers.
         offsets: The variables of `set_gradient_offset`, in the order `b0..bK`.
         inputs: Variables that become an input of each signature that reads them, by the input's name.
@@ -50,7 +50,7 @@ class Program:
     weight_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Name the weights a0..aN unless names are given."""
+        """Name the weights `a0..aN` unless names are given."""
         object.__setattr__(self, "weight_names", self.weight_names or numbered("a", self.weights))
 
 
@@ -60,8 +60,8 @@ class Signatures:
 
     Attributes:
         module: The owner of the variables.
-        functions: A traced function per signature.
-        random_states: The indices i of the slots `s<i>` that hold the seed and the count of a random layer.
+        functions: The traced function of each signature.
+        random_states: The indices i of the slots `s<i>` that contain the seed and the counter of a random layer.
     """
 
     module: tf.Module
@@ -75,9 +75,10 @@ def handle(variable: Variable) -> int:
 
 
 def emit_signatures(program: Program) -> Signatures:
-    """Emit every signature over new variables that hold the current values.
+    """Emit all signatures with new variables that have the current values.
 
-    Variables that Keras created get no initializer in the file; new ones do, so a fresh interpreter can train at once.
+    Variables that Keras created get no initializer in the file. New variables do, so a new interpreter can train
+    immediately.
     """
     weights, offsets = copies(program.weights, "a", named=program.named), copies(program.offsets, "b")
     traces = {key: inlined(trace) for key, trace in program.traces.items()}
@@ -117,15 +118,15 @@ def _live(traces: Mapping[str, Trace], weights: Collection[int]) -> dict[str, li
 
 
 def _changed(traces: Mapping[str, Trace], operations: Mapping[str, list[tf.Operation]]) -> set[int]:
-    """Return the handle ids of the variables that these ops change."""
+    """Return the handle ids of the variables that the given ops change."""
     places = [(trace, t.op.name) for key, trace in traces.items() for op in operations[key] for t in written(op)]
     return {trace.variables[name] for trace, name in places if name in trace.variables}
 
 
 def copies(variables: Sequence[Variable], prefix: str, *, named: bool = False) -> dict[int, tf.Variable]:
-    """Return a new variable with the same value per variable, by handle id, named `<prefix>0`, `<prefix>1`, ...
+    """Return a copy of each variable, by the original's handle id, named `<prefix>0`, `<prefix>1`, ...
 
-    If `named`, they have the names of the variables.
+    If `named`, the copies keep the names of the variables.
     """
     names = [v.name.partition(":")[0] if named else f"{prefix}{i}" for i, v in enumerate(variables)]
     return {handle(v): tf.Variable(v.numpy(), name=name) for v, name in zip(variables, names, strict=True)}
@@ -139,15 +140,15 @@ def emitted(
     inputs: Mapping[int, tf.TensorSpec],
     native: Callable[[tf.Operation], bool] | None = None,
 ) -> Function:
-    """Return the function of a trace; it takes those of `inputs` whose variables it reads.
+    """Return the function of a trace, with those `inputs` as arguments whose variables the trace reads.
 
     Args:
         key: The signature's name, for errors.
         trace: The trace.
-        operations: Its ops to emit, in order.
-        variables: What stands for its variables, by handle id.
+        operations: The ops of the trace to emit, in order.
+        variables: The replacements of its variables, by handle id.
         inputs: The variables that become inputs, by handle id.
-        native: Says which ops are emitted unchanged even if they have a lowering; None for none.
+        native: Returns whether an op is emitted unchanged even if it has a lowering; None for no such ops.
     """
     read = {trace.variables[op.name] for op in operations if op.name in trace.variables}
     replaced = {key: spec for key, spec in inputs.items() if key in read}
@@ -165,12 +166,12 @@ def emitted(
 
 
 def numbered(prefix: str, variables: Collection[Any]) -> list[str]:
-    """Return the names `<prefix>0`, `<prefix>1`, ... of variables."""
+    """Return the names `<prefix>0`, `<prefix>1`, ... for variables."""
     return [f"{prefix}{i}" for i in range(len(variables))]
 
 
 def reader(variables: Mapping[int, Kept], names: Sequence[str]) -> Function:
-    """Return a function that returns the variables under these names."""
+    """Return a function that returns the variables under the given names."""
 
     def read() -> dict[str, tf.Tensor]:
         reads = (_value(v) for v in variables.values())
@@ -180,7 +181,7 @@ def reader(variables: Mapping[int, Kept], names: Sequence[str]) -> Function:
 
 
 def writer(variables: Mapping[int, Kept], names: Sequence[str]) -> Function:
-    """Return a function that assigns the variables; its output only keeps the converter from removing it."""
+    """Return a function that sets the variables; its output only prevents the converter from removing it."""
     named = dict(zip(names, variables.values(), strict=True))
 
     def restore(**values: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -1,4 +1,4 @@
-"""Load the model of an export: a Keras model, a file that Keras wrote, or a SavedModel."""
+"""Load the model of an export: a Keras model, a file that Keras wrote, a SavedModel, or a PyTorch module."""
 
 import json
 import os
@@ -32,10 +32,10 @@ def model_of(source: Any, example: Any = None, batch_size: int | None = None, *,
         example: An example of the PyTorch module's input `[rows, ...]`, a tuple of several, or a mapping by the names of
             `forward`'s arguments.
         batch_size: The rows of a PyTorch module's batches.
-        compiled: Whether to load what a model was compiled with.
+        compiled: Whether to load the settings that the model was compiled with.
 
     Raises:
-        ExportError: The path holds no readable model, or the PyTorch module cannot be traced.
+        ExportError: The path does not contain a readable model, or the PyTorch module cannot be traced.
     """
     if is_module(source):
         return keras_model(source, example, batch_size)
@@ -72,7 +72,7 @@ def _loaded(path: Path, *, compiled: bool) -> keras.Model:
 
 
 def _version(path: Path) -> str:
-    """Return the version of Keras that wrote a file; an empty text if it does not name one."""
+    """Return the version of Keras that wrote a file, or an empty string if the file does not name it."""
     with suppress(BadZipFile, KeyError, TypeError, ValueError, OSError), ZipFile(path) as file:
         return str(json.loads(file.read("metadata.json"))["keras_version"])
     with suppress(KeyError, OSError), h5py.File(path) as file:
@@ -81,11 +81,11 @@ def _version(path: Path) -> str:
     return ""
 
 
-ENDPOINTS = ("serving_default", "serve")  # the names of TensorFlow and of Keras 3
+ENDPOINTS = ("serving_default", "serve")  # the default names of TensorFlow and of Keras 3
 
 
 class Weights(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
-    """The variables of one layer of a SavedModel under their own names; computes nothing."""
+    """A layer that only holds the variables of one layer of a SavedModel, under their names."""
 
     def __init__(self, variables: Sequence[tf.Variable], scope: str, *, trainable: bool, **settings: Any) -> None:
         super().__init__(trainable=trainable, **settings)
@@ -94,14 +94,14 @@ class Weights(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
             for part in filter(None, scope.split("/")):
                 scopes.enter_context(keras.name_scope(part))
             for v in variables:
-                # Wraps the SavedModel's variable, so that its signature reads the trained value.
+                # Wrap the SavedModel's variable, so that its signature reads the trained value.
                 own = keras.Variable(v, trainable=trainable, dtype=v.dtype.name, shape=tuple(v.shape), name=_name(v))
                 self._track_variable(own)
         self.built = True
 
 
 class Served(keras.Model):  # type: ignore[misc]
-    """A model that computes a signature of a SavedModel, also in training."""
+    """A model that computes a signature of a SavedModel, in training, too."""
 
     def __init__(self, function: Function, argument: str, layers: Sequence[Weights]) -> None:
         super().__init__(name="saved_model")
@@ -109,7 +109,7 @@ class Served(keras.Model):  # type: ignore[misc]
         self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Return the one output of the signature."""
+        """Return the only output of the signature."""
         (output,) = self.function(**{self.argument: inputs}).values()
         return output
 
@@ -117,7 +117,7 @@ class Served(keras.Model):  # type: ignore[misc]
 def served_model(path: Path) -> keras.Model:
     """Return a SavedModel from Keras' `model.export` or an older `model.save` as a Keras model.
 
-    Its trainable variables are trained. Training computes what serving does: BatchNormalization keeps its statistics, and
+    Its trainable variables are trained. Training uses the serving signature: BatchNormalization keeps its statistics, and
     Dropout is inactive.
     """
     loaded = load(path)
@@ -155,7 +155,7 @@ def _serving(loaded: Any, path: Path) -> Function:
 
 
 def _layers(variables: Sequence[tf.Variable]) -> list[Weights]:
-    """Return the variables grouped by layer, in order; non-trainable ones form frozen layers of their own."""
+    """Return the variables grouped by layer, in order; non-trainable variables form separate, frozen layers."""
     parts: dict[tuple[str, bool], list[tf.Variable]] = {}
     for v in variables:
         parts.setdefault((v.name.rpartition("/")[0], v.trainable), []).append(v)

@@ -1,7 +1,7 @@
 """Divide the sparse gradient of an Embedding, as RMSprop, Adagrad, Adadelta, Adafactor and ScheduleFreeAdamW do.
 
-Keras' division of `tf.IndexedSlices` looks for rows of the divisor with 0 or NaN, to spread them. Their number has no fixed
-shape, which LiteRT needs. Optimizers add an epsilon to the divisor, so there are none.
+Keras' division of `tf.IndexedSlices` adds the rows in which the divisor is 0 or NaN. These rows have no fixed shape, which
+LiteRT needs. Optimizers add an epsilon to the divisor, so there are no such rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
-from keras.src.backend.tensorflow import numpy as keras_numpy  # `keras.ops.divide` has no other place to extend
+from keras.src.backend.tensorflow import numpy as keras_numpy  # the only place to extend `keras.ops.divide`
 
 
 @contextmanager
 def fixed_shapes() -> Iterator[None]:
-    """Divide sparse gradients with the indices that they have, while a training step is traced."""
+    """Keep the indices of sparse gradients in divisions while a training step is traced."""
     own = keras_numpy.divide
     keras_numpy.divide = _division(own)
     try:
@@ -38,7 +38,7 @@ def _division(own: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _rows(x: Any, places: tf.Tensor) -> tf.Tensor:
-    """Return rows of D; where D = sqrt(E) or E + e, computed from the rows of E, which are fewer."""
+    """Return rows of D; if D = sqrt(E) or E + e, compute them from only these rows of E."""
     op = getattr(x, "op", None)
     if op is not None and op.type == "Sqrt":
         return tf.sqrt(_rows(op.inputs[0], places))

@@ -22,13 +22,13 @@ RANDOM = (
     keras.layers.SpatialDropout2D,
     keras.layers.SpatialDropout3D,
 )
-STRENGTHS = ("rate", "stddev")  # with 0 a random layer draws no numbers
+STRENGTHS = ("rate", "stddev")  # with 0, a random layer draws no numbers
 
 
 def split_before_head(model: keras.Model, groups: Mapping[int, str]) -> tuple[keras.Model, keras.Model]:
     """Return the body, from the model's inputs to the embedding, and the head, from the embedding to the outputs.
 
-    The embedding is the input of the head's first layers, or of a random layer right before them.
+    The embedding is the input of the head's first layers, or of the random layers directly before them.
     """
     if any(isinstance(layer, Module) for layer in model.layers):
         return split_module(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) == "head"])
@@ -48,7 +48,7 @@ def split_before_head(model: keras.Model, groups: Mapping[int, str]) -> tuple[ke
 
 
 def _first_of_head(model: keras.Model, groups: Mapping[int, str]) -> list[keras.layers.Layer]:
-    """Return the first layer of the head; with several outputs all of its layers that take no output of another."""
+    """Return the head's first layer; with several outputs, all of its layers that do not follow another layer of it."""
     layers = [layer for layer in model.layers if groups.get(id(layer)) == "head"]
     if not layers:
         raise ExportError(f"embed: the head of model {model.name!r} is inside a nested model; {ADVICE}")
@@ -59,7 +59,7 @@ def _first_of_head(model: keras.Model, groups: Mapping[int, str]) -> list[keras.
 
 
 def _embedding(layer: keras.layers.Layer) -> keras.KerasTensor:
-    """Return the input of a layer of the head, before a Dropout."""
+    """Return the input of a layer of the head, before any random layers such as Dropout."""
     embedding = layer.input
     while isinstance(embedding, keras.KerasTensor) and isinstance(embedding._keras_history.operation, RANDOM):
         embedding = embedding._keras_history.operation.input
@@ -69,7 +69,7 @@ def _embedding(layer: keras.layers.Layer) -> keras.KerasTensor:
 
 
 def check_not_random(body: keras.Model, trained: Trace) -> None:
-    """Check that the body draws no random numbers while the head trains: its features would differ between steps."""
+    """Check that the body draws no random numbers while the head trains, because features would differ between steps."""
     generators = {handle(v) for v in random_states_of(body)}
     for op in trained.live_operations(weights=()):
         if trained.variables.get(op.name) in generators:

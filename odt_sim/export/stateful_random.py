@@ -1,7 +1,7 @@
-"""Give TensorFlow's own random ops, such as `tf.random.normal`, a state in a variable, as random layers of Keras have.
+"""Give TensorFlow's random ops, such as `tf.random.normal`, a state in a variable, as Keras' random layers have.
 
-All such ops of a function share one state: each draws from it and counts. Otherwise LiteRT would start them from the clock,
-and a run could not be repeated.
+All such ops of a function share one state, which counts their draws. Otherwise, LiteRT would seed them from the clock, and
+runs would not be reproducible.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,21 +34,21 @@ DRAWS: Mapping[str, Draw] = {
     "RandomShuffle": _shuffled,
     "RandomGamma": _gamma,
 }
-"""What draws the same distribution from a seed, per op with a state of its own."""
+"""For each stateful random op, a function that draws from the same distribution by a seed."""
 
 
 def new_state() -> tf.Variable:
-    """Return a seed and a count of draws, `[2]` int64."""
+    """Return a variable with a seed and a count of draws, `[2]` int64."""
     return tf.Variable([0, 0], dtype=tf.int64, trainable=False, name=f"random/{GENERATOR}")
 
 
 def draws(graph: tf.Graph) -> bool:
-    """Return whether a graph, or a function that it calls, has random ops without a seed of their own."""
+    """Return whether a graph, or a function that it calls, has stateful random ops."""
     return any(op.type in DRAWS or any(map(draws, bodies(op))) for op in graph.get_operations())
 
 
 def drawn(op: tf.Operation, inputs: list[tf.Tensor], state: tf.Variable) -> list[tf.Tensor]:
-    """Draw the numbers of an op from a state, and count the draw."""
+    """Draw the numbers of an op with the seed and count of a state, and count the draw."""
     value = tf.raw_ops.ReadVariableOp(resource=state.handle, dtype=tf.int64)
     tf.raw_ops.AssignVariableOp(resource=state.handle, value=value + tf.constant([0, 1], tf.int64))
     kind = op.outputs[0].dtype
@@ -58,7 +58,7 @@ def drawn(op: tf.Operation, inputs: list[tf.Tensor], state: tf.Variable) -> list
 
 
 def untracked_states(traces: Mapping[str, Trace], known: set[int]) -> list[tf.Variable]:
-    """Return the states of random ops that traces read and that no layer owns, as of `keras.random` without a seed.
+    """Return the states of random ops that traces read but no layer owns, such as of `keras.random` without a seed.
 
     Args:
         traces: The traced functions.

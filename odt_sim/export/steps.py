@@ -1,4 +1,4 @@
-"""Trace a Keras model: inference, and training steps on all or some of its weights."""
+"""Trace a Keras model: inference, and training steps for all or some of its weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,12 +34,12 @@ from odt_sim.export.tracing import traced, unrolled
 from odt_sim.model.names import full, is_one_of
 
 PRODUCTS = {"MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput"}
-NEARLY_NONE = 1e-16  # more than a device writes for a given weight of 0, and less than the rounding of others
+NEARLY_NONE = 1e-16  # above the value that a device writes for a weight of 0, and below the rounding of other weights
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a model is trained.
+    """The settings of a model's training steps.
 
     Attributes:
         objectives: The loss of each output.
@@ -48,10 +48,10 @@ class Training:
             gradient g. Empty for steps without offsets.
         class_weight: A factor per class on its examples' losses, `[classes]`; None for no factors.
         gradient_names: The name under which a step returns the gradient of a trainable weight, by the weight's `id`;
-            empty for steps that return the loss alone.
+            empty for steps that return only the loss.
         terms: The terms that are added to the loss.
-        dense: Whether the gradient of an Embedding is that of its whole table, as PyTorch's is. Keras' optimizers take the
-            places of a batch one by one, so that Adam squares the gradients of a repeated row before it adds them.
+        dense: Whether the gradient of an Embedding is dense, over its whole table, as in PyTorch. Keras' optimizers process
+            each position of a batch separately, so Adam squares the gradients of a repeated row before adding them.
     """
 
     objectives: tuple[Objective, ...]
@@ -70,7 +70,7 @@ class Training:
     def weights(
         self, targets: Sequence[tf.Tensor], sample_weight: tf.Tensor, outputs: Sequence[tf.TensorShape]
     ) -> list[tf.Tensor]:
-        """Return the weight of each value of each output's loss, per example or per position."""
+        """Return the weights of the values of each output's loss, per example or per position."""
         factors, rows = self.class_weight, [-1]
         given = tf.nn.relu(tf.cast(sample_weight, tf.float32) - NEARLY_NONE)
         weights = [tf.reshape(given, rows + [1] * (objective.rank - 1)) for objective in self.objectives]
@@ -86,7 +86,7 @@ class Training:
         weights: Sequence[tf.Tensor],
         sample_weight: tf.Tensor,
     ) -> tf.Tensor:
-        """Return the sum of the outputs' losses with their factors, `[]`."""
+        """Return the sum of the outputs' losses, each times its factor, `[]`."""
         real = tf.cast(tf.not_equal(sample_weight, 0.0), tf.float32)
         losses = [
             objective.loss(y, output, weight, real)
@@ -103,7 +103,7 @@ class Training:
         further: Sequence[tf.Tensor],
         sample_weight: tf.Tensor,
     ) -> tf.Tensor:
-        """Return a batch's loss with the terms; see `AppliedTerms.loss`."""
+        """Return a batch's loss plus the terms; see `AppliedTerms.loss`."""
         if not self.terms.terms:
             return loss
         y, output = (keras.tree.flatten(each)[0] for each in (data[1], outputs[0]))
@@ -112,7 +112,7 @@ class Training:
         return loss + self.terms.loss(model, data, outputs, labels, further, sample_weight)
 
     def of_batch(self, y: Any, y_pred: Any, sample_weight: tf.Tensor | None = None) -> tf.Tensor:
-        """Return the loss of a batch as Keras' compiled loss takes it."""
+        """Return the loss of a batch, with the arguments of Keras' compiled loss."""
         targets, outputs = keras.tree.flatten(y), keras.tree.flatten(y_pred)
         if any(objective.function is None for objective in self.objectives):
             raise ExportError(
@@ -122,7 +122,7 @@ class Training:
         return self.loss(targets, outputs, self.weights(targets, given, [output.shape for output in outputs]), given)
 
     def total(self, losses: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Return the sum of losses with the factors of their outputs."""
+        """Return the sum of the losses, each times the factor of its output."""
         own = zip(losses, self.objectives, strict=True)
         weighted = [loss if objective.weight == 1.0 else loss * objective.weight for loss, objective in own]
         return tf.add_n(weighted) if len(weighted) > 1 else weighted[0]
@@ -135,10 +135,10 @@ class Training:
         return [objective.losses(y, output, mask) for objective, y, output, mask in given]
 
     def gradient(self, gradient: tf.Tensor, weight: keras.Variable, mu: tf.Tensor | None) -> tf.Tensor:
-        """Return the gradient of a step; an Embedding's becomes dense with a loss scale, or as in PyTorch.
+        """Return the gradient of a step, with its offset; an Embedding's is made dense for `dense` or a loss scale.
 
-        In Keras' it stays a gradient for each place in the batch. The offset of each row then counts as one more place, so
-        that an offset of 0 changes nothing: optimizers add up the squares of the places.
+        Otherwise, it stays a gradient per position in the batch, as in Keras. The offset of each row then counts as one more
+        position, so that an offset of 0 changes nothing: optimizers add up the squares of the positions.
         """
         scale = self.optimizer.loss_scale_factor
         dense = self.dense or scale is not None or not isinstance(gradient, tf.IndexedSlices)
@@ -153,14 +153,14 @@ class Training:
         return tf.IndexedSlices(values, places, gradient.dense_shape)
 
     def named_gradients(self, gradients: Sequence[tuple[tf.Tensor, keras.Variable]]) -> dict[str, tf.Tensor]:
-        """Return the gradients that a step returns, without the optimizer's loss scale."""
+        """Return a step's gradients by name, without the optimizer's loss scale."""
         factor = self.optimizer.scale_loss(tf.ones([]))
         named = [(gradient, self.gradient_names.get(id(weight))) for gradient, weight in gradients]
         return {name: tf.convert_to_tensor(gradient) / factor for gradient, name in named if name is not None}
 
 
 def _counted(classes: tf.Tensor, objective: Objective) -> tf.Tensor:
-    """Return classes with 0 in place of the ignored one, which may have no factor, such as -1."""
+    """Return classes with the ignored class replaced by 0, because it may have no factor, such as -1."""
     ignored = objective.ignore_class
     return classes if ignored is None else tf.where(tf.equal(classes, ignored), 0, classes)
 
@@ -184,7 +184,7 @@ def trace_infer(
 ) -> Trace:
     """Trace `infer(x) -> logits`, optionally with other names; `training` is Keras' argument.
 
-    With `masks_too`, it also returns the `mask` of each output that has one, int32, 1 where a position counts.
+    With `masks_too`, it also returns the `mask` of each output that has one, int32, with 1 for positions that count.
     """
 
     def infer(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -201,7 +201,7 @@ def trace_infer(
 def trace_losses(model: keras.Model, interface: Interface, training: Training, batch_size: int | None) -> Trace:
     """Trace `loss(logits, y, mask) -> losses`: each example's loss, `[batch]`, without regularization.
 
-    If the model's class computes the loss, the function takes `x` in place of masks.
+    If the model's class computes the loss, the function takes `x` instead of masks.
     """
     shapes = dict(zip(interface.output_names, interface.output_shapes(batch_size), strict=True))
     arguments = [tf.TensorSpec(shape, name=full("logits", name)) for name, shape in shapes.items()]
@@ -230,7 +230,7 @@ def trace_train(
 ) -> Trace:
     """Trace `train(x, y, sample_weight) -> loss`, which changes the trainable weights.
 
-    With terms, it takes their inputs, too, and with offsets `mu`. If the training names gradients, they are returned, too.
+    Terms add their inputs, and offsets add `mu`. If the training names gradients, the step also returns them.
     """
     inputs, targets = interface.specs(batch_size, x), training.targets
     arguments = [*inputs, *targets, tf.TensorSpec([batch_size], name="sample_weight")]
@@ -272,7 +272,7 @@ def trace_train(
 
 
 def _own_loss(model: keras.Model, x: Any, y: Any, outputs: Any, sample_weight: tf.Tensor) -> tf.Tensor:
-    """Return the model's own `compute_loss` of a batch."""
+    """Return the model's `compute_loss` of a batch."""
     weight = tf.identity(sample_weight, name=WEIGHT)
     try:
         loss = model._compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weight, training=True)
@@ -286,7 +286,7 @@ def _own_loss(model: keras.Model, x: Any, y: Any, outputs: Any, sample_weight: t
 def _own_step(
     model: keras.Model, training: Training, x: Any, y: Any, sample_weight: tf.Tensor, mu: tf.Tensor | None
 ) -> dict[str, tf.Tensor]:
-    """Run the model's own `train_step`; the gradients that it applies get the offset."""
+    """Run the model's `train_step`, with offsets added to the gradients that it applies."""
     named: dict[str, tf.Tensor] = {}
 
     def changed(gradients: list[Any], variables: list[Any]) -> list[Any]:
@@ -300,12 +300,12 @@ def _own_step(
 
 @contextmanager
 def only(model: keras.Model, trained: Sequence[keras.layers.Layer]) -> Iterator[None]:
-    """Freeze all layers except some, as by `trainable = False`: BatchNormalization then keeps its statistics."""
+    """Freeze all layers except the given ones by `trainable = False`; frozen BatchNormalization keeps its statistics."""
     kept = {id(inner) for layer in trained for inner in all_layers(layer)}
     frozen = [layer for layer in leaf_layers(model) if id(layer) not in kept]
     inside = [inner for layer in frozen for inner in all_layers(layer)]
     before = [(inner, inner.trainable) for inner in inside]
-    variables = [(v, v.trainable) for inner in inside for v in inner._trainable_variables]  # LoRA freezes single ones
+    variables = [(v, v.trainable) for inner in inside for v in inner._trainable_variables]  # LoRA freezes some
     own = list(model._trainable_variables) if id(model) not in kept else []
     variables += [(v, v.trainable) for v in own]
     for layer in frozen:
@@ -315,7 +315,7 @@ def only(model: keras.Model, trained: Sequence[keras.layers.Layer]) -> Iterator[
     try:
         yield
     finally:
-        for layer, trainable in before:  # outer layers first: they also set their inner ones
+        for layer, trainable in before:  # outer layers first, because they also set their inner layers
             layer.trainable = trainable
         for variable, trainable in variables:
             variable.trainable = trainable
@@ -327,7 +327,7 @@ def names_of(model: keras.Model) -> list[str]:
 
 
 def endings_of(infer: Trace) -> list[list[str]]:
-    """Return for each output of a traced model the types of the ops back to its last products with weights."""
+    """Return, for each output of a traced model, the types of the ops back to its last products with weights."""
     outputs = infer.concrete.structured_outputs
     return [_ending(output) for name, output in outputs.items() if not is_one_of(name, ("mask",))]
 
@@ -344,7 +344,7 @@ def _ending(output: tf.Tensor) -> list[str]:
 
 
 def _only_moves(op: tf.Operation) -> bool:
-    """Return whether an op leaves values and their last axis as they are, as those around a TimeDistributed head."""
+    """Return whether an op keeps values and their last axis, as the ops around a TimeDistributed head do."""
     rank = op.outputs[0].shape.rank if op.outputs else None
     if op.type == "Transpose":
         order = tf.get_static_value(op.inputs[1])

@@ -1,4 +1,4 @@
-"""Find variables that every function sets before it reads them, such as metric sums, and replace them by tensors."""
+"""Find variables that every function sets before reading them, such as sums of metrics, and replace them by tensors."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _KNOWN = {*CHANGES, "ReadVariableOp"}
 
 @dataclass
 class TemporaryVariable:
-    """Such a variable within one function: a tensor that changes.
+    """The replacement of a variable within one function: a tensor that changes.
 
     Attributes:
         value: The current value.
@@ -22,7 +22,7 @@ class TemporaryVariable:
     value: tf.Tensor
 
     def outputs(self, op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the outputs of an op on the variable with further `inputs`."""
+        """Return the outputs of an op on the variable, given the op's other `inputs`."""
         if op.type == "ReadVariableOp":
             return [self.value]
         self.value = CHANGES[op.type](self.value, *inputs)
@@ -30,7 +30,10 @@ class TemporaryVariable:
 
 
 def temporary_variables(traces: Iterable[Trace], metrics: Collection[int]) -> set[int]:
-    """Return the handle id of each variable that every trace assigns before any other use."""
+    """Return the handle ids of the variables that every trace assigns before any other use.
+
+    The variables in `metrics`, handle ids, need not be assigned first.
+    """
     set_first: set[int] = set()
     others: set[int] = set()
     for trace in traces:
@@ -42,7 +45,7 @@ def temporary_variables(traces: Iterable[Trace], metrics: Collection[int]) -> se
 
 
 def _touching(trace: Trace) -> dict[int, list[tf.Operation]]:
-    """Return the ops that take each variable's handle, in order."""
+    """Return the ops that use each variable's handle, in order."""
     operations: dict[int, list[tf.Operation]] = {}
     for op in trace.concrete.graph.get_operations():
         for t in op.inputs:

@@ -29,7 +29,7 @@ def traced(
 
 
 def _line(error: Exception) -> str:
-    """Return the first line of an error, with the next one if Keras starts with the call of a layer."""
+    """Return the first line of an error, and the next one if the first is Keras' line on a layer's call."""
     lines = [line.strip() for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
     line = " ".join(lines[: 1 + lines[0].startswith("Exception encountered when calling")]) if lines else ""
     loop = isinstance(error, tf.errors.OperatorNotAllowedInGraphError)
@@ -41,19 +41,19 @@ def _line(error: Exception) -> str:
 
 
 def concrete(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
-    """Return the graph of a function that takes its arguments by position."""
+    """Return the graph of a function with positional arguments."""
     return tf.compat.v1.wrap_function(lambda *values: function(*values), list(arguments))
 
 
 def named(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
-    """Return the graph of a function that takes its arguments by name."""
+    """Return the graph of a function with named arguments."""
     return tf.function(function, autograph=False).get_concrete_function(**{spec.name: spec for spec in arguments})
 
 
 def unordered(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
-    """Return the graph of a function that takes its arguments by name, for the converter alone.
+    """Return the graph of a function with named arguments, only for the converter.
 
-    No order of reads and writes is part of it: `converter_input` adds that in a tenth of the time.
+    The graph does not order reads and writes: `converter_input` adds their order in a tenth of the time.
     """
     names = [spec.name for spec in arguments]
     return tf.compat.v1.wrap_function(
@@ -63,9 +63,9 @@ def unordered(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence
 
 @contextmanager
 def unrolled(model: keras.Model) -> Iterator[None]:
-    """Unroll a model's recurrent layers while it is traced, and compute in float32: LiteRT has kernels for no other."""
+    """Unroll a model's recurrent layers while it is traced, and compute in float32, as LiteRT's kernels require."""
     recurrent = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.RNN)]
-    layers = [layer for layer in recurrent if "inner_loop" not in vars(layer)]  # others belong to a context around this
+    layers = [layer for layer in recurrent if "inner_loop" not in vars(layer)]  # an outer context unrolls the others
     before = [layer.unroll for layer in layers]
     backwards = [layer for layer in layers if layer.go_backwards]
     for layer in layers:
@@ -85,10 +85,10 @@ def unrolled(model: keras.Model) -> Iterator[None]:
 
 
 def _forwards(layer: Any) -> Callable[..., Any]:
-    """Return the loop of a backwards layer with sequence and mask reversed before it.
+    """Return the loop of a backwards layer that reverses the sequence and the mask first.
 
-    Unrolled, Keras 3 applies `zero_output_for_mask`, which Bidirectional sets, to reversed outputs by the mask in its own
-    order.
+    Otherwise, an unrolled loop of Keras 3 with `zero_output_for_mask`, which Bidirectional sets, applies the unreversed mask
+    to reversed outputs.
     """
     own = layer.inner_loop
 

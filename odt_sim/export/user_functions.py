@@ -26,8 +26,8 @@ def keras_models(module: tf.Module) -> list[keras.Model]:
 def as_function(cls: type, name: str) -> Any:
     """Return a method of a model class as a `tf.function` over the shapes of the class.
 
-    Metrics are reset before a step with targets: the loss of Keras' `train_step` is the mean since the last reset, and so
-    becomes that of the batch.
+    Metrics are reset before a step with targets: the loss of Keras' `train_step` is the mean since the last reset, so it
+    becomes the loss of the batch.
     """
     method = inspect.getattr_static(cls, name)
     if _is_function(method):
@@ -43,7 +43,7 @@ def as_function(cls: type, name: str) -> Any:
 
 
 def specs_of(cls: Any, name: str) -> list[tf.TensorSpec]:
-    """Return the arguments of a method by the shapes of its class: the first is `x`, the second `y`."""
+    """Return the arguments of a method, with the shapes of its class: the first is `x`, the second `y`."""
     known = {
         "x": tf.TensorSpec([cls.BATCH_SIZE, *cls.X_SHAPE], name="x"),
         "y": tf.TensorSpec([cls.BATCH_SIZE, *cls.Y_SHAPE], name="y"),
@@ -63,7 +63,7 @@ def specs_of(cls: Any, name: str) -> list[tf.TensorSpec]:
 
 
 def trace_functions(model: tf.Module) -> dict[str, Function]:
-    """Trace the signatures of a user's object.
+    """Trace the signatures of a user's model object.
 
     Returns:
         The graph of each signature, with named outputs.
@@ -106,7 +106,7 @@ def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function
     metrics = _metrics_variables(model)
     try:
         function = concrete(run, specs)
-        # The first run could not reset metrics that it created.
+        # The first trace could not reset metrics that it created.
         return function if _metrics_variables(model) == metrics else concrete(run, specs)
     except Exception as error:  # user code may raise anything
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
@@ -115,7 +115,7 @@ def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function
 
 
 def _fresh(model: tf.Module, name: str) -> Callable[..., Any]:
-    """Return a method as a function without earlier traces, in which recurrent layers may be loops."""
+    """Return a method as a new function, because earlier traces may contain recurrent layers as loops."""
     method = inspect.getattr_static(type(model), name)
     function = method.python_function if _is_function(method) else method
     if hasattr(function, "__wrapped__"):  # see `as_function`
@@ -139,7 +139,7 @@ def _specs(model: tf.Module, name: str, before: dict[str, Function]) -> list[tf.
 
 
 def _run(model: tf.Module, specs: Sequence[tf.TensorSpec] | None, function: Callable[[], Any]) -> Any:
-    """Run a user's function; with targets, its metrics cover this call alone."""
+    """Run a user's function; with targets, its metrics cover only this call."""
     models = keras_models(model)
     alone = any(spec.name == "y" for spec in specs or ())
     with ExitStack() as contexts:
@@ -155,7 +155,7 @@ def _run(model: tf.Module, specs: Sequence[tf.TensorSpec] | None, function: Call
 
 @contextmanager
 def _fresh_metrics(models: Sequence[keras.Model]) -> Iterator[None]:
-    """Reset the metrics of models, also those that the first call creates."""
+    """Reset the metrics of models, including those that the first call creates."""
     for model in models:
         model.reset_metrics()
     known = [len(model.metrics_variables) for model in models]

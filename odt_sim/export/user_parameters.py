@@ -19,8 +19,8 @@ class UserParameter:
     """A tensor that `parameters` returns.
 
     Attributes:
-        variable: Its variable; None if it depends on none or several.
-        parameter: Its description.
+        variable: The tensor's variable; None if it depends on no variable or several.
+        parameter: The tensor's description.
     """
 
     variable: tf.Variable | None
@@ -31,7 +31,7 @@ def parameters_of(traces: Mapping[str, Trace], variables: Mapping[int, tf.Variab
     """Describe the tensors of `parameters` in the order `a0..aN`.
 
     A variable that no training step changes is frozen; a changed one is trainable, or a statistic if `trainable=False`.
-    The head is the layer of the last trainable weight outside normalizations; layers come from variable names.
+    The head is the layer of the last trainable weight outside normalizations; variable names determine the layers.
     """
     outputs = traces["parameters"].concrete.structured_outputs
     names = names_of_weights(outputs)
@@ -47,7 +47,11 @@ def parameters_of(traces: Mapping[str, Trace], variables: Mapping[int, tf.Variab
 
 
 def names_of_weights(outputs: Collection[str]) -> list[str]:
-    """Return `a0`, `a1`, ..., `a10` in this order."""
+    """Return the output names `a0`, `a1`, ... in numerical order.
+
+    Raises:
+        ExportError: There are no outputs, or outputs with other names.
+    """
     names = [f"a{i}" for i in range(len(outputs))]
     others = sorted(set(outputs) - set(names))
     if others or not names:
@@ -57,12 +61,12 @@ def names_of_weights(outputs: Collection[str]) -> list[str]:
 
 
 def is_generator(variable: tf.Variable) -> bool:
-    """Return whether a variable is the state of a random layer of Keras 3: a seed and a count of draws."""
+    """Return whether a variable is the state of a Keras 3 random layer: a seed and a count of draws."""
     return GENERATOR in variable.name and variable.shape == [2] and variable.dtype == tf.int64
 
 
 def variable_of(trace: Trace, output: tf.Tensor, variables: Mapping[int, tf.Variable]) -> tf.Variable | None:
-    """Return the variable that an output depends on; None if there are none or several."""
+    """Return the only variable that an output depends on; None if it depends on no variable or several."""
     variable_ids, pending = set(), [output.op]
     while pending:
         op = pending.pop()

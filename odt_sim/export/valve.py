@@ -20,10 +20,10 @@ ADVICE = "leave it out, or choose another strategy"
 
 
 class ConditionalValve(keras.layers.Layer):  # type: ignore[misc]
-    """Scales and shifts embeddings by a condition: `relu(h (gamma(c) + 1) + beta(c))`.
+    """A layer that scales and shifts embeddings h by a condition c: `relu(h (gamma(c) + 1) + beta(c))`.
 
-    gamma and beta are each a Dense layer with a ReLU and a LayerNormalization, on the condition c. The layer's own condition
-    does not train; a strategy sets it. The category embeddings train by the term `category_embedding` only.
+    gamma and beta each consist of a Dense layer with ReLU and a LayerNormalization. The layer's condition is not trained; a
+    strategy sets it. Only the term `category_embedding` trains the category embeddings.
     """
 
     in_head = True  # for `group_of_layers`
@@ -34,7 +34,7 @@ class ConditionalValve(keras.layers.Layer):  # type: ignore[misc]
         self.classes = classes
 
     def build(self, input_shape: Sequence[int | None]) -> None:
-        """Add the weights; condition and category embeddings have the size of an embedding."""
+        """Add the weights; the condition and each category embedding have the size of an embedding."""
         features = input_shape[-1]
         self.condition = self.add_weight(name=CONDITION, shape=(features,), initializer="zeros", trainable=False)
         normal = keras.initializers.RandomNormal(stddev=1.0)
@@ -42,7 +42,7 @@ class ConditionalValve(keras.layers.Layer):  # type: ignore[misc]
         self.gamma, self.beta = (_of_condition(name, features) for name in ("gamma", "beta"))
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Return embeddings under the layer's own condition, `[batch, features]`."""
+        """Return embeddings under the layer's condition, `[batch, features]`."""
         return self.under(inputs, self.condition.value)
 
     def under(self, inputs: tf.Tensor, condition: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Small plain Keras models, for the configurations under `conf/model`."""
+"""Small Keras models, for the configurations under `conf/model`."""
 
 from collections.abc import Sequence
 
@@ -52,7 +52,7 @@ def cnn(
         classes: The number of classes.
         filters: The filters of each 3x3 convolution, with ReLU and 2x2 max-pooling.
         dense: The width of each hidden dense layer, with ReLU.
-        padding: `same` or `valid`, of the convolutions.
+        padding: The padding of the convolutions, `same` or `valid`.
     """
     model = keras.Sequential([layers.Input(tuple(input_shape))], name="cnn")
     for i, count in enumerate(filters):
@@ -102,15 +102,15 @@ def mobilenet(
 ) -> keras.Model:
     """Return Keras' MobileNet, arXiv:1704.04861, or MobileNetV2, arXiv:1801.04381; its output is `[batch, classes]` logits.
 
-    With weights, or frozen, the model is a `keras.applications` backbone under a new dense head, for images from 0 to 1.
+    With weights, or if frozen, the model is a `keras.applications` backbone with a new dense head, for images in 0..1.
 
     Args:
         input_shape: Height, width and channels of one example.
         classes: The number of classes.
         alpha: The factor on the number of filters.
         version: 1 or 2.
-        weights: A weight file as downloaded by `keras.applications`, without the top, with a name ending in `_no_top.h5`;
-            None initializes new weights.
+        weights: A weight file as downloaded by `keras.applications`, without the top layers, with a name that ends in
+            `_no_top.h5`; None initializes new weights.
         frozen: Whether only the head is trained; BatchNormalization then keeps its statistics.
     """
     kind = {1: keras.applications.MobileNet, 2: keras.applications.MobileNetV2}[version]
@@ -130,11 +130,11 @@ def character_lstm(
     """Return an LSTM that predicts the next character; its output is `[batch, length, characters]` logits.
 
     Args:
-        length: The characters of one example.
+        length: The number of characters per example.
         characters: The size of the alphabet.
         embedding: The width of a character's embedding.
-        units: The LSTM's units.
-        every_position: Whether it predicts at each position; otherwise only after the last one, `[batch, characters]`.
+        units: The number of LSTM units.
+        every_position: Whether to predict at each position; otherwise, only after the last one, `[batch, characters]`.
     """
     x = layers.Input((length,), dtype="int32")
     h = layers.Embedding(characters, embedding, name="embedding")(x)
@@ -145,14 +145,14 @@ def character_lstm(
 def character_window(length: int, characters: int, window: int, embedding: int, units: int) -> keras.Model:
     """Return a perceptron that predicts the next character from the last few; its output is logits.
 
-    Bengio et al., "A Neural Probabilistic Language Model", JMLR 2003, with characters in place of words.
+    Bengio et al., "A Neural Probabilistic Language Model", JMLR 2003, with characters instead of words.
 
     Args:
-        length: The characters of one example.
+        length: The number of characters per example.
         characters: The size of the alphabet.
-        window: The characters at the end of an example that the model reads.
+        window: The number of characters at the end of an example that the model reads.
         embedding: The width of a character's embedding.
-        units: The hidden units.
+        units: The number of hidden units.
     """
     x = layers.Input((length,), dtype="int32")
     h = layers.Embedding(characters, embedding, name="embedding")(x[:, length - window :])
@@ -166,11 +166,11 @@ def transformer_encoder(
     """Return a transformer encoder that classifies word sequences, arXiv:1706.03762; its output is logits.
 
     Args:
-        length: The words of one example.
+        length: The number of words per example.
         words: The size of the vocabulary.
         classes: The number of classes.
         width: The width of a word's embedding; a multiple of `heads`.
-        heads: The heads of each attention.
+        heads: The number of attention heads.
         blocks: The number of blocks.
         dropout: The dropout rate in each block.
     """
@@ -191,8 +191,8 @@ def cnn_1d(channels: int, length: int, classes: int, filters: Sequence[int]) -> 
     """Return a convolutional network on signals `[channels, length]`; its output is `[batch, classes]` logits.
 
     Args:
-        channels: The signals of one example, such as the nine of an accelerometer and a gyroscope.
-        length: The samples of each.
+        channels: The number of signals per example, such as nine from an accelerometer and a gyroscope.
+        length: The number of samples per signal.
         classes: The number of classes.
         filters: The filters of each convolution over 5 samples, with ReLU and max-pooling by 2.
     """
@@ -209,7 +209,7 @@ def unet(input_shape: Sequence[int], classes: int, filters: Sequence[int]) -> ke
     """Return a U-Net, arXiv:1505.04597, that classifies pixels; its output is `[batch, height, width, classes]` logits.
 
     Args:
-        input_shape: Height, width and channels of one example; both are multiples of 2 to the power of the levels below.
+        input_shape: Height, width and channels of one example; height and width are multiples of 2^(levels - 1).
         classes: The number of classes.
         filters: The filters of each level, from the full size down; each further level halves height and width.
     """
@@ -228,16 +228,16 @@ def unet(input_shape: Sequence[int], classes: int, filters: Sequence[int]) -> ke
 
 
 def word_tagger(length: int, words: int, tags: int, embedding: int, units: int) -> keras.Model:
-    """Return a GRU that gives each word a tag; its output is `[batch, length, tags]` logits with a mask for padding.
+    """Return a GRU that tags each word; its output is `[batch, length, tags]` logits with a mask for padding.
 
-    With as many tags as words it is a language model: the tag is the next word.
+    With as many tags as words, it is a language model: the tag is the next word.
 
     Args:
-        length: The words of one example, with 0 as padding behind.
-        words: The size of the vocabulary, padding included.
+        length: The number of words per example, padded with 0 at the end.
+        words: The size of the vocabulary, including padding.
         tags: The number of tags.
         embedding: The width of a word's embedding.
-        units: The GRU's units, in each direction if it is a tagger.
+        units: The number of GRU units; in each direction for a tagger.
     """
     x = layers.Input((length,), dtype="int32")
     h = layers.Embedding(words, embedding, mask_zero=True, name="embedding")(x)
@@ -274,7 +274,7 @@ def ds_cnn(input_shape: Sequence[int], classes: int, filters: int, blocks: int) 
     """Return a DS-CNN for keyword spotting, arXiv:1711.07128: depthwise separable convolutions; its output is logits.
 
     Args:
-        input_shape: Frames, coefficients and channels of one example, such as `[49, 10, 1]` of a second of speech.
+        input_shape: Frames, coefficients and channels of one example, such as `[49, 10, 1]` for a second of speech.
         classes: The number of words.
         filters: The filters of each convolution.
         blocks: The number of separable convolutions.
@@ -295,13 +295,13 @@ def transcriber(
 ) -> tuple[keras.Model, tuple[keras.KerasTensor, keras.KerasTensor]]:
     """Return a convolutional network on sequences for the loss `ctc`, and an example of its inputs and targets.
 
-    Its output is `[batch, frames / 2, classes]` logits, of which class 0 is the blank.
+    Its output is `[batch, frames / 2, classes]` logits, where class 0 is the blank.
 
     Args:
-        frames: The frames of one example, such as the columns of a line of handwriting.
-        features: The numbers of a frame.
-        labels: The most labels of an example.
-        classes: The number of classes, the blank included.
+        frames: The number of frames per example, such as the columns of a line of handwriting.
+        features: The number of features per frame.
+        labels: The maximum number of labels per example.
+        classes: The number of classes, including the blank.
         filters: The filters of each convolution over 5 frames, with ReLU; the second one halves the frames.
     """
     x = h = layers.Input((frames, features))
