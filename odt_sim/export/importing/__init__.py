@@ -1,6 +1,7 @@
 """Import the graph of a `.tflite` file into TensorFlow: one file per family of ops.
 
-To add a built-in op, write a function under `@imports("NAME")` in its family's file. A Flex op carries its own TensorFlow op.
+To add a built-in op, write a function decorated by `@imports("NAME")` in its family's file. A Flex op contains its
+TensorFlow op.
 """
 
 from odt_sim.export.importing import (  # noqa: F401 - each registers its ops

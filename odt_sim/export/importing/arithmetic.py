@@ -75,7 +75,7 @@ def elementwise(operator: Operator) -> list[Value]:
 
 @imports("DIV")
 def divide(operator: Operator) -> list[Value]:
-    """Import X / Y, which truncates integers."""
+    """Import X / Y; the quotient of integers is truncated."""
     x, y = operator.inputs
     quotient = tf.raw_ops.TruncateDiv(x=x, y=y) if x.dtype.is_integer else tf.raw_ops.RealDiv(x=x, y=y)
     return [activated(operator, quotient)]
@@ -90,7 +90,7 @@ def reduction(operator: Operator) -> list[Value]:
 
 @imports("ARG_MAX", "ARG_MIN")
 def arg(operator: Operator) -> list[Value]:
-    """Import the position of an extremum."""
+    """Import the position of a maximum or minimum."""
     function = tf.argmax if operator.kind == "ARG_MAX" else tf.argmin
     return [function(*operator.inputs, output_type=operator.dtypes[0])]
 

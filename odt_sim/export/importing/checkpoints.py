@@ -1,4 +1,4 @@
-"""Signatures that write or read TensorFlow's checkpoints: a checkpoint's variables by the graph."""
+"""Signatures that write or read TensorFlow checkpoints, and the variables in these checkpoints."""
 
 from odt_sim.model.graph import Graph, Handle, Op
 
@@ -13,7 +13,7 @@ def is_checkpointing(graph: Graph, signature: str) -> bool:
 
 
 def saved_variables(graph: Graph, signature: str) -> list[Handle]:
-    """Return the variables that a signature writes into a checkpoint or sets from one, in its order."""
+    """Return the variables that a signature writes to a checkpoint or sets from one, in the checkpoint's order."""
     index = graph.signatures[signature].subgraph
     accesses = graph.accesses[index]
     read = {access.place: access.handle for access in accesses if not access.assigns}

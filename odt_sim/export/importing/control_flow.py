@@ -1,4 +1,4 @@
-"""Calls, conditions and loops. A loop is unrolled: its number of turns must not depend on data."""
+"""Calls, conditions and loops. Loops are unrolled, so their number of iterations must not depend on data."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from odt_sim.export.lowering.registry import Refusal
 
 @imports("CALL_ONCE")
 def call_once(operator: Operator) -> list[Value]:
-    """Leave out an initializer: variables hold their initial values."""
+    """Ignore an initializer, because variables already have their initial values."""
     return []
 
 
@@ -23,7 +23,7 @@ def call(operator: Operator) -> list[Value]:
 
 @imports("IF")
 def condition(operator: Operator) -> list[Value]:
-    """Import a condition with both branches."""
+    """Import a condition with both branches, or only the chosen branch of a constant condition."""
     taken, *inputs = operator.inputs
     branches = [operator.options.thenSubgraphIndex, operator.options.elseSubgraphIndex]
     then, other = (partial(operator.run, index, inputs) for index in branches)
@@ -36,7 +36,7 @@ def condition(operator: Operator) -> list[Value]:
 
 @imports("WHILE")
 def loop(operator: Operator) -> list[Value]:
-    """Import the ops of each turn."""
+    """Import the ops of each iteration."""
     values = list(operator.inputs)
     for _ in range(MOST_TURNS):
         (more,) = operator.run(operator.options.condSubgraphIndex, values)

@@ -17,7 +17,7 @@ def _strides(options: Any) -> list[int]:
 
 
 def transposed(x: tf.Tensor, order: list[int]) -> tf.Tensor:
-    """Return a transposition; one that reverses that of the input becomes the input's own."""
+    """Transpose a tensor; if this reverses the input's own transposition, return the original tensor."""
     before = x.op if not tf.executing_eagerly() and x.op.type == "Transpose" else None
     if before is not None:
         first = tf.get_static_value(before.inputs[1])
@@ -27,7 +27,7 @@ def transposed(x: tf.Tensor, order: list[int]) -> tf.Tensor:
 
 
 def _with_bias(operator: Operator, product: tf.Tensor) -> list[Value]:
-    """Return a convolution plus its bias; the converter adds a bias of zeros to one that has none."""
+    """Return a convolution plus its bias; a bias of zeros is dropped, because the converter adds it if there is none."""
     bias = operator.inputs[2] if len(operator.inputs) > 2 else None
     value = tf.get_static_value(bias) if bias is not None else None
     nothing = bias is None or (value is not None and not value.any())
@@ -95,7 +95,7 @@ def pool_2d(operator: Operator) -> list[Value]:
 
 @imports("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 def resize(operator: Operator) -> list[Value]:
-    """Import a change of height and width."""
+    """Import a resizing of height and width."""
     images, size = operator.inputs
     settings = {
         "align_corners": bool(operator.options.alignCorners),

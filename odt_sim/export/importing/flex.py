@@ -1,4 +1,4 @@
-"""Flex ops: an op carries its own TensorFlow op, a NodeDef."""
+"""Flex ops, each of which contains its TensorFlow op as a NodeDef."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +10,14 @@ from odt_sim.export.lowering.registry import Refusal
 
 
 def node_of(serialized: bytes) -> tf.compat.v1.NodeDef:
-    """Return a NodeDef."""
+    """Return a deserialized NodeDef."""
     definition = tf.compat.v1.NodeDef()
     definition.ParseFromString(serialized)
     return definition
 
 
 def emitted(node: bytes, inputs: Sequence[Any]) -> list[tf.Tensor]:
-    """Emit an op into the current graph and return its outputs."""
+    """Emit the op of a serialized NodeDef into the current graph and return its outputs."""
     own = node_of(node)
     own.name, own.device = "op", ""
     own.input[:] = [f"input_{i}" for i in range(len(inputs))]
@@ -34,7 +34,7 @@ def emitted(node: bytes, inputs: Sequence[Any]) -> list[tf.Tensor]:
 
 
 def _tensor(value: Any) -> tf.Tensor:
-    """Return an input as a tensor of the current graph: a variable as its handle."""
+    """Return an input as a tensor of the current graph; a variable is represented by its handle."""
     if isinstance(value, tf.Variable):
         return tf.compat.v1.get_default_graph().capture(value.handle)
     if not isinstance(value, tf.Tensor):

@@ -10,7 +10,7 @@ from odt_sim.export.lowering.registry import Refusal
 
 @imports("FULLY_CONNECTED")
 def fully_connected(operator: Operator) -> list[Value]:
-    """Import Y = X W^T + b of X flattened to the columns of W."""
+    """Import Y = X W^T + b, with X reshaped to rows of as many values as W has columns."""
     x, weights, *bias = operator.inputs
     if operator.options.weightsFormat != 0 or weights.dtype != tf.float32:
         raise Refusal(f"has {weights.dtype.name} weights, or shuffled ones; expected float32")
@@ -29,7 +29,7 @@ def fully_connected(operator: Operator) -> list[Value]:
 
 @imports("BATCH_MATMUL")
 def batch_matmul(operator: Operator) -> list[Value]:
-    """Import a product of the last two axes."""
+    """Import a matrix product over the last two axes."""
     x, y = operator.inputs
     transposed = {"transpose_a": bool(operator.options.adjX), "transpose_b": bool(operator.options.adjY)}
     return [tf.matmul(x, y, **transposed)]

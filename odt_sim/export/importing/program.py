@@ -1,4 +1,4 @@
-"""The signatures of a `.tflite` file as traced functions of TensorFlow over variables with the file's initial values."""
+"""The signatures of a `.tflite` file as traced TensorFlow functions, with variables that have the file's initial values."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from odt_sim.export.tracing import named
 from odt_sim.model.graph import Graph, Handle, Op, Subgraph, Tensor
 
 DEEPEST = 20
-"""The most subgraphs that may call one another; a damaged file may contain a cycle."""
+"""The maximum depth of calls between subgraphs, because a damaged file may contain a cycle."""
 
 
 @dataclass
@@ -39,10 +39,10 @@ class Program:
 
     @classmethod
     def of(cls, graph: Graph) -> "Program":
-        """Make a file's variables and run its initializers.
+        """Create a file's variables and run its initializers.
 
         Raises:
-            ExportError: A variable has no fixed shape, or an initializer has an op that cannot be imported.
+            ExportError: A variable has no fixed shape, or an initializer contains an op that cannot be imported.
         """
         known = {handle: own for handle, own in graph.variables.items() if own.dtype is not None}
         program = cls(graph, {handle: _variable(own) for handle, own in known.items()}, random_states(graph))
@@ -54,7 +54,7 @@ class Program:
         """Import a signature.
 
         Raises:
-            ExportError: It has an op that cannot be imported.
+            ExportError: The signature contains an op that cannot be imported.
         """
         entry = self.graph.signatures[signature]
         tensors = self.graph.subgraph(signature).tensors
@@ -66,7 +66,7 @@ class Program:
         return self._traced(entry.subgraph, list(entry.inputs.values()), specs, entry.outputs, where)
 
     def variable(self, output: int, subgraph: int) -> tf.Variable:
-        """Return the variable of a handle, a tensor of a subgraph."""
+        """Return the variable whose handle is a tensor `output` of a subgraph."""
         handle = self.graph.handles[subgraph][output]
         if handle not in self.variables:
             raise Refusal(f"takes the variable {handle.name!r}, which no op reads or sets")
@@ -133,12 +133,12 @@ class Program:
 
 
 def is_statistic(name: str) -> bool:
-    """Return whether a variable's name is that of a running mean or variance, which changes without a gradient."""
+    """Return whether a variable's name is that of a moving mean or variance, which changes without a gradient."""
     return name.rpartition("/")[2] in ("moving_mean", "moving_variance")
 
 
 def layers_of(names: Iterable[str]) -> set[str]:
-    """Return the names of the layers of variables."""
+    """Return the names of layers that occur in the names of variables."""
     return {part for name in names for part in name.split("/")[:-1]}
 
 
@@ -150,7 +150,7 @@ def _variable(own: Any) -> tf.Variable:
 
 
 def _value(subgraph: Subgraph, place: int, values: Mapping[int, Value]) -> Value:
-    """Return a tensor of a subgraph: a computed one, a constant, or None for an input that is left out."""
+    """Return a tensor of a subgraph: a computed tensor, a constant, or None for an omitted input."""
     if place < 0:
         return None
     if place in values:
@@ -174,11 +174,11 @@ def _imported(operator: Operator) -> list[Value]:
 
 
 PARTS = ("STRIDED_SLICE", "SLICE", "GATHER")
-"""Ops that may take the fixed sizes from a shape that is open."""
+"""Ops that may select fixed sizes from a partly open shape."""
 
 
 def _computed(operator: Operator) -> list[Value] | None:
-    """Return the outputs of an op on integers as constants, so that loops over them can be unrolled; None for others."""
+    """Return the outputs of a constant integer op as constants, so that loops over them can be unrolled; else None."""
     if not operator.inputs or not all(dtype in FOLDED for dtype in operator.dtypes):
         return None
     values = [_known(value, part=operator.kind in PARTS) for value in operator.inputs]
@@ -193,7 +193,7 @@ def _computed(operator: Operator) -> list[Value] | None:
 
 
 def _known(value: Value, *, part: bool) -> Any:
-    """Return the value of a constant; if a `part` is taken of it, also of a shape, with -1 for open sizes."""
+    """Return the value of a constant, or None; for a `part` op, also the value of a shape, with -1 for open sizes."""
     if not isinstance(value, tf.Tensor):
         return None
     if part and value.op.type == "Shape" and value.op.inputs[0].shape.rank is not None:
@@ -213,11 +213,11 @@ def _dtype(tensor: Tensor) -> tf.DType:
 
 
 def _scope(subgraph: Subgraph, op: Op) -> str:
-    """Return the name of an op in the graph, after the tensor that it computes."""
+    """Return the name of an op in the graph, derived from the tensor that it computes."""
     name = subgraph.tensors[op.outputs[0]].name if op.outputs else ""
     return _name(name.partition(";")[0]) or op.kind
 
 
 def _name(text: str) -> str:
-    """Return a text as TensorFlow allows it as a name."""
+    """Return a string as a valid TensorFlow name."""
     return re.sub(r"[^A-Za-z0-9_.\\/>-]", "_", text.partition(":")[0]).strip("_/.->\\")

@@ -1,6 +1,6 @@
-"""Random numbers. LiteRT's own start from the clock; these start from a variable, so that a run can be repeated.
+"""Random numbers that start from a variable, so that runs are reproducible; LiteRT's start from the clock.
 
-The variable is the state of a random layer as in Keras: a seed and a count of draws.
+As in Keras' random layers, the variable contains a seed and a count of draws.
 """
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ from odt_sim.model.graph import Graph
 UNIFORM = ("RANDOM_UNIFORM", "FlexRandomUniform")
 
 States = dict[tuple[int, int], tf.Variable]
-"""The state of each random op, by its subgraph and its output."""
+"""The state of each random op, by the indices of its subgraph and its output."""
 
 
 def random_states(graph: Graph) -> States:

@@ -1,4 +1,4 @@
-"""The functions that import an op, by its kind."""
+"""The functions that import ops, by kind of op."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ai_edge_litert import schema_py_generated as schema
 from odt_sim.export.lowering.registry import Refusal
 
 Value = Any
-"""A `tf.Tensor`, a `tf.Variable` (its handle), a `TensorList`, or None for an input that is left out."""
+"""A `tf.Tensor`, a `tf.Variable` (for its handle), a `TensorList`, or None for an omitted input."""
 
 _ACTIVATIONS = schema.ActivationFunctionType
 
@@ -22,14 +22,14 @@ class Operator:
     """An op of a `.tflite` file.
 
     Attributes:
-        kind: Its name, such as `CONV_2D`, or that of a Flex op, such as `FlexReluGrad`.
-        options: The op's options by the names of the schema.
-        node: The serialized NodeDef of a Flex op; empty for others.
+        kind: The name of a built-in op, such as `CONV_2D`, or of a Flex op, such as `FlexReluGrad`.
+        options: The op's options, with the names of the schema.
+        node: The serialized NodeDef of a Flex op; empty for other ops.
         inputs: The imported inputs.
         dtypes: The types of the outputs.
-        variables: The variables that its outputs are handles of.
-        state: The state of a random op; None for others.
-        run: Imports a subgraph with inputs and returns its outputs.
+        variables: The variables whose handles the op outputs, by output.
+        state: The state of a random op; None for other ops.
+        run: Imports a subgraph with the given inputs and returns its outputs.
     """
 
     kind: str
@@ -43,13 +43,13 @@ class Operator:
 
 
 Import = Callable[[Operator], list[Value]]
-"""A function from an op to its outputs, which emits TensorFlow's ops into the current graph."""
+"""A function that emits TensorFlow ops for an op into the current graph and returns the outputs."""
 
 IMPORTS: dict[str, Import] = {}
 
 
 def imports(*kinds: str) -> Callable[[Import], Import]:
-    """Register a function as the import of kinds of ops."""
+    """Register a function that imports the given kinds of ops."""
 
     def register(function: Import) -> Import:
         IMPORTS.update(dict.fromkeys(kinds, function))
@@ -59,7 +59,7 @@ def imports(*kinds: str) -> Callable[[Import], Import]:
 
 
 def activated(operator: Operator, value: tf.Tensor) -> tf.Tensor:
-    """Return a value after the activation that is fused into an op."""
+    """Apply the activation that is fused into an op to a value."""
     function = getattr(operator.options, "fusedActivationFunction", _ACTIVATIONS.NONE)
     if function == _ACTIVATIONS.NONE:
         return value
@@ -75,7 +75,7 @@ def activated(operator: Operator, value: tf.Tensor) -> tf.Tensor:
 
 
 def fixed(value: tf.Tensor) -> np.ndarray[Any, Any]:
-    """Return an input that must be a constant."""
+    """Return the value of an input that must be a constant."""
     constant = tf.get_static_value(value)
     if constant is None:
         raise Refusal("has an input that must be a constant and is computed")

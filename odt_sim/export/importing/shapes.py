@@ -1,4 +1,4 @@
-"""Ops on shapes, and ops that repeat, join or reorder."""
+"""Ops on shapes, and ops that repeat, join or reorder tensors."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ PLAIN: dict[str, Callable[..., tf.Tensor]] = {
 
 @imports(*PLAIN)
 def plain(operator: Operator) -> list[Value]:
-    """Import an op that has no options."""
+    """Import an op without options."""
     return [PLAIN[operator.kind](*operator.inputs)]
 
 
@@ -45,7 +45,7 @@ def shape(operator: Operator) -> list[Value]:
 
 @imports("RESHAPE")
 def reshape(operator: Operator) -> list[Value]:
-    """Import a new shape, given as an input, or as an option in old files."""
+    """Import a reshape; the new shape is an input, or, in old files, an option."""
     x, *given = operator.inputs
     if given and given[0] is not None:
         return [tf.reshape(x, given[0])]
@@ -93,5 +93,5 @@ def one_hot(operator: Operator) -> list[Value]:
 
 @imports("BITCAST")
 def bitcast(operator: Operator) -> list[Value]:
-    """Import the same bits as another type."""
+    """Import a reinterpretation of the bits as another type."""
     return [tf.bitcast(operator.inputs[0], operator.dtypes[0])]

@@ -32,7 +32,7 @@ def strided_slice(operator: Operator) -> list[Value]:
 
 @imports("GATHER")
 def gather(operator: Operator) -> list[Value]:
-    """Import the rows of given numbers."""
+    """Import the slices at given indices along an axis."""
     x, indices = operator.inputs
     options = operator.options
     return [
@@ -62,7 +62,7 @@ def top_k(operator: Operator) -> list[Value]:
 
 @imports("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(operator: Operator) -> list[Value]:
-    """Import X with a part replaced that starts at given positions."""
+    """Import X with the part that starts at a given position replaced."""
     x, update, start = operator.inputs
     constant = tf.get_static_value(start)
     if constant is None or not (x.shape.is_fully_defined() and update.shape.is_fully_defined()):

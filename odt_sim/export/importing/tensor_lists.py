@@ -1,4 +1,4 @@
-"""Ops on lists of tensors, in which TensorFlow's loops gather their results."""
+"""Ops on lists of tensors, in which TensorFlow's loops collect their results."""
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ def _import(op_type: str) -> None:
 
 
 def _element(operator: Operator) -> tf.DType:
-    """Return the type of the tensors of an op's list; some ops, such as `TensorListLength`, do not declare it."""
+    """Return the element type of an op's list; float32 for ops that do not declare it, such as `TensorListLength`."""
     attributes = node_of(operator.node).attr
     return tf.as_dtype(attributes["element_dtype"].type) if "element_dtype" in attributes else tf.float32
 
@@ -27,7 +27,7 @@ for name in LISTS:
 
 @imports("FlexTensorListElementShape")
 def element_shape(operator: Operator) -> list[Value]:
-    """Return the shape of each tensor."""
+    """Return the shape of a list's elements."""
     return [tf.cast(operator.inputs[0].shape, operator.dtypes[0])]
 
 
@@ -42,7 +42,7 @@ def zeros_like(operator: Operator) -> list[Value]:
 
 @imports("FlexAddN")
 def add(operator: Operator) -> list[Value]:
-    """Return the sum of tensors, or the sums of the tensors of several lists."""
+    """Return the sum of tensors, or the elementwise sum of lists."""
     first = operator.inputs[0]
     if isinstance(first, TensorList):
         return tensor_lists.add(first.dtype, operator.inputs)

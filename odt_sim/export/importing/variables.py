@@ -1,4 +1,4 @@
-"""Variables: a handle is imported as the variable itself."""
+"""Variables, which stand for their handles."""
 
 import tensorflow as tf
 
@@ -13,14 +13,14 @@ def var_handle(operator: Operator) -> list[Value]:
 
 @imports("READ_VARIABLE", "FlexReadVariableOp")
 def read_variable(operator: Operator) -> list[Value]:
-    """Import V."""
+    """Import a read of V."""
     (variable,) = operator.inputs
     return [tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)]
 
 
 @imports("ASSIGN_VARIABLE", "FlexAssignVariableOp")
 def assign_variable(operator: Operator) -> list[Value]:
-    """Import V = X."""
+    """Import the assignment V = X."""
     variable, value = operator.inputs
     tf.raw_ops.AssignVariableOp(resource=variable.handle, value=tf.ensure_shape(value, variable.shape))
     return []

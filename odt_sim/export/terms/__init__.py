@@ -1,4 +1,4 @@
-"""Terms that strategies add to a model's training loss, a file for each."""
+"""Terms that strategies add to a model's training loss, one file per term."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ TERMS: Mapping[str, Term] = {
         PROTOTYPES,
     )
 }
-"""The shipped terms by name, which is also the name of the input with a term's factor."""
+"""The shipped terms by name; for most, this is also the name of the input with the term's factor."""
 
 PROX = "prox"
 """The proximal term: the gradient offset `mu (w - w_ref)`, see `export_model(gradient_offset=True)`."""

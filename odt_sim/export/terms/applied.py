@@ -1,4 +1,4 @@
-"""The terms of one export: their inputs, and their sum in a traced step."""
+"""The inputs of an export's terms, and the sum of the terms in a traced step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from odt_sim.model.train_inputs import TrainInput
 
 @dataclass(frozen=True)
 class AppliedTerms:
-    """Terms with the sizes of a model.
+    """Terms adapted to the sizes of a model.
 
     Attributes:
         terms: The terms.
-        inputs: For each term its inputs.
-        body: The model from its inputs to the embedding; None unless a term needs embeddings.
-        head: The model from the embedding to its output.
-        from_logits: Whether the model's output holds logits.
+        inputs: The inputs of each term.
+        body: The part of the model from its inputs to the embedding; None unless a term needs embeddings.
+        head: The part from the embedding to the output; None unless a term needs embeddings.
+        from_logits: Whether the model's output contains logits.
     """
 
     terms: tuple[Term, ...] = ()
@@ -49,11 +49,11 @@ class AppliedTerms:
         ]
 
     def called(self, model: keras.Model, features: Any, *, embedded: bool = False) -> tuple[Any, tf.Tensor | None]:
-        """Return the outputs of a model in training, and the embedding where terms need it.
+        """Return the outputs of a model in training, and the embedding if terms need it, else None.
 
         Args:
             model: The model.
-            features: Its inputs.
+            features: The model's inputs.
             embedded: Whether the model is only the head, and the features are embeddings.
         """
         if self.body is None or self.head is None:
@@ -74,11 +74,11 @@ class AppliedTerms:
 
         Args:
             model: The model that is trained.
-            data: Its inputs and targets.
-            outputs: What `called` returned.
-            labels: The class of each example, where the model classifies.
-            flat: The values of `specs`.
-            sample_weight: The weight of each example; those of padding are 0.
+            data: The model's inputs and targets.
+            outputs: The results of `called`.
+            labels: The class of each example, if a term classifies.
+            flat: The values for `specs`.
+            sample_weight: The weight of each example; 0 for padding.
         """
         values = dict(zip((each.name for each in self.declared), flat, strict=True))
         output = keras.tree.flatten(outputs[0])[0]
@@ -97,7 +97,7 @@ def apply(
     groups: Mapping[int, str],
     objectives: Sequence[Objective],
 ) -> AppliedTerms:
-    """Return terms with the sizes of a model.
+    """Return terms adapted to the sizes of a model.
 
     Raises:
         ExportError: A term does not fit the model, or two terms have an input of the same name.
@@ -143,7 +143,7 @@ def _check_names(inputs: Sequence[TrainInput]) -> None:
 
 
 def _reduced(name: str, value: tf.Tensor, sample_weight: tf.Tensor) -> tf.Tensor:
-    """Return the mean over the real rows of a value for each example, as Keras reduces a loss; one number as it is."""
+    """Return the mean of per-example values over the real rows, as Keras reduces a loss; one number stays unchanged."""
     value = tf.cast(value, tf.float32)
     if value.shape.rank == 0:
         return value

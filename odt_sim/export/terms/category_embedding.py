@@ -1,12 +1,12 @@
-"""The guidance of embeddings by trainable embeddings of the classes.
+"""Guidance of embeddings by trainable embeddings of the classes.
 
 Zhang et al. 2023, GPFL: Simultaneously Learning Global and Personalized Feature Information for Personalized Federated
 Learning (angle-level and magnitude-level guidance).
 
-`category_embedding (CE(cos(f, C), y) + category_magnitude |f - G_y|)` for each example with label y, where f is its embedding
-under the mean of the rows of `global_embeddings` G as the condition of the model's valve, C are the valve's category
-embeddings, and CE is the cross-entropy of the cosines as logits; and `category_embedding category_decay / 2 |v|^2` once, with
-all weights v of the valve but its own condition, C among them.
+Each example with label y adds `category_embedding (CE(cos(f, C), y) + category_magnitude |f - G_y|)`. f is the example's
+embedding after the model's valve, with the mean of the rows of `global_embeddings` G as the condition. C are the valve's
+category embeddings, and CE is the cross-entropy with the cosines as logits. Each batch adds
+`category_embedding category_decay / 2 |v|^2`, where v are all weights of the valve except its condition, including C.
 """
 
 import tensorflow as tf
@@ -44,7 +44,7 @@ def _loss(step: Step) -> tf.Tensor:
     angle = -tf.reduce_sum(labels * tf.nn.log_softmax(cosines), -1)
     magnitude = _norm(generic - tf.matmul(labels, received))
     guidance = angle + step.inputs["category_magnitude"] * magnitude[:, 0]
-    decayed = [weight for weight in valve.weights if weight is not valve.condition]  # also where they are frozen
+    decayed = [weight for weight in valve.weights if weight is not valve.condition]  # even if they are frozen
     squares = tf.add_n([tf.reduce_sum(weight.value**2) for weight in decayed])
     decay = step.inputs["category_decay"] / 2 * squares
     return step.inputs["category_embedding"] * (tf.reduce_mean(guidance * step.sample_weight) + decay)

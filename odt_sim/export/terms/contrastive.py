@@ -1,6 +1,6 @@
 """The model-contrastive loss (Li et al. 2021, Model-Contrastive Federated Learning, equation 3).
 
-`-contrastive log(e^(s_g / T) / (e^(s_g / T) + e^(s_p / T)))` for each example, where s_g and s_p are the cosines between
+Each example adds `-contrastive log(e^(s_g / T) / (e^(s_g / T) + e^(s_p / T)))`, where s_g and s_p are the cosines between
 its embedding and `global_embedding` or `previous_embedding`, and T is `contrastive_temperature`.
 """
 

@@ -1,6 +1,6 @@
 """Knowledge distillation (Hinton et al. 2015, Distilling the Knowledge in a Neural Network, section 2).
 
-`distillation v T^2 KL(softmax(t / T) || softmax(z / T))` for each example, with the model's logits z, `teacher_logits` t,
+Each example adds `distillation v T^2 KL(softmax(t / T) || softmax(z / T))`, with the model's logits z, `teacher_logits` t,
 `distillation_temperature` T and the example's `distillation_weight` v.
 """
 

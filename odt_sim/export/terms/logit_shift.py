@@ -1,8 +1,8 @@
 """A cross-entropy of shifted logits, for losses calibrated by class frequencies.
 
-The input `logit_shift` s, `[classes]`, makes the loss that of the logits `z + s`: `log p_s(y)` of the shifted logits
-replaces `log p(y)`. With `s = log n_c` it is the balanced softmax of Ren et al. 2020, with `s = -tau n_c^(-1/4)` the
-calibrated loss of Zhang et al. 2022.
+With the input `logit_shift` s, `[classes]`, the loss is computed from the logits `z + s`: `log p_s(y)` of the shifted
+logits replaces `log p(y)`. With `s = log n_c`, this is the balanced softmax of Ren et al. 2020; with `s = -tau n_c^(-1/4)`,
+the calibrated loss of Zhang et al. 2022.
 """
 
 import tensorflow as tf

@@ -1,8 +1,8 @@
-"""The distance of a batch's mean embedding from a given one.
+"""The distance of a batch's mean embedding from a given mean.
 
 Zhang et al. 2023, Eliminating Domain Bias for Federated Learning in Representation Space, section 4 (mean regularization).
 
-`mean_embedding / (2 F) |m - g|^2` for a batch with the mean m of its F-dimensional embeddings, and `global_mean` g.
+Each batch adds `mean_embedding / (2 F) |m - g|^2`, with the mean m of its F-dimensional embeddings and `global_mean` g.
 """
 
 import tensorflow as tf

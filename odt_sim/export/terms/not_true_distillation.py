@@ -2,8 +2,8 @@
 
 Lee et al. 2022, Preservation of the Global Knowledge by Not-True Distillation in Federated Learning, equation 4.
 
-`not_true_distillation T^2 KL(q_t || q_z)` for each example, where q is the softmax at temperature T
-(`not_true_temperature`) over all classes but the label, of `not_true_logits` t and of the model's logits z.
+Each example adds `not_true_distillation T^2 KL(q_t || q_z)`. q is the softmax at temperature T (`not_true_temperature`)
+over all classes except the label, of `not_true_logits` t or of the model's logits z.
 """
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ from odt_sim.export.terms.term import Sizes, Step, Term
 from odt_sim.model.train_inputs import TrainInput
 
 LOW = -1e9
-"""Added to the logit of the true class, whose probability then is 0."""
+"""Added to the logit of the true class, so that its probability is 0."""
 
 
 def _inputs(sizes: Sizes) -> tuple[TrainInput, ...]:

@@ -2,8 +2,8 @@
 
 Tan et al. 2022, FedProto: Federated Prototype Learning across Heterogeneous Clients, equation 7.
 
-`prototypes |h - p_y|^2` for each example, with its embedding h and the row of `class_prototypes` p of its label y. Classes
-with `known_prototypes` 0 add nothing.
+Each example adds `prototypes |h - p_y|^2`, with its embedding h and the row p_y of `class_prototypes` for its label y.
+Examples of classes with `known_prototypes` 0 add nothing.
 """
 
 import tensorflow as tf

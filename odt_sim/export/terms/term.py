@@ -1,4 +1,4 @@
-"""A term of the training loss: what it takes, and its formula."""
+"""A term of the training loss: its inputs and its formula."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from odt_sim.model.train_inputs import TrainInput
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a model that inputs of terms have.
+    """The sizes of a model that determine the shapes of terms' inputs.
 
     Attributes:
         classes: The last size of the model's output.
-        features: The size of an embedding, the input of the head; None unless a term asks for embeddings.
+        features: The size of an embedding, the input of the head; None unless a term needs embeddings.
     """
 
     classes: int
@@ -26,18 +26,18 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Step:
-    """What a term computes with.
+    """The values of a training step from which a term is computed.
 
     Attributes:
-        model: The Keras model; only its head, in the signature `head_train`.
-        x: The model's inputs, as it takes them.
-        y: The targets, as the model returns outputs.
-        output: The model's output `[batch, ...]`, in training.
-        labels: The class of each example `[batch]`, int32; None for a model that does not classify.
-        embedding: The input of the head, `[batch, features]`; None unless the term asks for it.
+        model: The Keras model; in the signature `head_train`, only its head.
+        x: The model's inputs, in the model's structure.
+        y: The targets, in the structure of the model's outputs.
+        output: The model's output in training, `[batch, ...]`.
+        labels: The class of each example `[batch]`, int32; None unless a term needs a model that classifies.
+        embedding: The input of the head, `[batch, features]`; None unless a term needs it.
         inputs: The term's inputs by name.
-        from_logits: Whether `output` holds logits.
-        sample_weight: The weight of each example `[batch]`; 0 for padding, and 1 in the mean of the batch.
+        from_logits: Whether `output` contains logits.
+        sample_weight: The weight of each example `[batch]`; 0 for padding, with a mean of 1 over the batch.
     """
 
     model: keras.Model
@@ -52,7 +52,7 @@ class Step:
 
     @property
     def logits(self) -> tf.Tensor:
-        """The output as logits; of probabilities their logarithms."""
+        """The output as logits; probabilities are converted to their logarithms."""
         return self.output if self.from_logits else tf.math.log(tf.maximum(self.output, 1e-7))
 
 
@@ -61,12 +61,12 @@ class Term:
     """A term that is added to the loss of every training step.
 
     Attributes:
-        name: Its name, for messages.
-        loss: Returns the term's value for each example, `[batch]`, which is averaged over the batch as the loss is, or one
+        name: The term's name, for messages.
+        loss: Returns the term's value for each example, `[batch]`, which is averaged over the batch like the loss, or one
             number for the batch.
-        inputs: Returns the inputs that it adds to `train`. Their defaults make a shipped term zero.
-        classifies: Whether it needs a model that classifies, with one output `[batch, classes]`.
-        embeds: Whether it needs the input of the head.
+        inputs: Returns the inputs that the term adds to `train`. The inputs' defaults make a shipped term zero.
+        classifies: Whether the term needs a model that classifies, with one output `[batch, classes]`.
+        embeds: Whether the term needs the input of the head.
     """
 
     name: str
@@ -88,7 +88,7 @@ def term(*inputs: TrainInput) -> Callable[[Callable[..., tf.Tensor]], Callable[.
     ```
 
     Args:
-        inputs: The inputs that the function reads from `inputs`; a first size of None is a value for each example.
+        inputs: The inputs that the function reads from `inputs`; a first size of None means one value per example.
     """
 
     def declared(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
@@ -99,7 +99,7 @@ def term(*inputs: TrainInput) -> Callable[[Callable[..., tf.Tensor]], Callable[.
 
 
 def own_term(function: Callable[..., tf.Tensor]) -> Term:
-    """Return the term of an author's function.
+    """Return the term for a user's function.
 
     Raises:
         ExportError: The function was not declared by `term`.
