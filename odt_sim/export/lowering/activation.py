@@ -101,7 +101,7 @@ def erf(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 
 def _cross_entropy(logits: tf.Tensor, target: tf.Tensor) -> list[tf.Tensor]:
-    """Return loss and gradient in ops that XNNPACK runs; LOG_SOFTMAX takes three times as long as all of them."""
+    """Return the loss and its gradient by ops that XNNPACK runs; LOG_SOFTMAX takes three times as long as all of them."""
     shifted = logits - tf.reduce_max(logits, -1, keepdims=True)
     powers = tf.exp(shifted)
     total = tf.reduce_sum(powers, -1, keepdims=True)
@@ -109,13 +109,13 @@ def _cross_entropy(logits: tf.Tensor, target: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _one_hot(labels: tf.Tensor, classes: int) -> tf.Tensor:
-    """Return 1 where a class is the label, else 0: 1 - (label - class)^2 above 0, six times as fast as ONE_HOT."""
+    """Return 1 for the label's class, else 0, as max(1 - (label - class)^2, 0), which is six times as fast as ONE_HOT."""
     own = tf.expand_dims(tf.cast(uncast(labels), tf.float32), -1)
     return tf.nn.relu(1.0 - tf.math.squared_difference(own, tf.range(classes, dtype=tf.float32)))
 
 
 def uncast(labels: tf.Tensor) -> tf.Tensor:
-    """Return the integers that labels were before Keras cast them to float32 and back, and perhaps reshaped them."""
+    """Return the integer labels from before Keras cast them to float32 and back and possibly reshaped them."""
     op = labels.op
     if op.type == "Reshape":
         return tf.reshape(uncast(op.inputs[0]), op.inputs[1])

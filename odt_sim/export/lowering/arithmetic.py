@@ -18,7 +18,7 @@ def reciprocal(x: tf.Tensor) -> tf.Tensor:
 def rsqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = 1 / sqrt(X).
 
-    XNNPACK's own is NaN where X is 0, on x86, and not infinity: UnitNormalization would make NaN of a row of zeros.
+    On x86, XNNPACK's RSQRT of 0 is NaN instead of infinity, so UnitNormalization would turn a row of zeros into NaN.
     """
     return [elementwise(tf.math.rsqrt if _above_zero(op.inputs[0].op) else _inverse_root, *inputs)]
 
@@ -31,14 +31,14 @@ def _inverse_root(x: tf.Tensor) -> tf.Tensor:
 def sqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = the square root of X.
 
-    The converter makes A / sqrt(X) A times XNNPACK's 1 / sqrt(X), which is NaN where X is 0, unless an op stands between.
+    The converter turns A / sqrt(X) into A times XNNPACK's RSQRT of X, which is NaN for X = 0, unless an op is in between.
     """
     y = elementwise(tf.sqrt, *inputs)
     return [elementwise(tf.abs, y) if _divides(op.outputs[0]) and not _above_zero(op.inputs[0].op) else y]
 
 
 def _divides(x: tf.Tensor) -> bool:
-    """Return whether an op divides by a tensor."""
+    """Return whether a tensor is a divisor."""
     return any(
         (user.type == "RealDiv" and user.inputs[1].name == x.name)
         or (user.type == "Identity" and _divides(user.outputs[0]))
@@ -47,20 +47,20 @@ def _divides(x: tf.Tensor) -> bool:
 
 
 def _above_zero(op: tf.Operation) -> bool:
-    """Return whether an op adds a positive constant, such as the epsilon of a variance, or takes it as the least value."""
+    """Return whether an op adds a positive constant, such as a variance's epsilon, or has one as its minimum."""
     constants = [tf.get_static_value(x) for x in op.inputs] if op.type in ("Add", "AddV2", "Maximum") else []
     return any(value is not None and np.all(value > 0) for value in constants)
 
 
 @computes("RsqrtGrad")
 def rsqrt_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Compute dX = -dY Y^3 / 2 of Y = 1 / sqrt(X); 0 where dY is 0, even if Y is infinite."""
+    """Compute dX = -dY Y^3 / 2 for Y = 1 / sqrt(X); 0 where dY is 0, even if Y is infinite."""
     return _zero_where_zero(gradient, gradient * (-0.5 * y * y * y))
 
 
 @computes("SqrtGrad")
 def sqrt_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Compute dX = dY / (2 Y) of Y = sqrt(X); 0 where dY is 0, even if Y is 0."""
+    """Compute dX = dY / (2 Y) for Y = sqrt(X); 0 where dY is 0, even if Y is 0."""
     return _zero_where_zero(gradient, 0.5 * gradient / y)
 
 
@@ -70,13 +70,13 @@ def _zero_where_zero(gradient: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
 
 @computes("ReciprocalGrad", "InvGrad")
 def reciprocal_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Compute dX = -dY Y^2 of Y = 1 / X."""
+    """Compute dX = -dY Y^2 for Y = 1 / X."""
     return -gradient * y * y
 
 
 @computes("FloorDiv")
 def floor_div(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """Compute Y = floor(A / B); int64, which has no kernel, as int32: step counts are small enough."""
+    """Compute Y = floor(A / B); int64 has no kernel and is computed as int32, which suffices for step counts."""
     if a.dtype != tf.int64:
         return a // b
     return tf.cast(tf.cast(a, tf.int32) // tf.cast(b, tf.int32), tf.int64)
@@ -96,7 +96,7 @@ def log1p(x: tf.Tensor) -> tf.Tensor:
 
 @computes("BitwiseAnd")
 def bitwise_and(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Compute Y = the common bits; if the mask is the sign bit, as used to distinguish -0 from 0, by a comparison."""
+    """Compute Y = the common bits; by a comparison for the sign bit, the mask that distinguishes -0 from 0."""
     sign = x.dtype.min
     number = tf.get_static_value(mask)
     if number is None or not (number == sign).all():
@@ -112,7 +112,7 @@ def l2_loss(x: tf.Tensor) -> tf.Tensor:
 
 @computes("Rint")
 def rint(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = X rounded, halves to the even number."""
+    """Compute Y = X rounded, with halves rounded to even."""
     return tf.round(x)
 
 

@@ -16,16 +16,16 @@ from odt_sim.export.lowering.windows import Windows
 
 @dataclass(frozen=True)
 class Band:
-    """How the positions of an output depend on those of its input, along one axis.
+    """The dependence of an output's positions on its input's positions, along one axis.
 
     Block t of the output depends on the input blocks t + k for the `offsets` k.
 
     Attributes:
-        inputs: The positions in an input block.
-        outputs: The positions in an output block.
+        inputs: The number of positions per input block.
+        outputs: The number of positions per output block.
         blocks: The number of output blocks.
-        size: The positions of the input.
-        before: The zeros before the input.
+        size: The number of positions of the input.
+        before: The number of zeros before the input.
         kernel: The size of the kernel.
         taps: Triples (o, j, m): position o of an output block depends through kernel element j on input position m,
             counted from the start of the input block with the same number.
@@ -46,7 +46,7 @@ class Band:
 
     @cached_property
     def used(self) -> dict[int, tuple[int, int]]:
-        """The first position of an input block that matters to an output block, and the one after the last, by offset."""
+        """The range (start, stop) of positions of an input block that an output block depends on, by offset."""
         within = {k: [m % self.inputs for _, _, m in self.taps if m // self.inputs == k] for k in self.offsets}
         return {k: (min(own), max(own) + 1) for k, own in within.items()}
 
@@ -62,7 +62,7 @@ class Band:
 
     @cached_property
     def placement(self) -> NDArray[np.float32]:
-        """A matrix of 1 per tap, else 0: `[used inputs * outputs, kernel]`."""
+        """A matrix with 1 for each tap, else 0: `[used inputs * outputs, kernel]`."""
         found = np.zeros((len(self.offsets), self.inputs, self.outputs, self.kernel), np.float32)
         for o, j, m in self.taps:
             found[self.offsets.index(m // self.inputs), m % self.inputs, o, j] = 1.0

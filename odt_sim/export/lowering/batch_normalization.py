@@ -13,8 +13,8 @@ AXES = [0, 1, 2]
 def fused_batch_norm(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = scale (X - mean) / sqrt(variance + epsilon) + offset.
 
-    In training, mean and variance are those of X, and the running ones become r <- (1 - f) r + f m with the mean m and the
-    unbiased variance m of X.
+    In training, mean and variance are computed from X, and the running statistics become r <- (1 - f) r + f m, where m is
+    the mean or the unbiased variance of X.
     """
     _check_format(op)
     x, scale, offset, mean, variance = inputs
@@ -32,9 +32,9 @@ def fused_batch_norm(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[
 
 @lowers("FusedBatchNormGradV3")
 def fused_batch_norm_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dscale = sum(dY N), doffset = sum(dY) of N = (X - mean) / sqrt(variance + epsilon), and dX.
+    """Compute dscale = sum(dY N), doffset = sum(dY) and dX, for N = (X - mean) / sqrt(variance + epsilon).
 
-    With the batch's statistics dX = scale (dY - mean(dY) - N mean(dY N)) / sqrt(variance + epsilon), else
+    In training, dX = scale (dY - mean(dY) - N mean(dY N)) / sqrt(variance + epsilon); otherwise,
     dX = scale dY / sqrt(variance + epsilon).
     """
     _check_format(op)

@@ -1,8 +1,8 @@
-"""Images of a batch in parts, each of which goes through many ops while it is in a processor's cache.
+"""Batches of images in parts, each of which passes through many ops while it is in a processor's cache.
 
-An op on images of some megabytes reads them from memory and writes them there. So a training step with large convolutions
-takes a part of the batch through all ops up to the next sum over the batch, such as a mean of BatchNormalization, and
-then the next part. Sums add up those of parts.
+An op on several megabytes of images reads from and writes to memory. So a training step with large convolutions runs one
+part of the batch through all ops up to the next sum over the batch, such as a mean of BatchNormalization, before the next
+part. Sums over the batch add up the sums of the parts.
 """
 
 from collections import Counter
@@ -20,13 +20,13 @@ from odt_sim.export.lowering.registry import Deferred, Memo, Value, tensor_of
 from odt_sim.export.lowering.windows import sum_of
 
 PARTS = (4, 3, 2)
-"""Into how many parts a batch may be cut; the first that fits its size."""
+"""The possible numbers of parts of a batch; the first that divides the batch size is used."""
 
 SIZES = range(1 << 18, (1 << 20) + 1)
-"""The numbers of an image batch from which parts help; parts of larger ones fit no cache."""
+"""The numbers of elements of an image batch for which parts help; parts of larger batches do not fit a cache."""
 
 MOST = 24
-"""Convolutions of a step in parts; of more, the export would take three times as long, too."""
+"""The maximum number of convolutions of a step in parts; with more, the export would also take three times as long."""
 
 EACH = None
 """Stands for all inputs of an elementwise op."""
@@ -37,22 +37,22 @@ MAPPED = {
     "Conv2D": (0,),
     "Conv2DBackpropInput": (2,),
 }
-"""Types of ops that compute an example's image from that example alone, and their inputs with a batch."""
+"""Types of ops that compute an example's image only from that example, and their inputs with a batch axis."""
 
 SUMMED = {"BiasAddGrad": (0,), "Conv2DBackpropFilter": (0, 2)}
-"""Types of ops that add up over the batch, and their inputs with a batch."""
+"""Types of ops that sum over the batch, and their inputs with a batch axis."""
 
 Lower = Callable[[list[Value]], list[Value]]
-"""Emits an op with other inputs."""
+"""A function that emits an op with other inputs."""
 
 
 @dataclass(eq=False)
 class BatchParts(Deferred):
-    """Images that exist in parts, `[batch / count, height, width, channels]` each.
+    """A batch of images in parts, each `[batch / count, height, width, channels]`.
 
     Attributes:
         count: The number of parts.
-        compute: Emits a part.
+        compute: Emits the part with a given index.
     """
 
     count: int
@@ -78,19 +78,19 @@ class BatchParts(Deferred):
 
 
 def help_training(operations: list[tf.Operation]) -> bool:
-    """Return whether parts make these ops faster: training of some convolutions; with depthwise ones they gain nothing."""
+    """Return whether parts speed up these ops: training with some convolutions and no depthwise convolutions."""
     kinds = Counter(op.type for op in operations)
     return 0 < kinds["Conv2DBackpropFilter"] <= MOST and not kinds["DepthwiseConv2dNative"]
 
 
 def in_parts(op: tf.Operation, inputs: list[Value], memo: Memo, lower: Lower) -> list[Value] | None:
-    """Return the output of an op in parts, or a sum over parts; None for an op that takes the whole batch.
+    """Return the output of an op in parts, or a sum over parts; None for an op that needs the whole batch.
 
     Args:
         op: The traced op.
-        inputs: Its inputs.
+        inputs: The op's inputs.
         memo: Values shared between lowerings.
-        lower: Emits the op.
+        lower: Emits the op with given inputs.
     """
     parts = next((x for x in inputs if isinstance(x, BatchParts)), None)
     if len(op.outputs) != 1 or any(isinstance(x, Deferred) and not isinstance(x, BatchParts) for x in inputs):
@@ -128,7 +128,7 @@ def _mapped(op: tf.Operation, inputs: list[Value], memo: Memo, lower: Lower) -> 
 
 
 def _begins(op: tf.Operation) -> bool:
-    """Return whether an op is a convolution whose images are worth parts, and no pooling takes them whole."""
+    """Return whether an op is a convolution whose images are worth parts, without a pooling that needs whole images."""
     return op.type == "Conv2D" and op.outputs[0].shape.num_elements() in SIZES and following_pooling(op) is None
 
 
@@ -142,14 +142,14 @@ def _each(
     found = []
     for i in range(count):
         if before:
-            before.part(i)  # its joined columns serve the filter's gradient, too
+            before.part(i)  # the filter's gradient reuses its joined columns
         own = [_part(x, i, batch, count, memo) if k in batched else x for k, x in enumerate(inputs)]
         found.append(tensor_of(lower(own)[0]))
     return found
 
 
 def _reduced(op: tf.Operation, inputs: list[Value], count: int, memo: Memo, lower: Lower) -> tf.Tensor:
-    """Return a sum or a mean over some axes; the batch stays an axis unless it is one of them."""
+    """Return a sum or a mean over some axes; the batch axis is kept unless it is one of them."""
     axes = {int(axis) % len(op.inputs[0].shape) for axis in known(inputs[1]).reshape(-1)}
     found = _each(op, inputs, (0,), count, memo, lower)
     if 0 not in axes:
@@ -159,7 +159,7 @@ def _reduced(op: tf.Operation, inputs: list[Value], count: int, memo: Memo, lowe
 
 
 def _part(x: Value, i: int, batch: int, count: int, memo: Memo) -> Value:
-    """Return a part of a value with a batch; a value that is the same for all examples as it is."""
+    """Return a part of a value with a batch axis, or the value itself if it is the same for all examples."""
     if isinstance(x, BatchParts):
         return x.part(i)
     if x.shape.rank != 4 or x.shape[0] != batch:

@@ -1,4 +1,4 @@
-"""Blocks of positions moved into the batch and back, as a dilated convolution of videos does."""
+"""Ops that move the positions of blocks into the batch and back, as for dilated convolutions of videos."""
 
 from math import prod
 
@@ -9,7 +9,7 @@ from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.open_batch import OPEN
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
 
-KERNEL = 4  # axes that TFLite's kernels take at most
+KERNEL = 4  # the most axes that TFLite's kernels support
 
 
 def _sizes(x: tf.Tensor) -> list[int]:
@@ -20,7 +20,7 @@ def _sizes(x: tf.Tensor) -> list[int]:
 
 @lowers("SpaceToBatchND")
 def space_to_batch(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y: of every block of padded X, each position in a batch of its own; axis by axis, from the last."""
+    """Compute Y: each position within the blocks of padded X becomes a separate batch; axis by axis, from the last."""
     x, blocks, pads = inputs
     if len(x.shape) <= KERNEL:
         return [tf.raw_ops.SpaceToBatchND(input=x, block_shape=blocks, paddings=pads)]
@@ -38,7 +38,7 @@ def space_to_batch(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Va
 
 @lowers("BatchToSpaceND")
 def batch_to_space(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y: the positions of each block side by side again, without the cropped ones; axis by axis."""
+    """Compute Y: the positions of each block side by side again, without the cropped positions; axis by axis."""
     x, blocks, crops = inputs
     if len(x.shape) <= KERNEL:
         return [tf.raw_ops.BatchToSpaceND(input=x, block_shape=blocks, crops=crops)]

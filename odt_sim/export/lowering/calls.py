@@ -1,4 +1,4 @@
-"""Function calls, conditions and loops of a traced graph, as the inlining needs them.
+"""Function calls, conditions and loops of a traced graph, for inlining.
 
 All branches of a condition run, and each output is selected afterwards. A write in a branch becomes
 V = where(taken, new value, V).
@@ -21,23 +21,23 @@ CALLED = {
     **dict.fromkeys(CONDITIONS, ("then_branch", "else_branch")),
     **dict.fromkeys(LOOPS, ("cond", "body")),
 }
-"""The attributes that hold what an op calls; those of a case hold a list."""
+"""The attributes with the functions that an op calls; a case has a list of functions in `branches`."""
 READS = ("ReadVariableOp", "ResourceGather", "VariableShape")  # all other ops on a handle write to it
 CHANGES = {
     "AssignVariableOp": lambda old, value: value,
     "AssignAddVariableOp": lambda old, value: old + value,
     "AssignSubVariableOp": lambda old, value: old - value,
 }
-"""The new value of a variable, per op that writes to all of it."""
+"""The new value of a variable, for each type of op that writes the whole variable."""
 
 
 def bodies(op: tf.Operation) -> list[tf.Graph]:
-    """Return the graphs that an op calls: one, the branches of a condition, a loop's condition and body; else none."""
+    """Return the graphs that an op calls: a function, a condition's branches, or a loop's condition and body; else none."""
     if op.type not in CALLED and op.type not in CASES:
         return []
     called = op.get_attr("branches") if op.type in CASES else [op.get_attr(name) for name in CALLED[op.type]]
     functions = [op.graph._get_function(function.name) for function in called]
-    return [function.graph for function in functions if hasattr(function, "graph")]  # an older kind has none
+    return [function.graph for function in functions if hasattr(function, "graph")]  # older kinds lack it
 
 
 def arguments(op: tf.Operation) -> list[tf.Tensor]:
@@ -46,7 +46,7 @@ def arguments(op: tf.Operation) -> list[tf.Tensor]:
 
 
 def written(op: tf.Operation) -> list[tf.Tensor]:
-    """Return the handles among an op's inputs that it, or a function that it calls, writes to."""
+    """Return the handles among an op's inputs that the op, or a function that it calls, writes to."""
     called = bodies(op)
     if not called:
         return [] if op.type in READS else [t for t in op.inputs if t.dtype == tf.resource]
@@ -58,9 +58,9 @@ def written(op: tf.Operation) -> list[tf.Tensor]:
 
 
 def needed(body: tf.Graph) -> list[tf.Operation]:
-    """Return in order the ops that a body's outputs or writes depend on, without its arguments.
+    """Return, in order, the ops that a body's outputs or writes depend on, without the body's arguments.
 
-    The order is that of their creation, but for the gradient of a loop, which adds inputs to the loop afterwards.
+    The order is the order of creation, except with loops, because the gradient of a loop adds inputs to the loop later.
     """
     pending = [t.op for t in body.outputs] + [op for op in body.get_operations() if written(op)]
     found: set[str] = set()
@@ -74,7 +74,7 @@ def needed(body: tf.Graph) -> list[tf.Operation]:
 
 
 def _inputs_first(operations: list[tf.Operation]) -> list[tf.Operation]:
-    """Return ops so that each follows those that it takes its inputs from."""
+    """Return ops sorted so that each follows the ops that compute its inputs."""
     ordered: dict[str, tf.Operation] = {}
     pending = operations[::-1]
     while pending:
@@ -96,7 +96,7 @@ class Optional:
 
 @dataclass(frozen=True)
 class Kept:
-    """What the branches of a condition keep for their gradients; each branch of the gradient takes its own.
+    """The values that a condition's branches keep for their gradients, one for each branch of the gradient.
 
     Attributes:
         branches: A value per branch; `Kept` for a nested condition, None if the branch keeps nothing.
@@ -109,24 +109,24 @@ OPTIONALS = ("OptionalFromValue", "OptionalNone", "OptionalGetValue")
 
 
 def optional(op: tf.Operation, inputs: list[Value]) -> list[Value]:
-    """Keep X, or nothing, for the gradient, or return the kept value: both branches run, so it exists."""
+    """Keep X or nothing for the gradient, or return the kept value, which exists because both branches run."""
     return inputs if op.type == "OptionalGetValue" else [Optional(*(inputs or [None]))]
 
 
 def of_branch(value: Value, branch: int) -> Value:
-    """Return a value as a condition's branch takes it."""
+    """Return the value that a condition's branch kept, or any other value unchanged."""
     return value.branches[branch] if isinstance(value, Kept) else value
 
 
 def kept_by(value: Value, branch: int, branches: int) -> Value:
-    """Return what the one branch of several that runs keeps for its gradient, or another value as it is."""
+    """Return the value that the only branch to run keeps for its gradient, or any other value unchanged."""
     if not isinstance(value, Optional):
         return value
     return Kept(tuple(value.value if i == branch else None for i in range(branches)))
 
 
 def selected(conditions: Sequence[tf.Tensor], values: Sequence[Value]) -> Value:
-    """Return the value of the first branch whose condition holds, or of the last; all values if kept for a gradient."""
+    """Return the value of the first branch whose condition is true, else of the last; all values if kept for a gradient."""
     if all(isinstance(value, Optional) for value in values):
         return Kept(tuple(value.value for value in values))
     *others, result = values

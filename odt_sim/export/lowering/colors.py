@@ -7,7 +7,7 @@ from odt_sim.export.lowering.registry import computes
 
 @computes("RGBToHSV")
 def rgb_to_hsv(x: tf.Tensor) -> tf.Tensor:
-    """Compute V = max, S = (max - min) / max and H = the angle on the circle of colors over one turn; 0 for gray."""
+    """Compute V = max, S = (max - min) / max and H = the angle on the color circle, in turns; S and H are 0 for gray."""
     red, green, blue = tf.split(x, 3, -1)
     value = tf.reduce_max(x, -1, keepdims=True)
     span = value - tf.reduce_min(x, -1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Complex numbers as two tensors, real and imaginary parts: TFLite has hardly a kernel for complex tensors."""
+"""Complex numbers as two tensors, real and imaginary parts, because TFLite has few kernels for complex tensors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ class Complex(Deferred):
     imaginary: tf.Tensor
 
     def tensor(self) -> tf.Tensor:
-        """Refuse: an op that takes complex numbers has a function here, or none."""
+        """Refuse, because only ops with a function in this module support complex numbers."""
         raise Refusal("takes complex numbers, which have no kernel; take the real and imaginary parts with keras.ops.real "
                       "and keras.ops.imag")  # fmt: skip
 
     @property
     def conjugate(self) -> "Complex":
-        """The numbers with the sign of the imaginary parts changed."""
+        """The complex conjugates."""
         return Complex(self.real, -self.imaginary)
 
     def __add__(self, other: "Complex") -> "Complex":
@@ -52,7 +52,7 @@ class Complex(Deferred):
 
 
 ComplexLowering = Callable[[tf.Operation, list[Value]], Value]
-"""A function from a traced op and its inputs, some of them `Complex`, to its one output."""
+"""A function from a traced op and its inputs, some of them `Complex`, to its only output."""
 
 COMPLEX: dict[str, ComplexLowering] = {}
 
@@ -74,7 +74,7 @@ LINEAR = frozenset(
     MatrixDiagV3 MatrixDiagPartV3 Select SelectV2
     """.split()  # noqa: SIM905
 )
-"""Op types that treat real and imaginary parts alike and apart."""
+"""Op types that apply equally and separately to real and imaginary parts."""
 
 
 def is_complex(op: tf.Operation, inputs: list[Value]) -> bool:
@@ -83,7 +83,7 @@ def is_complex(op: tf.Operation, inputs: list[Value]) -> bool:
 
 
 def complex_values(op: tf.Operation, inputs: list[Value], apply: Callable[[list[Value]], list[Value]]) -> list[Value]:
-    """Return the outputs of an op on complex numbers; `apply` emits the op on real ones."""
+    """Return the outputs of an op on complex numbers; `apply` emits the op on real numbers."""
     if op.type == "Const":
         return [constant(np.asarray(tf.get_static_value(op.outputs[0])))]
     if op.type in COMPLEX:
@@ -99,12 +99,12 @@ def _part(value: Value, name: str) -> Value:
 
 
 def constant(numbers: NDArray[Any]) -> Complex:
-    """Return constant numbers."""
+    """Return constant complex numbers."""
     return Complex(tf.constant(numbers.real.astype(np.float32)), tf.constant(numbers.imag.astype(np.float32)))
 
 
 def of_real(x: tf.Tensor) -> Complex:
-    """Return real numbers as complex ones."""
+    """Return real numbers as complex numbers."""
     return Complex(x, tf.zeros_like(x))
 
 
@@ -117,25 +117,25 @@ def complex_(op: tf.Operation, inputs: list[Value]) -> Value:
 
 @on_complex("Real")
 def real(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute X of Z = X + i Y."""
+    """Compute the real part X of Z = X + i Y."""
     return inputs[0].real
 
 
 @on_complex("Imag")
 def imaginary(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute Y of Z = X + i Y."""
+    """Compute the imaginary part Y of Z = X + i Y."""
     return inputs[0].imaginary
 
 
 @on_complex("Conj")
 def conjugate(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute X - i Y of Z = X + i Y."""
+    """Compute X - i Y for Z = X + i Y."""
     return inputs[0].conjugate
 
 
 @on_complex("ComplexAbs")
 def absolute(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute sqrt(X^2 + Y^2) of Z = X + i Y."""
+    """Compute sqrt(X^2 + Y^2) for Z = X + i Y."""
     return tf.sqrt(tf.square(inputs[0].real) + tf.square(inputs[0].imaginary))
 
 
@@ -147,7 +147,7 @@ def angle(op: tf.Operation, inputs: list[Value]) -> Value:
 
 @on_complex("Cast")
 def cast(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute X + 0 i of real numbers, and X of complex ones."""
+    """Compute X + 0 i from real numbers X, or the real part X of complex numbers."""
     (x,) = inputs
     if isinstance(x, Complex):
         return x if op.outputs[0].dtype == tf.complex64 else tf.cast(x.real, op.outputs[0].dtype)
@@ -196,7 +196,7 @@ def square(op: tf.Operation, inputs: list[Value]) -> Value:
 
 @on_complex("Exp")
 def exponential(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute e^X (cos Y + i sin Y) of Z = X + i Y."""
+    """Compute e^X (cos Y + i sin Y) for Z = X + i Y."""
     size = tf.exp(inputs[0].real)
     return Complex(size * tf.cos(inputs[0].imaginary), size * tf.sin(inputs[0].imaginary))
 
@@ -209,14 +209,14 @@ def sign(op: tf.Operation, inputs: list[Value]) -> Value:
 
 @on_complex("Fill")
 def fill(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute one number in every element."""
+    """Compute a tensor filled with one number."""
     shape = tensor_of(inputs[0])
     return Complex(tf.fill(shape, inputs[1].real), tf.fill(shape, inputs[1].imaginary))
 
 
 @on_complex("MatMul", "BatchMatMulV2")
 def product(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute A B, of transposed or adjoint A and B."""
+    """Compute A B, where A and B may be transposed or adjoint."""
     names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
     a, b = (
         _turned(x, adjoint=op.type != "MatMul") if op.get_attr(n) else x for x, n in zip(inputs, names, strict=True)

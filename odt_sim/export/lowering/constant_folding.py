@@ -13,13 +13,13 @@ from odt_sim.export.lowering.registry import Refusal, Value
 FOLDED = (tf.int32, tf.int64, tf.bool)  # types of shapes; a random generator's key is uint64
 
 REMEMBERED = 256
-"""Bytes of the largest inputs whose outputs are remembered: those of shapes."""
+"""The maximum size in bytes of inputs whose outputs are cached; enough for shapes."""
 
 _results: dict[tuple[Any, ...], list[NDArray[Any]]] = {}
 
 
 def known(tensor: tf.Tensor) -> NDArray[Any]:
-    """Return the value of a constant."""
+    """Return the value of a tensor that depends only on constants."""
     value = tf.get_static_value(tensor)
     value = evaluated(tensor) if value is None else value
     if value is None:
@@ -43,7 +43,7 @@ def copied(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def copied_as_real(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Add a traced op on complex numbers to the current graph, on real ones."""
+    """Add a traced op on complex numbers to the current graph, as an op on real numbers."""
     attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
     real = type_attribute(tf.float32)
     attributes = {
@@ -74,7 +74,7 @@ def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
 
 
 def evaluated(tensor: tf.Tensor) -> NDArray[Any] | None:
-    """Return the value of a tensor of any type that is computed from constants alone; None for others."""
+    """Return the value of a tensor of any type that is computed only from constants; None for other tensors."""
     sources: set[str] = set()
     pending = [tensor.op]
     while pending:
@@ -100,8 +100,8 @@ def _evaluated(tensor: tf.Tensor, known_outputs: dict[str, list[NDArray[Any]]]) 
 
 
 def computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Run one op in TensorFlow and return its outputs; equal ops on equal shapes run once in a process."""
-    texts = any(value.dtype.hasobject for value in inputs)  # their bytes are addresses, which later texts may have
+    """Run one op in TensorFlow and return its outputs; equal ops with equal small inputs run once per process."""
+    texts = any(value.dtype.hasobject for value in inputs)  # their bytes are addresses, which later texts may reuse
     if op.op_def.is_stateful or texts or sum(value.nbytes for value in inputs) > REMEMBERED:
         return _computed(op, inputs)
     attributes = sorted((name, value.SerializeToString()) for name, value in op.node_def.attr.items() if name[0] != "_")

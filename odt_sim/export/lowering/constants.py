@@ -1,6 +1,6 @@
-"""Constants such as shapes, axes and those of a trace, each once in a graph.
+"""Constants, such as shapes, axes and those of a trace, each added to a graph only once.
 
-They would be nearly half of a graph's ops, and TensorFlow takes as long to add one as any other op.
+Otherwise, they would be nearly half of a graph's ops, and TensorFlow adds a constant no faster than any other op.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -13,9 +13,9 @@ _ATTRIBUTE = "_odt_sim_constants"
 
 
 def shared(key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """Return the tensor of a key in the current graph, made at its first use; equal keys mean equal tensors."""
+    """Return the tensor of a key in the current graph, created on first use; equal keys mean equal tensors."""
     graph = tf.compat.v1.get_default_graph()
-    # In the graph itself, with which they end: a dictionary of graphs would keep all, as tensors refer to their graph.
+    # Stored in the graph, to be freed with it: a dictionary by graph would keep all graphs, because tensors refer to them.
     if not hasattr(graph, _ATTRIBUTE):
         setattr(graph, _ATTRIBUTE, {})
     known = getattr(graph, _ATTRIBUTE)
@@ -33,12 +33,12 @@ def integers(values: Sequence[int]) -> tf.Tensor:
 
 
 def reshaped(x: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
-    """Return a tensor with other sizes, of which one may be -1; of a reshaped tensor, that which was reshaped."""
+    """Reshape a tensor to sizes, of which one may be -1; merge this with an earlier reshape of the tensor."""
     if x.shape.rank == len(sizes) and all(size in (-1, own) for own, size in zip(x.shape, sizes, strict=True)):
         return x
     if x.op.type == "Reshape":
         source = x.op.inputs[0]
-        if source.shape.is_fully_defined() or not x.shape.is_fully_defined():  # else only `x` knows all sizes
+        if source.shape.is_fully_defined() or not x.shape.is_fully_defined():  # else only `x` has all sizes
             return reshaped(source, sizes)
     attributes = {"T": type_attribute(x.dtype), "Tshape": type_attribute(tf.int32)}
     return created("Reshape", [x, integers(sizes)], [x.dtype], attributes)[0]

@@ -1,7 +1,7 @@
 """Conv2D and its gradients as matrix products (see `convolution_products`).
 
-An image with one channel would be joined by copies of single numbers; instead the pixels under each kernel element are
-stacked on the first axis.
+Joining the columns of an image with one channel would copy single numbers; instead, the pixels under each kernel element
+are stacked on the first axis.
 """
 
 import tensorflow as tf
@@ -32,13 +32,13 @@ def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) ->
 
 
 def _forward(windows: Windows, filters: int) -> Bands:
-    """Return the bands of the output, with as many columns per block as fill the lanes."""
+    """Return the bands of the output, with as many columns per block as fit the lanes."""
     fitting = (n for n in BLOCKS if n * filters <= LANES and windows.count[1] % n == 0)
     return forward(windows, 0, 1), forward(windows, 1, next(fitting, 1) if windows.size[1] > 1 else 1)
 
 
 def _backward(windows: Windows, channels: int) -> Bands:
-    """Return the bands of the input gradient; the last block may reach slightly over the image's edge."""
+    """Return the bands of the input gradient; the last block may extend slightly beyond the image's edge."""
     step, width = windows.stride[1], windows.image[1]
     fitting = (n for n in BLOCKS if n * step * channels <= LANES and -width % (n * step) * SPARE <= width)
     return backward(windows, 0, 1), backward(windows, 1, next(fitting, 1) if windows.size[1] > 1 else 1)
@@ -117,7 +117,7 @@ def conv2d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) ->
 
 
 def kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
-    """Return the gradient of a convolution by its kernel."""
+    """Return the gradient of a convolution with respect to its kernel."""
     filters = gradient.shape[3]
     if _grey(x, windows):
         flat = tf.matmul(_stacked(x, windows, memo), reshaped(gradient, [1, -1, filters]))
@@ -125,13 +125,13 @@ def kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: M
     bands = _backward(windows, x.shape[3])
     if windows.size != (1, 1) and is_joined(gradient, bands, memo):
         return filter_gradient_of_joined(late(x, gradient, memo), gradient, bands, memo)
-    # Late columns are joined again; those of the forward pass, or a reshaped copy, would be held since then.
+    # Join late columns again: columns of the forward pass, or a reshaped copy, would occupy memory since then.
     return filter_gradient(late(x, gradient, memo), gradient, _forward(windows, filters), memo)
 
 
 @lowers("Conv2DBackpropInput")
 def conv2d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dX: per pixel the sum of dY W[p]^T over the kernel elements p that covered it."""
+    """Compute dX: for each pixel, the sum of dY W[p]^T over the kernel elements p that covered it."""
     _, kernel, gradient = inputs
     image = op.outputs[0].shape
     windows = _windows(op, image, kernel.shape).first(*gradient.shape[1:3])
@@ -143,7 +143,7 @@ def conv2d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> 
 
 
 def image_gradient(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
-    """Return the gradient of a convolution by its images."""
+    """Return the gradient of a convolution with respect to its images."""
     height, width = windows.image
     dx = convolved(gradient, kernel, _backward(windows, kernel.shape[2]), memo, adjoint=True)
     return dx if tuple(dx.shape[1:3]) == (height, width) else dx[:, :height, :width]

@@ -21,8 +21,8 @@ class Volumes:
     """The windows on a video.
 
     Attributes:
-        depth: Those along the depth, on an image `[batch, depth, 1, height * width * channels]`.
-        frame: Those on a frame.
+        depth: The windows along the depth, on an image `[batch, depth, 1, height * width * channels]`.
+        frame: The windows on a frame.
     """
 
     depth: Windows
@@ -41,7 +41,7 @@ def volumes_of(op: tf.Operation, video: tf.TensorShape, size: tuple[int, int, in
 
 
 def frames(x: tf.Tensor, depth: Windows, value: float = 0.0) -> list[tf.Tensor]:
-    """Return the frames under each depth of the windows: `[batch * count, height, width, channels]` each."""
+    """Return the frames under each depth of the windows, each `[batch * count, height, width, channels]`."""
     shape = [int(n) for n in x.shape[1:]]
     image = reshaped(x, [-1, shape[0], 1, prod(shape[1:])])
     return [reshaped(own, [-1, *shape[1:]]) for own in elements(padded(image, depth, value), depth)]
@@ -69,7 +69,7 @@ def _joined(x: tf.Tensor, depth: Windows, memo: Memo) -> tf.Tensor:
 
 
 def _groups(x: int, kernel: tf.TensorShape) -> int:
-    """Return how many groups of channels a convolution has."""
+    """Return the number of channel groups of a convolution."""
     return int(x) // int(kernel[3])
 
 
@@ -87,7 +87,7 @@ def _volumes(op: tf.Operation, shape: tf.TensorShape, kernel: tf.TensorShape) ->
 
 @lowers("Conv3D")
 def conv3d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = the sum over kernel elements p of X[p] W[p], where X[p] lies under element p; each group of channels."""
+    """Compute Y = the sum over kernel elements p of X[p] W[p], with X[p] under element p, for each group of channels."""
     x, kernel = inputs
     volumes, groups = _volumes(op, x.shape, kernel.shape), _groups(x.shape[-1], kernel.shape)
     images = _joined_channels(
@@ -127,7 +127,7 @@ def _kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, volumes: Volumes, deep: 
 
 @lowers("Conv3DBackpropInputV2")
 def conv3d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dX: per pixel the sum of dY W[p]^T over the kernel elements p that covered it."""
+    """Compute dX: for each pixel, the sum of dY W[p]^T over the kernel elements p that covered it."""
     _, kernel, gradient = inputs
     shape = op.outputs[0].shape
     volumes, groups = _volumes(op, shape, kernel.shape), _groups(shape[-1], kernel.shape)

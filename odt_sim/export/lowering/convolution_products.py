@@ -1,7 +1,7 @@
 """Convolutions as matrix products with banded kernels (see `banded_kernels`): rank-3 BATCH_MATMUL, which XNNPACK runs.
 
-Moving memory costs as much as the products. So mostly columns alone are joined, as a few wide blocks; each kernel row gives
-one product, and the products are added up, each at its height. Of few channels, rows are joined as well.
+Moving memory costs as much as the products. So usually only columns are joined, into a few wide blocks. Each kernel row
+gives one product, and the products are added up, each at its height. With few channels, rows are joined, too.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ from odt_sim.export.lowering.joined_columns import (
 from odt_sim.export.lowering.registry import Memo
 from odt_sim.export.lowering.windows import sum_of
 
-SPARE = 8  # one in so many rows or columns may be computed in vain
+SPARE = 8  # at most one in this many rows or columns may be computed needlessly
 
 
 def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjoint: bool = False) -> tf.Tensor:
@@ -30,7 +30,7 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
     Args:
         x: `[batch, height, width, channels]`.
         kernel: `[height, width, channels, filters]`, with channels and filters exchanged if `adjoint`.
-        bands: How the output depends on `x`.
+        bands: The dependence of the output on `x`.
         memo: Values shared between lowerings.
         adjoint: Whether the kernel's filters are the channels of `x`.
 
@@ -40,7 +40,7 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
     rows, columns = bands
     if _pointwise(rows) and _pointwise(columns):
         (joined,) = joined_columns(x, bands, memo)
-        weights = reshaped(kernel, [1, *kernel.shape[2:]])  # not transposed, which would exist since the forward pass
+        weights = reshaped(kernel, [1, *kernel.shape[2:]])  # not transposed, which would be a copy in memory
         product = tf.matmul(matrices(joined), weights, transpose_b=adjoint)
         return reshaped(product, [-1, rows.blocks, columns.blocks, product.shape[2]])
     weights = _placed(kernel, columns, adjoint=adjoint)
@@ -50,7 +50,7 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
         return reshaped(
             product, [-1, rows.blocks, columns.blocks * columns.outputs, weights.shape[2] // columns.outputs]
         )
-    lines = tf.split(weights, rows.kernel) if rows.kernel > 1 else [weights]  # SPLIT into one is none of XNNPACK's ops
+    lines = tf.split(weights, rows.kernel) if rows.kernel > 1 else [weights]  # XNNPACK has no SPLIT into one part
     joined = joined_columns(x, bands, memo)
     places = sorted({o for o, _, _ in rows.taps})
     phases: list[tf.Tensor] = []
@@ -64,12 +64,12 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
 
 
 def _pointwise(band: Band) -> bool:
-    """Return whether each position depends on that of the same number alone; a pooling may need fewer than there are."""
+    """Return whether each position depends only on the same input position, and no pooling leaves positions unused."""
     return band.kernel == band.inputs == band.outputs == 1 and band.blocks == band.size
 
 
 def joins_rows(bands: Bands, taken: int, given: int) -> bool:
-    """Return whether the rows under a kernel are joined, too: images of few channels, whose product is larger than they."""
+    """Return whether to join the rows under a kernel, too: with few channels, joined rows are small next to the product."""
     rows, _ = bands
     return rows.outputs == 1 and len(rows.taps) == rows.kernel > 1 and rows.kernel * taken <= 2 * given
 
@@ -77,7 +77,7 @@ def joins_rows(bands: Bands, taken: int, given: int) -> bool:
 def _product(joined: list[tf.Tensor], weights: tf.Tensor, m: int, bands: Bands) -> tf.Tensor:
     """Return the contribution of one kernel row to the output: the rows under it times its weights.
 
-    A slice copies, so the smaller of input and output is sliced, unless too many rows would be multiplied in vain.
+    Slicing copies, so the smaller of input and output is sliced, unless too many rows would be multiplied needlessly.
     """
     rows, columns = bands
     _, taken, given = weights.shape
@@ -102,5 +102,5 @@ def _placed(kernel: tf.Tensor, columns: Band, *, adjoint: bool) -> tf.Tensor:
 
 
 def placement(columns: Band, height: int) -> tf.Tensor:
-    """Return the band's placement once for each of `height` kernel rows."""
+    """Return the band's placement, repeated for each of `height` kernel rows."""
     return tf.constant(np.repeat(columns.placement[np.newaxis], height, 0))

@@ -1,6 +1,6 @@
 """Ops with given attributes, added to the current graph.
 
-TensorFlow's own functions also convert and check what they are given, which takes two thirds of their time.
+TensorFlow's functions also convert and check their arguments, which takes two thirds of their time.
 """
 
 import inspect
@@ -10,9 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 FIRST = "A_"
-"""Begins the name of an op that runs before other users of its input, which may then end sooner: they are ordered by name."""
+"""Name prefix of an op that runs before other users of its input, which may then be freed sooner: names order the users."""
 
-_CREATE = inspect.unwrap(tf.Graph.create_op)  # without a check for arguments out of use, which takes half of its time
+_CREATE = inspect.unwrap(tf.Graph.create_op)  # without the check for deprecated arguments, half of its time
 
 
 def created(
@@ -27,11 +27,11 @@ def created(
 
     Args:
         kind: The type of the op.
-        inputs: Its inputs, of the types that the op takes.
-        types: The types of its outputs.
-        attributes: Those without a default, as `AttrValue`s.
-        definition: Its `OpDef`; None to look it up.
-        name: Its name; None for its type.
+        inputs: The op's inputs, of the types that it expects.
+        types: The types of the op's outputs.
+        attributes: The attributes without a default, as `AttrValue`s.
+        definition: The op's `OpDef`; None to look it up.
+        name: The op's name; None to use its type.
     """
     graph = tf.compat.v1.get_default_graph()
     return list(_CREATE(graph, kind, inputs, types, attrs=attributes, op_def=definition, name=name).outputs)

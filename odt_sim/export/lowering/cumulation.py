@@ -1,4 +1,4 @@
-"""Products of all numbers up to each one."""
+"""Cumulative products."""
 
 import tensorflow as tf
 
@@ -9,7 +9,7 @@ from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
 
 @lowers("Cumprod")
 def cumprod(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y[i] = X[0] ... X[i] along an axis, by doubling: the product of 1, 2, 4, ... numbers up to each one.
+    """Compute Y[i] = X[0] ... X[i] along an axis, by doubling: products of the last 1, 2, 4, ... numbers up to each i.
 
     D. Hillis and G. Steele, "Data parallel algorithms", 1986.
     """
@@ -27,7 +27,7 @@ def cumprod(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 
 def _later(x: tf.Tensor, axis: int, step: int) -> tf.Tensor:
-    """Return `x` moved along an axis by some places, with ones in front."""
+    """Return `x` shifted along an axis by `step` positions, with ones in front."""
     begin, length = [0] * len(x.shape), [OPEN if size is None else size for size in x.shape]
     length[axis] = max(x.shape[axis] - step, 0)
     pads = [[0, 0]] * len(x.shape)

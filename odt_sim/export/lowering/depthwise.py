@@ -1,10 +1,11 @@
 """Depthwise convolution and its gradients.
 
-TFLite's own kernel accepts variable weights and is the fastest for the forward pass. The input gradient is such a convolution
-of the output gradient with the flipped kernel; with strides it would multiply mostly zeros, and sums of slices are faster.
+TFLite's kernel accepts variable weights and is the fastest for the forward pass. The input gradient is a depthwise
+convolution of the output gradient with the flipped kernel. With strides, that would multiply mostly zeros, so sums of
+slices are faster.
 
-The kernel's gradient takes slices of the output gradient, not of the image: the input gradient pads and slices it anyway, and
-slices of the image would exist since the forward pass.
+The kernel's gradient uses slices of the output gradient, not of the image: the input gradient pads and slices it anyway,
+and slices of the image would occupy memory since the forward pass.
 """
 
 import operator
@@ -40,7 +41,7 @@ def depthwise_conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[
 
 @lowers("DepthwiseConv2dNativeBackpropFilter")
 def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dW[p, c, k] = the sum over X[..., c] times the gradients dY[..., c m + k] that W[p] connects with them."""
+    """Compute dW[p, c, k] = the sum of X[..., c] times the gradients dY[..., c m + k] that W[p] connects to it."""
     x, _, gradient = inputs
     kernel = op.outputs[0].shape
     x, windows = _without_padding(x, _windows(op, x.shape, kernel), memo)
@@ -54,7 +55,7 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
     ]
     rows = [
         tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])
-    ]  # XNNPACK concatenates few at once
+    ]  # XNNPACK concatenates only a few at once
     return [reshaped(tf.concat(rows, 0), kernel)]
 
 
@@ -63,14 +64,14 @@ def _product(x: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
 
 
 def _without_padding(x: tf.Tensor, windows: Windows, memo: Memo) -> tuple[tf.Tensor, Windows]:
-    """Return an image before its padding with zeros, and the same windows on it."""
+    """Return an image from before its zero padding, and the same windows on it."""
     source, first = before_padding(x, memo)
     own = windows.inside(first, (int(source.shape[1]), int(source.shape[2])))
     return (x, windows) if own is None else (source, own)
 
 
 def _phases(x: tf.Tensor, bands: Bands) -> dict[tuple[int, int], tf.Tensor]:
-    """Return the pixels at each place of the blocks of an image."""
+    """Return the pixels at each position within the blocks of an image."""
     rows, columns = bands
     down, right = rows.outputs, columns.outputs
     if (down, right) == (1, 1):
@@ -100,7 +101,7 @@ def _repeated(x: tf.Tensor, times: int) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class InputGradient(Deferred):
-    """The gradient of a depthwise convolution's input, of which a crop may be all that is used.
+    """The gradient of a depthwise convolution's input, of which only a crop may be needed.
 
     Attributes:
         kernel: The kernel.
@@ -125,7 +126,7 @@ class InputGradient(Deferred):
         return self._whole
 
     def cropped(self, first: tuple[int, int], size: tuple[int, int]) -> tf.Tensor | None:
-        """Return some rows and columns, computed alone; None if they are not computed alone."""
+        """Return some rows and columns, computed separately; None if they cannot be computed separately."""
         own = self.gradients.windows.inside(first, size)
         return None if own is None else replace(self, gradients=replace(self.gradients, windows=own)).tensor()
 
@@ -155,7 +156,7 @@ def _spread(gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
 
 
 def _input_by_slices(kernel: tf.Tensor, gradients: ShiftedGradients) -> tf.Tensor:
-    """Return the input gradient with strides: each pixel between two windows sums slices of dY times its weights."""
+    """Return the input gradient with strides: each position within a stride sums slices of dY times its weights."""
     windows, (rows, columns) = gradients.windows, gradients.bands
     flat = reshaped(kernel, [windows.size[0] * windows.size[1], -1])
     weights = [flat[i : i + 1] for i in range(flat.shape[0])]

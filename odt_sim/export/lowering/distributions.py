@@ -1,7 +1,7 @@
-"""Random numbers of other distributions than the uniform one, from the same generator as in `random`.
+"""Random numbers of distributions other than uniform in [0, 1), from the generator in `random`.
 
-Normal numbers and integers equal TensorFlow's. Truncated normal and gamma numbers and categories have TensorFlow's
-distributions and other values, because TensorFlow draws again until a number is accepted, or draws in float64.
+Normal numbers and integers equal TensorFlow's. Truncated normal numbers, gamma numbers and categories have TensorFlow's
+distributions but other values, because TensorFlow draws again until a number is accepted, or draws in float64.
 """
 
 from math import erf, pi, sqrt
@@ -16,7 +16,7 @@ from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tenso
 from odt_sim.export.lowering.special_functions import erfinv
 
 ATTEMPTS = 6
-"""The candidates for a gamma number; each is rejected with a probability below 0.05."""
+"""The number of candidates for a gamma number; each is rejected with a probability below 0.05."""
 
 TRUNCATION = 2.0  # standard deviations
 
@@ -49,7 +49,7 @@ def truncated_normal(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[
 
 @lowers("StatelessRandomUniformIntV2", deferred=True)
 def integers(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute integers lowest + W mod (limit - lowest) for words W of 32 bits, or of 64 if the integers have 64."""
+    """Compute integers lowest + W mod (limit - lowest) for words W of 32 bits, or of 64 bits for int64."""
     lowest, limit = (tf.cast(tensor_of(t), tf.int64) for t in inputs[4:])
     kind = op.outputs[0].dtype
     if kind not in (tf.int32, tf.int64):
@@ -71,7 +71,7 @@ def _unsigned(words: tf.Tensor) -> tf.Tensor:
 
 @lowers("StatelessRandomUniformFullIntV2", deferred=True)
 def words(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Return the words themselves."""
+    """Return the generator's words."""
     if op.outputs[0].dtype != tf.int32:
         raise Refusal(f"draws numbers of {op.outputs[0].dtype.name}; draw int32")
     return [drawn(inputs, tf.identity)]
@@ -79,7 +79,7 @@ def words(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("StatelessMultinomial", deferred=True)
 def categories(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute categories as argmax(Z - log(-log u)) for logits Z and uniform u, a number per sample and class.
+    """Compute categories as argmax(Z - log(-log u)) for logits Z and uniform u, one per sample and class.
 
     E. J. Gumbel, "Statistical theory of extreme values and some practical applications", 1954.
     """
@@ -100,10 +100,10 @@ def _open_unit(words: tf.Tensor) -> tf.Tensor:
 
 @lowers("StatelessRandomGammaV3", deferred=True)
 def gamma(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute gamma numbers d (1 + c n)^3, d = a - 1/3, c = 1 / sqrt(9 d), for normal n: the first one that is accepted.
+    """Compute gamma numbers d (1 + c n)^3, d = a - 1/3, c = 1 / sqrt(9 d), for normal n: the first accepted candidate.
 
-    Below a = 1, it is the number of a + 1 times u^(1/a). G. Marsaglia and W. W. Tsang, "A simple method for generating
-    gamma variables", 2000. If none of six candidates is accepted (once in 10^8), the last one is taken.
+    For a < 1, the number for a + 1 is multiplied by u^(1/a). G. Marsaglia and W. W. Tsang, "A simple method for generating
+    gamma variables", 2000. If none of six candidates is accepted (once in 10^8), the number is d.
     """
     shape, key, counter, algorithm, alpha = inputs
     if isinstance(shape, Sizes):

@@ -1,7 +1,7 @@
-"""Quantization that is simulated in float32, for quantization-aware training, and its gradients.
+"""Quantization simulated in float32, for quantization-aware training, and its gradients.
 
 B. Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only inference", CVPR 2018.
-The range is moved so that 0 is one of its steps; a gradient passes inside the range, and goes to its ends outside.
+The range is shifted so that 0 is one of its steps. Gradients pass to the input inside the range, and to the ends outside.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class Steps(NamedTuple):
 
 
 def _steps(op: tf.Operation, low: tf.Tensor, high: tf.Tensor) -> Steps:
-    """Return the steps of a range, moved so that 0 is a step."""
+    """Return the steps of a range, shifted so that 0 is a step."""
     first, last = float(op.get_attr("narrow_range")), 2.0 ** op.get_attr("num_bits") - 1.0
     size = (high - low) / (last - first)
     zero = tf.clip_by_value(tf.floor(first - low / size + 0.5), first, last)
@@ -56,7 +56,7 @@ def fake_quant(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]
     "FakeQuantWithMinMaxVarsPerChannelGradient",
 )
 def fake_quant_gradient(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dX = dY inside the range, else 0; of the ends the sums of dY below and above."""
+    """Compute dX = dY inside the range, else 0; the gradients of the ends are the sums of dY below and above."""
     gradient, x = inputs[:2]
     steps = _steps(op, *_range(op, inputs))
     below, above = x < steps.low, x > steps.high

@@ -1,4 +1,4 @@
-"""Gradients of convolutions by their kernels, as products of joined columns with rows of gradients."""
+"""Gradients of convolutions with respect to their kernels, as products of joined columns with rows of gradients."""
 
 import tensorflow as tf
 
@@ -21,12 +21,12 @@ from odt_sim.export.lowering.windows import cut, padded_by, part
 
 
 def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo) -> tf.Tensor:
-    """Return dW, `[height, width, channels, filters]`: per kernel row the rows of joined(X) under it, times dY.
+    """Return dW, `[height, width, channels, filters]`: for each kernel row, the rows of joined(X) under it times dY.
 
     Args:
         x: `[batch, height, width, channels]`.
         gradient: The gradient of the output of `convolved`, `[batch, rows, columns, filters]`.
-        bands: How that output depends on `x`.
+        bands: The dependence of that output on `x`.
         memo: Values shared between lowerings.
     """
     rows, columns = bands
@@ -47,12 +47,12 @@ def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo)
 
 
 def filter_gradient_of_joined(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo) -> tf.Tensor:
-    """Return dW as `filter_gradient` does, by the joined gradient, which the input gradient needs anyway.
+    """Return dW as `filter_gradient` does, but from the joined gradient, which the input gradient needs anyway.
 
     Args:
         x: `[batch, height, width, channels]`.
         gradient: The gradient of the output, `[batch, rows, columns, filters]`.
-        bands: How the input gradient depends on it; blocks of rows have one row of it.
+        bands: The dependence of the input gradient on `gradient`; blocks of rows have one row of `gradient`.
         memo: Values shared between lowerings.
     """
     rows, columns = bands
@@ -67,7 +67,7 @@ def filter_gradient_of_joined(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, m
 
 
 def _of_kernel(total: tf.Tensor, bands: Bands, channels: int, filters: int) -> tf.Tensor:
-    """Return the kernel's gradient, `[height, width, channels, filters]`, from that of the banded kernel."""
+    """Return the kernel's gradient, `[height, width, channels, filters]`, from the banded kernel's gradient."""
     rows, columns = bands
     if not columns.trivial:
         total = tf.matmul(placement(columns, rows.kernel), total, transpose_a=True)
@@ -75,7 +75,7 @@ def _of_kernel(total: tf.Tensor, bands: Bands, channels: int, filters: int) -> t
 
 
 def _turned_products(joined: list[tf.Tensor], gradient: tf.Tensor, rows: Band) -> list[tf.Tensor]:
-    """Return `_adjoint_product` per kernel row, transposing the joined input once; each example is one sum."""
+    """Return `_adjoint_product` for each kernel row, transposing the joined input once; each example is one sum."""
     _, _, width, filters = gradient.shape
     turned = [tf.transpose(reshaped(x, [-1, x.shape[1] * width, x.shape[3]]), [0, 2, 1]) for x in joined]
     flat = reshaped(gradient, [-1, rows.blocks * width, filters])
@@ -90,15 +90,15 @@ def _turned_products(joined: list[tf.Tensor], gradient: tf.Tensor, rows: Band) -
 
 
 def _under(phases: tf.Tensor, rows: Band, height: int) -> list[tuple[tf.Tensor, dict[int, int]]]:
-    """Return the images whose rows lie under those of the joined gradient.
+    """Return the images whose rows lie under the rows of the joined gradient.
 
     Args:
         phases: `[batch, blocks of rows, rows per block, numbers]`.
-        rows: How the input gradient depends on the gradient.
-        height: The rows of the joined gradient.
+        rows: The dependence of the input gradient's rows on the gradient's rows.
+        height: The number of rows of the joined gradient.
 
     Returns:
-        Images `[batch, rows, numbers]`, each with the row where `height` of them start, by kernel row.
+        Images `[batch, rows, numbers]`, each with the first of its `height` rows under a kernel row, by kernel row.
     """
     found = []
     for o in sorted({o for o, _, _ in rows.taps}):
@@ -111,10 +111,10 @@ def _under(phases: tf.Tensor, rows: Band, height: int) -> list[tuple[tf.Tensor, 
 
 
 def _total(under: list[tuple[tf.Tensor, dict[int, int]]], joined: tf.Tensor) -> tf.Tensor:
-    """Return X^T J for the rows X under each kernel row, in order; an image that is one sum is transposed before it moves.
+    """Return X^T J for the rows X under each kernel row, in order; if each example is one sum, X is transposed first.
 
     Args:
-        under: The images, and where their rows start for each kernel row.
+        under: The images, and the first of their rows for each kernel row.
         joined: J, `[batch, rows, blocks, numbers]`.
     """
     _, height, blocks, _ = joined.shape

@@ -1,6 +1,6 @@
 """Discrete Fourier transforms as matrix products: X[k] = the sum of x[j] e^(-2 pi i j k / n), and the inverse.
 
-A length n = a b above `LARGEST` is transformed in two steps of lengths a and b, which takes n (a + b) products in place
+A length n = a b above `LARGEST` is transformed in two steps of lengths a and b, which takes n (a + b) products instead
 of n^2: J. Cooley and J. Tukey, "An algorithm for the machine calculation of complex Fourier series", 1965.
 """
 
@@ -48,7 +48,7 @@ def _steps(x: Complex, size: int) -> Complex:
     if size <= LARGEST or first == 1:
         return _times(x, _roots(size, size, size))
     second = size // first
-    # With j = second j1 + j2 and k = k1 + first k2: over j1 first, then the roots of j2 k1, then over j2.
+    # With j = second j1 + j2 and k = k1 + first k2: transform over j1, multiply by the roots of j2 k1, transform over j2.
     inner = _transposed(_reshaped(x, [OPEN, first, second]))
     inner = _reshaped(_steps(_reshaped(inner, [OPEN, first]), first), [OPEN, second, first])
     inner = inner * constant(_roots(second, first, size))
@@ -58,7 +58,7 @@ def _steps(x: Complex, size: int) -> Complex:
 
 
 def _times(x: Complex, matrix: NDArray[np.complex128]) -> Complex:
-    """Return the products of rows with a complex matrix, by one product of real numbers."""
+    """Return the products of rows with a complex matrix, by one product of real matrices."""
     size = matrix.shape[1]
     real, imaginary = matrix.real, matrix.imag
     joined = np.block([[real, imaginary], [-imaginary, real]]).astype(np.float32)
@@ -68,7 +68,7 @@ def _times(x: Complex, matrix: NDArray[np.complex128]) -> Complex:
 
 
 def _swapped(x: Complex, axis: int) -> Complex:
-    """Return a tensor with one axis and the last exchanged."""
+    """Return a tensor with one axis and the last axis exchanged."""
     rank = len(x.real.shape)
     order = list(range(rank))
     order[axis], order[-1] = order[-1], order[axis]
@@ -83,14 +83,14 @@ def _along(x: Complex, axes: int) -> Complex:
 
 
 def _inverse(x: Complex, axes: int) -> Complex:
-    """Return the inverse transform along the last axes: that of the conjugate, conjugated, over the number of elements."""
+    """Return the inverse transform along the last axes: conj(transform(conj(x))) divided by the number of elements."""
     count = float(np.prod(x.real.shape[len(x.real.shape) - axes :]))
     back = _along(x.conjugate, axes)
     return Complex(back.real * (1.0 / count), back.imaginary * (-1.0 / count))
 
 
 def _axes(op: tf.Operation) -> int:
-    """Return how many axes an op transforms: the number that its name ends in, or 1."""
+    """Return the number of axes that an op transforms: 2 for `FFT2D`, for example, or 1 without a number."""
     return int(op.type[-2]) if op.type.endswith("D") else 1
 
 
@@ -108,7 +108,7 @@ def ifft(op: tf.Operation, inputs: list[Value]) -> Value:
 
 @on_complex("RFFT", "RFFT2D", "RFFT3D")
 def rfft(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute the first half of the transform of real numbers, cut or padded with zeros to the lengths."""
+    """Compute the first half of the transform of real numbers, which are cut or zero-padded to the lengths."""
     lengths = _lengths(inputs[1])
     x = of_real(_fitted(tensor_of(inputs[0]), lengths))
     whole = _along(x, len(lengths))
@@ -123,7 +123,7 @@ def irfft(op: tf.Operation, inputs: list[Value]) -> Value:
     half = lengths[-1] // 2 + 1
     fitted = [*lengths[:-1], half]
     x = Complex(_fitted(inputs[0].real, fitted), _fitted(inputs[0].imaginary, fitted))
-    # The other half is the conjugate of this one, so that along the last axis real parts of weighted rows suffice.
+    # The other half is the conjugate of this one, so the real parts of weighted rows suffice along the last axis.
     for axis in range(-len(lengths), -1):
         x = _swapped(_inverse(_swapped(x, axis), 1), axis)
     last = lengths[-1]
@@ -140,7 +140,7 @@ def _lengths(tensor: Value) -> list[int]:
 
 
 def _fitted(x: tf.Tensor, lengths: list[int]) -> tf.Tensor:
-    """Return a tensor with its last axes cut or padded with zeros to some lengths."""
+    """Return a tensor with its last axes cut or zero-padded to given lengths."""
     for axis, length in zip(range(-len(lengths), 0), lengths, strict=True):
         size = x.shape[axis]
         if size is None:

@@ -1,4 +1,4 @@
-"""Emit a traced graph again, op by op, with TFLite's built-in ops only."""
+"""Emit a traced graph again, op by op, with only TFLite's built-in ops."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -38,7 +38,7 @@ class Trace:
     Attributes:
         concrete: The function as traced by TensorFlow, with named outputs.
         layers: The names of the model's layers, to name the origin of an op in errors.
-        states: The states of its random ops, which the graph itself does not list.
+        states: The states of the function's random ops, which the graph does not list.
     """
 
     concrete: tf.types.experimental.ConcreteFunction
@@ -47,21 +47,21 @@ class Trace:
 
     @cached_property
     def variables(self) -> dict[str, int]:
-        """The `id` of a variable's handle, by the name of the placeholder that stands for it."""
+        """The `id` of each variable's handle, by the name of the handle's placeholder."""
         captures = self.concrete.graph.captures
         return {placeholder.op.name: id(outer) for outer, placeholder in captures if outer.dtype == tf.resource}
 
     @cached_property
     def arguments(self) -> dict[str, tf.TensorSpec]:
-        """The spec of an argument under its own name, by the name of the placeholder that stands for it."""
+        """The spec of each argument, with the argument's name, by the name of its placeholder."""
         specs = arguments_of(self.concrete)
         tensors = self.concrete.inputs[: len(specs)]  # followed by captures
         return {tensor.op.name: spec for tensor, spec in zip(tensors, specs, strict=True)}
 
     def live_operations(self, weights: Collection[int]) -> list[tf.Operation]:
-        """Return in order the ops that the outputs, or the variables with handle ids in `weights`, depend on.
+        """Return, in order, the ops that the outputs, or the variables with handle ids in `weights`, depend on.
 
-        A write to any other variable is live only if something live reads it: SGD's step count, for example, is not.
+        A write to any other variable is live only if a live op reads the variable: SGD's step count, for example, is not.
         """
         operations = self.concrete.graph.get_operations()
         writes = defaultdict[str, list[tf.Operation]](list)
@@ -92,7 +92,7 @@ class Trace:
 
 
 def arguments_of(concrete: tf.types.experimental.ConcreteFunction) -> list[tf.TensorSpec]:
-    """Return the specs of a function's arguments under their own names, in the order of its inputs."""
+    """Return the specs of a function's arguments, with the arguments' names, in the order of its inputs."""
     positional, named = concrete.structured_input_signature
     specs = [spec for spec in tf.nest.flatten(positional) if isinstance(spec, tf.TensorSpec)]
     return specs + [tf.TensorSpec.from_spec(named[key], key) for key in sorted(named)]
@@ -102,8 +102,8 @@ class Emitted(NamedTuple):
     """The result of emitting a traced tensor.
 
     Attributes:
-        value: Its new value.
-        probed: The traced tensor for some numbers of rows; empty if the number is fixed.
+        value: The tensor's new value.
+        probed: The traced tensor for several numbers of rows; empty if the number is fixed.
     """
 
     value: Value
@@ -116,9 +116,9 @@ class Emission:
 
     Attributes:
         memo: Values shared between lowerings.
-        probes: How shapes depend on the rows of the batch.
-        native: Says which ops are emitted unchanged even if they have a lowering; None for none.
-        in_parts: Whether images may go through ops in parts of the batch.
+        probes: The dependence of shapes on the rows of the batch.
+        native: Returns whether an op is emitted unchanged even if it has a lowering; None for no such ops.
+        in_parts: Whether images may pass through ops in parts of the batch.
     """
 
     memo: Memo
@@ -138,10 +138,10 @@ def emit(
 
     Args:
         trace: The trace.
-        operations: Its ops to emit, in order.
-        inputs: Its arguments, by name.
-        variables: What stands for its variables, by handle id.
-        native: Says which ops are emitted unchanged even if they have a lowering; None for none.
+        operations: The ops of the trace to emit, in order.
+        inputs: The arguments, by name.
+        variables: The replacements of the trace's variables, by handle id.
+        native: Returns whether an op is emitted unchanged even if it has a lowering; None for no such ops.
 
     Returns:
         The outputs by name.
@@ -184,21 +184,21 @@ def argument(
 
 
 def _is_table(op: tf.Operation) -> bool:
-    """Return whether a placeholder stands for a look-up table."""
+    """Return whether a placeholder is a look-up table."""
     return any(user.type == "LookupTableFindV2" for user in op.outputs[0].consumers())
 
 
 def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emission) -> None:
-    """Emit one op, through its lowering or as it is; its outputs join `values`."""
+    """Emit one op, through its lowering or unchanged, and add its outputs to `values`."""
     inputs = [values[t.name] for t in op.inputs]
-    if op.type in LOOPS:  # may read what waits to be written
+    if op.type in LOOPS:  # may read variables with pending writes
         write_blocks(emission.memo)
     outputs = _loop(op, inputs, emission) if op.type in LOOPS else _outputs(op, inputs, emission)
     values.update(zip((t.name for t in op.outputs), outputs, strict=True))
 
 
 def _loop(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> list[Emitted]:
-    """Emit a loop, which becomes WHILE; it captures the handles of variables."""
+    """Emit a loop as WHILE, which captures the handles of variables."""
     if emission.probes.graphs:
         raise Refusal("is a loop whose number of turns depends on data; give a batch size, or a fixed number of turns")
     carried = [i for i, t in enumerate(op.inputs) if t.dtype != tf.resource]
@@ -273,13 +273,13 @@ def _lowered(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[
         raise unknown(op)
     if other is not None:
         raise Refusal(f"the op {op.type} computes in {other.name}, expected float32; cast to that, or set the dtype")
-    if op.type in ELEMENTWISE and not emission.native:  # convolutions take elementwise ops into their weights
+    if op.type in ELEMENTWISE and not emission.native:  # native convolutions absorb elementwise ops
         return [elementwise(lambda *own: copied(op, list(own))[0], *inputs)]
     return copied(op, inputs)
 
 
 def _complex(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[Value]:
-    """Emit an op on complex numbers; one on real and imaginary parts apart through its lowering or as it is."""
+    """Emit an op on complex numbers; one that applies to real and imaginary parts is lowered or copied for each."""
 
     def apply(parts: list[Value]) -> list[Value]:
         if op.type in LOWERINGS:

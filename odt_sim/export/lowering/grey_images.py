@@ -1,8 +1,8 @@
 """Convolution of images with one channel, if max-pooling follows.
 
-Neighbouring elements of a pooling window are only as many numbers as channels, so taking windows apart and assembling them
-copies short ranges. Here filters are the first axis and examples the last, so each element of all windows is one long range.
-The convolution is one product: the weights times the pixels under each pooling window.
+An element of a pooling window is only as many neighbouring numbers as there are channels, so splitting and assembling
+windows copies short ranges. Here, filters are the first axis and examples the last, so each element of all windows is one
+long range. The convolution is one product: the weights times the pixels under each pooling window.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Layout:
 
     Attributes:
         windows: The windows of the convolution that the pooling uses.
-        pools: The windows of the pooling, which tile those.
+        pools: The windows of the pooling, on the output of the convolution.
     """
 
     windows: Windows
@@ -33,7 +33,7 @@ class Layout:
 
     @property
     def exists(self) -> bool:
-        """Whether the pooling windows lie side by side and the convolution's have no gaps."""
+        """Whether this layout is possible: the pooling windows are adjacent, and the convolution's have no gaps."""
         return self.pools.splits and self.windows.dilation == (1, 1)
 
     @property
@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def placement(self) -> NDArray[np.float32]:
-        """A matrix of 1 where a kernel element meets a pixel, else 0: `[pool elements * pixels, kernel elements]`."""
+        """A matrix with 1 where a kernel element is over a pixel, else 0: `[pool elements * pixels, kernel elements]`."""
         height, width = self.reach
         offsets, pooled = self.windows.offsets, self.pools.offsets
         found = np.zeros((len(pooled), height * width, len(offsets)), np.float32)
@@ -73,11 +73,11 @@ def _pixels(x: tf.Tensor, layout: Layout, memo: Memo) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class UnpooledGrey(Unpooled):
-    """The convolution of grey images, an element of all pooling windows after the other.
+    """The convolution of grey images, as one tensor for each element of the pooling windows.
 
     Attributes:
-        layout: The pixels under the elements.
-        pixels: These, `[1, pixels under a window, rows * columns * batch]`.
+        layout: The layout of the pixels under the elements.
+        pixels: The pixels, `[1, pixels under a window, rows * columns * batch]`.
         elements: The results, each `[1, filters, rows * columns * batch]`.
     """
 

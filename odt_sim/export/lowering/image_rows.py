@@ -1,7 +1,7 @@
 """Elementwise ops on images, computed on rows: `[batch, height, width * channels]`.
 
-XNNPACK takes one number per channel pixel by pixel, so one number per channel of a whole row is up to twice as fast. And it
-copies a tensor that several ops use if one of them reshapes it: all ops on an image use the same rows.
+XNNPACK applies one number per channel pixel by pixel, so repeating the numbers over a whole row is up to twice as fast. It
+also copies a tensor that several ops use if one of them reshapes it, so all ops on an image use the same rows.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ ELEMENTWISE = frozenset(
 """Types of ops that may be computed on rows."""
 
 FEWEST = 4
-"""Rows of an image; a kernel has fewer at its place."""
+"""The minimum number of rows of an image; a kernel has fewer in this axis."""
 
 MANY = 64
-"""Channels that XNNPACK takes as fast by themselves as a whole row."""
+"""The number of channels from which XNNPACK is as fast pixel by pixel as on whole rows."""
 
 
 def elementwise(compute: Callable[..., tf.Tensor], *operands: tf.Tensor | float) -> tf.Tensor:
@@ -46,26 +46,26 @@ def rows_of(image: tf.Tensor) -> tf.Tensor:
 
 
 def is_image(x: tf.Tensor) -> bool:
-    """Return whether a tensor is a float image of few channels and several rows and columns, whose sizes are known."""
+    """Return whether a tensor is a float image with few channels, several rows and columns, and known sizes."""
     known = x.dtype == tf.float32 and x.shape.rank == 4 and None not in x.shape[1:]
     return bool(known and x.shape[1] >= FEWEST and x.shape[2] > 1 and x.shape[3] < MANY)
 
 
 def is_reshaped(x: tf.Tensor) -> bool:
-    """Return whether a tensor is such an image, and of another shape before, as one that was computed on rows."""
+    """Return whether a tensor is such an image and the result of a reshape, as after a computation on rows."""
     return is_image(x) and x.op.type == "Reshape"
 
 
 def _fits(shape: tf.TensorShape, image: tf.TensorShape) -> bool:
-    """Return whether a tensor is such an image, or has one number per channel, per example, or in all."""
-    if shape.rank not in (0, 1, 4):  # it may be unknown
+    """Return whether a tensor has the image's shape, or one number per channel, per example, or in total."""
+    if shape.rank not in (0, 1, 4):  # the rank may be unknown
         return False
     sizes = [1] * (4 - shape.rank) + list(shape)
     return sizes == list(image) or (sizes[1:3] == [1, 1] and sizes[0] in (1, image[0]) and sizes[3] in (1, image[3]))
 
 
 def _on_rows(x: tf.Tensor | float, image: tf.TensorShape) -> tf.Tensor | float:
-    """Return an operand for an op on rows."""
+    """Return an operand in the shape for an op on rows."""
     if not isinstance(x, tf.Tensor):
         return x
     if x.shape.rank == 4 and x.shape[1:] == image[1:]:
@@ -78,6 +78,6 @@ def _on_rows(x: tf.Tensor | float, image: tf.TensorShape) -> tf.Tensor | float:
 
 
 def _repeated(x: tf.Tensor, examples: list[int], width: int, channels: int) -> tf.Tensor:
-    """Return one number per channel repeated along a row; TILE has no kernel in XNNPACK."""
+    """Return one number per channel, repeated along a row without TILE, which has no kernel in XNNPACK."""
     row = reshaped(x, [*examples, 1, channels]) * tf.ones([width, 1])
     return reshaped(row, [*examples, 1, width * channels] if examples else [width * channels])

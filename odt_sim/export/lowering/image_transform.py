@@ -1,6 +1,6 @@
-"""Projective transforms of images, as of random rotations, translations and zooms.
+"""Projective transforms of images, such as random rotations, translations and zooms.
 
-The gradient of such a transform is, as TensorFlow defines it, the transform of the gradient by the inverse matrix.
+As TensorFlow defines it, the gradient of such a transform is the transform of the gradient by the inverse matrix.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ FILLS: dict[bytes, Callable[[tf.Tensor, int], tf.Tensor]] = {
     b"REFLECT": _reflected,
     b"WRAP": _wrapped,
 }
-"""The position to read for one outside an image, per fill mode; beyond the border lies the fill value."""
+"""The position to read for a position outside an image, by fill mode; the fill value lies beyond the border."""
 
 
 @lowers("ImageProjectiveTransformV2", "ImageProjectiveTransformV3")
@@ -55,7 +55,7 @@ def projective_transform(op: tf.Operation, inputs: list[Value], memo: Memo) -> l
 
 
 def _positions(transforms: tf.Tensor, height: int, width: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return for each pixel of the result where it comes from, and whether that is infinitely far, `[batch or 1, pixels]`."""
+    """Return each result pixel's source position, and whether that is infinitely far, `[batch or 1, pixels]`."""
     grid_y, grid_x = (reshaped(g, [1, -1]) for g in tf.meshgrid(*map(_numbers, (height, width)), indexing="ij"))
     a = tf.split(tf.cast(transforms, tf.float32), 8, axis=1)
     k = a[6] * grid_x + a[7] * grid_y + 1.0
@@ -74,7 +74,7 @@ Reader = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 def _reader(images: tf.Tensor, value: tf.Tensor) -> Reader:
     """Return a function that reads the pixels at whole positions.
 
-    It takes y and x, `[batch or 1, pixels]`, and returns `[batch, pixels, channels]`.
+    The function takes y and x, `[batch or 1, pixels]`, and returns `[batch, pixels, channels]`.
     """
     batch, rows, columns, channels = images.shape
     flat = reshaped(images, [-1 if batch is None else batch, rows * columns, channels])
@@ -84,7 +84,7 @@ def _reader(images: tf.Tensor, value: tf.Tensor) -> Reader:
         index = tf.cast(
             tf.clip_by_value(y, 0.0, rows - 1.0) * columns + tf.clip_by_value(x, 0.0, columns - 1.0), tf.int32
         )
-        one = index.shape[0] == 1  # transform for all images
+        one = index.shape[0] == 1  # the same transform for all images
         pixels = tf.gather(flat, index[0], axis=1) if one else tf.gather(flat, index, axis=1, batch_dims=1)
         return tf.where(inside[..., tf.newaxis], pixels, value)
 
@@ -96,7 +96,7 @@ def _within(position: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def _nearest(read: Reader, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Return the pixel whose middle is closest; halves are rounded away from zero."""
+    """Return the pixel with the closest center; halves are rounded away from zero."""
     return read(*(tf.sign(p) * tf.floor(tf.abs(p) + 0.5) for p in (y, x)))
 
 

@@ -1,11 +1,11 @@
-"""Products of int8 tensors, as layers compute them after Keras' `quantize("int8")`."""
+"""Products of int8 tensors, as computed by layers after Keras' `quantize("int8")`."""
 
 import tensorflow as tf
 
 from odt_sim.export.lowering.registry import LOWERINGS, Memo, Refusal, Value, lowers
 
 EXACT = 2**24 // 127**2
-"""The longest sums of products of int8 that float32 holds exactly: 1,040 terms. Longer ones are rounded to 24 bits."""
+"""The longest sum of int8 products that float32 represents exactly: 1,040 terms. Longer sums are rounded to 24 bits."""
 
 
 @lowers("BatchMatMulV3")

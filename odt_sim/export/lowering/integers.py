@@ -30,7 +30,7 @@ def right_shift(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
 
 
 def bitwise_and(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Return the common bits of integers: X + Y = (X xor Y) + 2 (X and Y), with the last bits apart against overflow."""
+    """Return the common bits of integers, by X + Y = (X xor Y) + 2 (X and Y); last bits are separate to avoid overflow."""
     high_x, high_y, different = x // 2, y // 2, tf.bitwise.bitwise_xor(x, y)
     return high_x + high_y - different // 2 + (x - 2 * high_x) * (y - 2 * high_y)
 
@@ -43,14 +43,14 @@ def bitwise_or(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 @lowers("Bucketize")
 def bucketize(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = how many boundaries are at most X."""
+    """Compute Y = the number of boundaries that are at most X."""
     (x,) = inputs
     return [_count(tf.expand_dims(x, -1) >= tf.constant(op.get_attr("boundaries"), x.dtype), tf.int32)]
 
 
 @lowers("LowerBound", "UpperBound")
 def bound(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = how many of a row's sorted numbers are below (`UpperBound`: at most) each value of the row."""
+    """Compute Y = the number of a row's sorted numbers that are below (`UpperBound`: at most) each value of the row."""
     numbers, values = (tf.expand_dims(t, axis) for t, axis in zip(inputs, (1, 2), strict=True))
     before = numbers < values if op.type == "LowerBound" else numbers <= values
     return [_count(before, op.outputs[0].dtype)]
@@ -61,12 +61,12 @@ def _count(condition: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def _size(traced: tf.Tensor, size: tf.Tensor) -> int:
-    """Return the size of a count, which is also known if its least and its largest size are equal."""
+    """Return the size of a count, which is also known if its minimum and maximum size are equal."""
     bounds = []
     for kind in (
         "Minimum",
         "Maximum",
-    ):  # the smaller of the largest size, and the larger of the least and the needed one
+    ):  # the traced size is min(maximum, max(minimum, needed size))
         numbers = [evaluated(t) for t in traced.op.inputs] if traced.op.type == kind else []
         bounds += [int(n) for n in numbers if n is not None]
         traced = next((t for t, n in zip(traced.op.inputs, numbers, strict=False) if n is None), traced)
@@ -75,7 +75,7 @@ def _size(traced: tf.Tensor, size: tf.Tensor) -> int:
 
 @lowers("DenseBincount")
 def bincount(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = how often each number below the size occurs (or the sum of its weights), in each row of a matrix."""
+    """Compute Y = the count of each number below the size (or the sum of its weights), for each row of a matrix."""
     x, _, weights = inputs
     places = tf.one_hot(x, _size(op.inputs[1], inputs[1]), dtype=op.outputs[0].dtype)
     if op.get_attr("binary_output"):
@@ -86,7 +86,7 @@ def bincount(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("InTopKV2")
 def in_top_k(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = whether fewer than k predictions of a row are larger than that of its target."""
+    """Compute Y = whether fewer than k predictions of a row exceed the prediction of its target."""
     predictions, targets, k = inputs
     if predictions.shape[-1] is None:
         raise Refusal("needs a fixed number of classes; give the model a fixed shape")

@@ -1,7 +1,7 @@
-"""The columns of images side by side, as the matrices that products take.
+"""The columns of images side by side, as matrices for products.
 
 XNNPACK reshapes without a copy only if the tensor and its new shape have one user each. So rows are cut and padded as
-`[batch, rows, numbers]`, and what is joined has the one shape that all its products take.
+`[batch, rows, numbers]`, and joined columns have one shape, which all their products use.
 """
 
 from math import prod
@@ -27,7 +27,7 @@ def is_joined(x: tf.Tensor, bands: Bands, memo: Memo) -> bool:
 
 
 def joined_columns(x: tf.Tensor, bands: Bands, memo: Memo) -> list[tf.Tensor]:
-    """Return the input with neighbouring columns side by side: a tensor per row of a block of rows.
+    """Return the input with neighbouring columns side by side: one tensor for each row of a block of rows.
 
     Each is `[batch, blocks of rows, blocks of columns, offsets * columns per block * channels]`, without the zeros above and
     below if the rows are bare.
@@ -58,7 +58,7 @@ def joined_pixels(x: tf.Tensor, bands: Bands) -> tf.Tensor:
 
 
 def _side_by_side(parts: list[tf.Tensor]) -> tf.Tensor:
-    """Join images of one height and width in the shape of the matrices that a product takes."""
+    """Join images of equal height and width, in the shape of the matrices for a product."""
     _, height, width, _ = parts[0].shape
     matrix = concatenated([matrices(own) for own in parts], 2)
     return reshaped(matrix, [-1, height, width, matrix.shape[2]])
@@ -69,9 +69,9 @@ def _columns(phases: tf.Tensor, phase: int, columns: Band, taken: range) -> list
 
     Args:
         phases: `[batch, blocks of rows, rows per block, numbers]`.
-        phase: Which of a block's rows.
-        columns: How the output's columns depend on these.
-        taken: The blocks of rows.
+        phase: The index of the row within a block.
+        columns: The dependence of the output's columns on these columns.
+        taken: The blocks of rows to use.
 
     Returns:
         Tensors `[batch, blocks of rows, blocks of columns, numbers]`.
@@ -99,9 +99,9 @@ def _columns(phases: tf.Tensor, phase: int, columns: Band, taken: range) -> list
 
 
 def matrices(x: tf.Tensor) -> tf.Tensor:
-    """Return `[batch, rows, blocks, numbers]` as a matrix per example, or several if it is long, or one of all if short.
+    """Return `[batch, rows, blocks, numbers]` as a matrix per example, or several if it is long, or one for all if short.
 
-    All products take them in this shape: XNNPACK copies a tensor that its users need in several shapes.
+    All products use this shape, because XNNPACK copies a tensor that its users need in several shapes.
     """
     _, rows, blocks, numbers = x.shape
     together = next((n for n in range(1, rows + 1) if rows % n == 0 and n * blocks >= PART), None)
@@ -122,7 +122,7 @@ def rows_under(joined: tf.Tensor, m: int, rows: Band) -> tf.Tensor:
 
 
 def lines_from(x: tf.Tensor, first: int, height: int) -> tf.Tensor:
-    """Return the rows from `first` of `[batch, rows, numbers]`, as many as `height`; those outside are zeros."""
+    """Return `height` rows of `[batch, rows, numbers]` from `first`; rows outside the tensor are zeros."""
     start, stop = max(first, 0), min(first + height, x.shape[1])
     own = cut(x, range(start, stop), range(x.shape[2]))
     around = [start - first, first + height - stop]
@@ -130,7 +130,7 @@ def lines_from(x: tf.Tensor, first: int, height: int) -> tf.Tensor:
 
 
 def concatenated(parts: list[tf.Tensor], axis: int) -> tf.Tensor:
-    """Return tensors side by side along an axis, a few at once: XNNPACK takes no more."""
+    """Concatenate tensors along an axis, a few at once, because XNNPACK supports no more."""
     if len(parts) == 1:
         return parts[0]
     groups = [tf.concat(parts[i : i + FEW], axis) for i in range(0, len(parts), FEW)] if len(parts) > FEW else parts

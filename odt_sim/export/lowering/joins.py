@@ -1,4 +1,4 @@
-"""Joins of tensors that the converter would turn into something else."""
+"""Concatenations that the converter would compute incorrectly."""
 
 import tensorflow as tf
 
@@ -11,8 +11,8 @@ from odt_sim.export.lowering.registry import Memo, Value, lowers
 def concat(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = [X_1 X_2 ...] along an axis.
 
-    TFLite's converter takes the join of all slices along an axis for a reshape of the whole, whatever the two axes are.
-    Where they differ, the slices are stacked instead.
+    TFLite's converter replaces the concatenation of all slices of a tensor by a reshape, whatever the axes of slicing and
+    concatenation are. If these differ, the slices are stacked instead.
     """
     parts = list(op.inputs)[:-1]
     sliced, place = parts[0].op, int(known(inputs[-1])) % len(op.outputs[0].shape)

@@ -1,8 +1,8 @@
-"""Values that the backward pass computes, not the forward pass.
+"""Values that are computed in the backward pass instead of the forward pass.
 
-LiteRT runs an op as soon as its inputs exist, and holds the result until it is used. An op of the backward pass that needs
-activations only, such as a mask, would run in the forward pass and keep its memory for the whole step. An exact zero computed
-from a gradient delays it, unless it is small: the ops that make the zero then cost more time than the memory is worth.
+LiteRT runs an op as soon as its inputs exist, and keeps the result until it is used. An op of the backward pass that needs
+only activations, such as a mask, would run in the forward pass and occupy memory for the whole step. Adding an exact zero
+computed from a gradient delays the op. For small gradients, computing the zero costs more time than the memory is worth.
 """
 
 import operator
@@ -19,13 +19,13 @@ RELUS = ("Relu", "Relu6")
 LAYOUTS = ("Reshape", "Pad", "PadV2")
 
 SMALL = 1 << 13
-"""The most numbers of a gradient that delays nothing."""
+"""The maximum number of elements of a gradient that does not delay ops."""
 
 
 def zero_after(gradient: tf.Tensor) -> tf.Tensor | float:
-    """Return 0, with all sizes 1, that exists only after a gradient: min(|g|, 0) of its first number.
+    """Return a 0, with all sizes 1, that exists only after a gradient: min(|g|, 0) of its first number.
 
-    Unlike 0 g it is exact for an infinite g, and the converter does not fold it. It exists at once if the gradient is small.
+    Unlike 0 g, it is exact for an infinite g, and the converter does not fold it. For a small gradient, it is a constant.
     """
     if _is_small(gradient):
         return 0.0
@@ -45,13 +45,13 @@ def late(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
     if again is not x or _is_small(gradient):
         return again
     zero = zero_after(gradient)
-    # Rows of another shape would be held.
+    # Another shape than rows would occupy memory since the forward pass.
     memo[_key(x)] = elementwise(operator.add, x, zero) if is_reshaped(x) else x + zero
     return latest(x, memo)
 
 
 def latest(x: tf.Tensor, memo: Memo) -> tf.Tensor:
-    """Return `x` as made late before, if so: what follows then holds no other shape of it since the forward pass."""
+    """Return the late value of `x` if there is one, so that no other shape of `x` stays since the forward pass."""
     return memo.get(_key(x), x)
 
 
@@ -60,9 +60,9 @@ def _key(x: tf.Tensor) -> Hashable:
 
 
 def recomputed(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
-    """Return the ReLU of a normalization, or such a one padded, computed again after a gradient; else `x` itself.
+    """Return `x` recomputed after a gradient if it is the ReLU of a normalization, possibly padded; else `x` itself.
 
-    It is relu(v a + b) with a factor per channel. The normalization's own gradient keeps v, so the ReLU is not held as well.
+    The ReLU is relu(v a + b) with a factor a per channel. The normalization's gradient keeps v, so the ReLU need not stay.
     """
     key = ("recomputed", x.ref())
     if key not in memo:

@@ -1,4 +1,4 @@
-"""Inverses and solutions of small linear equations, as of image transforms."""
+"""Matrix inverses and solutions of small linear equations, as for image transforms."""
 
 import tensorflow as tf
 
@@ -23,7 +23,7 @@ def solve(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 
 def _eliminated(rows: tf.Tensor, column: int, size: int) -> tf.Tensor:
-    """Exchange a row with the one that has the largest pivot, and subtract it from all others."""
+    """Exchange a row with the row that has the largest pivot, and eliminate the column from all other rows."""
     candidates = tf.abs(rows[..., column]) - tf.constant([1e30 if i < column else 0.0 for i in range(size)])
     chosen = tf.one_hot(tf.argmax(candidates, -1, tf.int32), size)[..., tf.newaxis]
     own = tf.one_hot(column, size)[:, tf.newaxis]

@@ -1,7 +1,7 @@
-"""Loops: unrolled where the number of turns is known or bounded, else TFLite's WHILE.
+"""Loops: unrolled if the number of iterations is known or bounded, else TFLite's WHILE.
 
-A loop with a bound and a condition on data runs all turns, and keeps its values in those after the last. The loop of its
-gradient then runs as many turns; the first ones, which belong to those turns, keep their values.
+A loop with a bound and a condition on data runs as many iterations as the bound; iterations after its end keep the values.
+The loop of its gradient runs as many iterations; its first ones, which belong to those after the end, keep the values, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,20 +17,20 @@ from odt_sim.export.lowering.registry import Refusal
 from odt_sim.export.lowering.tensor_lists import TensorList
 
 MOST_TURNS = 1000
-"""The longest loop that is unrolled: its ops are repeated in the file."""
+"""The maximum number of iterations of an unrolled loop, whose ops are repeated in the file."""
 
 Value = Any
 Run = Callable[[Sequence[Value]], list[Value]]
-"""Inlines the condition or the body of a loop, given its values."""
+"""A function that inlines the condition or the body of a loop, given the loop's values."""
 
 
 @dataclass(frozen=True)
 class Turns:
-    """The number of turns of a loop that depends on data.
+    """The number of iterations of a loop, if it depends on data.
 
     Attributes:
-        count: The number.
-        most: Its bound.
+        count: The number of iterations.
+        most: The bound of the number.
     """
 
     count: tf.Tensor
@@ -41,9 +41,9 @@ def unrolled(inputs: list[Value], more: Run, turn: Run) -> list[Value]:
     """Return the values after a loop.
 
     Args:
-        inputs: The values before it; the first two count the turns and bound them.
-        more: Its condition.
-        turn: Its body.
+        inputs: The values before the loop; the first two are the counter and the bound of the iterations.
+        more: The loop's condition.
+        turn: The loop's body.
     """
     of_forward = next((value for value in inputs if isinstance(value, Turns)), None)
     if of_forward is not None:
@@ -63,7 +63,7 @@ def unrolled(inputs: list[Value], more: Run, turn: Run) -> list[Value]:
 
 
 def plain(value: Value) -> Value:
-    """Return a number of turns as a tensor, and other values as they are."""
+    """Return a number of iterations as a tensor, and other values unchanged."""
     return value.count if isinstance(value, Turns) else value
 
 
@@ -74,7 +74,7 @@ def number(tensor: tf.Tensor) -> Any | None:
 
 
 def _open(values: list[Value], inputs: list[Value], more: Run, turn: Run) -> list[Value]:
-    """Return the values after a loop whose number of turns depends on data."""
+    """Return the values after a loop whose number of iterations depends on data."""
     most = _bound(inputs)
     if most is not None and most <= MOST_TURNS:
         return _masked(most, inputs, more, turn)
@@ -87,7 +87,7 @@ def _open(values: list[Value], inputs: list[Value], more: Run, turn: Run) -> lis
 
 
 def _bound(inputs: list[Value]) -> int | None:
-    """Return the most turns of a loop: its second value, if that is no negative number."""
+    """Return the maximum number of iterations of a loop: its bound minus its counter; None if open or negative."""
     counted = [value for value in inputs[:2] if isinstance(value, tf.Tensor) and value.dtype == tf.int32]
     numbers = [int(n) for t in counted if (n := tf.get_static_value(t)) is not None and not np.ndim(n)]
     return numbers[1] - numbers[0] if len(numbers) == 2 and numbers[1] >= 0 else None
@@ -111,7 +111,7 @@ def _masked_gradient(turns: Turns, inputs: list[Value], turn: Run) -> list[Value
 
 
 def _kept(running: tf.Tensor, new: Value, old: Value) -> Value:
-    """Return a value after a turn; lists grow and shrink in each turn."""
+    """Return a value after an iteration; lists grow and shrink in every iteration."""
     if new is old:
         return new
     if isinstance(new, TensorList):
@@ -120,7 +120,7 @@ def _kept(running: tf.Tensor, new: Value, old: Value) -> Value:
 
 
 def _while(inputs: list[Value], more: Run, turn: Run) -> list[Value]:
-    """Emit TensorFlow's loop, which becomes WHILE; values that are no tensors stay outside."""
+    """Emit TensorFlow's loop, which becomes WHILE; values that are not tensors stay outside."""
     carried = [i for i, value in enumerate(inputs) if isinstance(value, tf.Tensor) and value.dtype != tf.resource]
 
     def complete(values: Sequence[tf.Tensor]) -> list[Value]:

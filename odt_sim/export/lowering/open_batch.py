@@ -1,8 +1,8 @@
-"""Shapes that depend on the number of rows of a batch, if a trace leaves that open.
+"""Shapes that depend on the number of rows of a batch, if a trace leaves that number open.
 
-Computing a shape in TFLite costs ops in each step, and -1 in a RESHAPE costs nothing. So shapes are computed at export for
-two numbers of rows, by TensorFlow's own shape inference and kernels: equal results are constants, and results in
-proportion to the rows are `Sizes`.
+Computing a shape in TFLite costs ops in each step, but -1 in a RESHAPE costs nothing. So TensorFlow's shape inference and
+kernels compute shapes at export for two numbers of rows. Equal results are constants, and results in proportion to the rows
+are `Sizes`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.registry import Deferred, Refusal, Value, tensor_of
 
 PROBES = (2, 101)
-"""The numbers of rows that shapes are computed for."""
+"""The numbers of rows for which shapes are computed."""
 
 OPEN = -1
 """The size of the axis that depends on the rows, in a shape to reshape to."""
@@ -31,16 +31,16 @@ PROPORTIONAL = frozenset(
     Cast GatherV2 DynamicStitch Prod Mul AddV2 Sub FloorDiv BroadcastGradientArgs BroadcastArgs ConcatOffset
     """.split()  # noqa: SIM905
 )
-"""Op types that compute sizes from sizes; for others, such as a minimum, two numbers of rows prove nothing."""
+"""Op types that compute sizes from sizes; for other ops, such as a minimum, two numbers of rows prove nothing."""
 
 NOT_INFERRED: Mapping[str, Callable[[tf.Operation, list[tf.Tensor]], list[int | None]]] = {
     "DenseBincount": lambda op, inputs: [*inputs[0].shape[:-1], op.outputs[0].shape[-1]],
     "LookupTableFindV2": lambda op, inputs: [*inputs[1].shape],
 }
-"""The shape of the output of ops whose rows TensorFlow does not infer, by their type."""
+"""The output shape of ops whose rows TensorFlow does not infer, by op type."""
 
 Probed = tuple[tf.Tensor, ...]
-"""A traced tensor for each of the numbers of rows: a constant, or a placeholder of its shape."""
+"""A traced tensor for each number of rows in `PROBES`: a constant, or a placeholder of its shape."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Batch:
 
     @cached_property
     def rows(self) -> tf.Tensor:
-        """Their number, `[]` int32."""
+        """The number of rows, `[]` int32."""
         return tf.shape(self.example)[0]
 
     @cached_property
@@ -81,7 +81,7 @@ class Sizes(Deferred):
         fixed: The numbers; 0 where they depend on the rows.
         per_row: The numbers per row; 0 where they do not depend on the rows.
         dtype: The type of the traced tensor.
-        batch: The rows.
+        batch: The rows of the batch.
     """
 
     fixed: NDArray[Any]
@@ -101,14 +101,14 @@ class Sizes(Deferred):
 
     @property
     def known(self) -> list[int] | None:
-        """The numbers as a shape to reshape to: -1 for the one that depends on the rows; None if several do."""
+        """The numbers as a shape to reshape to, with -1 for the size that depends on the rows; None if several do."""
         if self.fixed.ndim != 1 or np.count_nonzero(self.per_row) > 1:
             return None
         return [OPEN if each else int(size) for each, size in zip(self.per_row, self.fixed, strict=True)]
 
 
 def sizes_of(shape: Value) -> list[int]:
-    """Return the numbers of a shape, `OPEN` for the one that depends on the rows."""
+    """Return the sizes of a shape, with `OPEN` for the size that depends on the rows."""
     sizes = shape.known if isinstance(shape, Sizes) else [int(n) for n in known(tensor_of(shape))]
     if sizes is None:
         raise Refusal("depends on the rows along several axes; give a batch size")
@@ -117,11 +117,11 @@ def sizes_of(shape: Value) -> list[int]:
 
 @dataclass(frozen=True)
 class Probes:
-    """A trace's shapes for some numbers of rows; empty if its shapes are fixed.
+    """A trace's shapes for the numbers of rows in `PROBES`; empty if its shapes are fixed.
 
     Attributes:
         batch: The rows of the batch; None if their number is fixed.
-        graphs: A graph per number of rows, which never runs.
+        graphs: A graph for each number of rows, which never runs.
     """
 
     batch: Batch | None = None
@@ -148,7 +148,7 @@ class Probes:
         return tuple(_placeholder(graph, t.dtype, t.shape) for graph, t in zip(self.graphs, probed, strict=True))
 
     def outputs(self, op: tf.Operation, inputs: list[Probed]) -> list[Probed]:
-        """Return the outputs of a traced op."""
+        """Return the probes of a traced op's outputs."""
         if not self.graphs:
             return [()] * len(op.outputs)
         fold = op.type in PROPORTIONAL or _at_least_one(op, inputs) or not any(map(_differ, inputs))
@@ -164,7 +164,7 @@ class Probes:
                     tensor.set_shape([a if a == b else None for a, b in zip(few, many, strict=True)])
 
     def constants(self, outputs: list[Probed]) -> list[Value] | None:
-        """Return the outputs of an op as constants and sizes; None if any is neither."""
+        """Return the outputs of an op as constants and `Sizes`; None if any output is neither."""
         values = [self._constant(probed) for probed in outputs]
         return None if not values or any(value is None for value in values) else values
 
@@ -191,7 +191,7 @@ def _differ(probed: Probed) -> bool:
 
 
 def _at_least_one(op: tf.Operation, inputs: list[Probed]) -> bool:
-    """Return whether an op is the max(size, 1) that a mean divides by."""
+    """Return whether an op is the max(size, 1) by which a mean divides."""
     values = [_constant_of(probed[0]) for probed in inputs]
     return op.type == "Maximum" and any(value is not None and np.all(value <= 1) for value in values)
 

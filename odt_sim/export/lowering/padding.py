@@ -1,4 +1,4 @@
-"""Images before they were padded with zeros."""
+"""Images from before their padding with zeros."""
 
 import tensorflow as tf
 
@@ -6,12 +6,12 @@ from odt_sim.export.lowering.registry import Memo
 
 
 def keep_before_padding(padded: tf.Tensor, x: tf.Tensor, pads: list[list[int]], memo: Memo) -> None:
-    """Keep an image whose rows and columns were padded with zeros.
+    """Memoize an image whose rows and columns are padded with zeros.
 
     Args:
-        padded: The result.
-        x: The image.
-        pads: The zeros before and after it, by axis.
+        padded: The padded image.
+        x: The image before padding.
+        pads: The number of zeros before and after the image, by axis.
         memo: Values shared between lowerings.
     """
     if len(pads) == 4 and pads[0] == pads[3] == [0, 0]:
@@ -19,6 +19,6 @@ def keep_before_padding(padded: tf.Tensor, x: tf.Tensor, pads: list[list[int]], 
 
 
 def before_padding(padded: tf.Tensor, memo: Memo) -> tuple[tf.Tensor, tuple[int, int]]:
-    """Return an image before its padding, and its first row and column after that."""
+    """Return an image from before its padding, and the position of its first row and column in the padded image."""
     found: tuple[tf.Tensor, tuple[int, int]] = memo.get(("before padding", padded.ref()), (padded, (0, 0)))
     return found

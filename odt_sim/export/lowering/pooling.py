@@ -1,4 +1,4 @@
-"""Max-pooling, its gradient, the bias and ReLU that move behind it, and the gradient of average pooling.
+"""Max-pooling, its gradient, the bias and ReLU that are moved after it, and the gradient of average pooling.
 
 If only max-pooling follows a convolution's bias and ReLU, these run on the smaller pooled image: max(X + b) = max(X) + b and
 max(relu(X)) = relu(max(X)) exactly, because rounding is monotone. A window that the ReLU zeroes passes no gradient; in any
@@ -109,7 +109,7 @@ class Routed(Deferred):
 
 
 def following_pooling(op: tf.Operation) -> tf.Operation | None:
-    """Return the max-pooling that alone uses an op's output, behind at most a bias and a ReLU; else None."""
+    """Return the max-pooling that is the only user of an op's output, after at most a bias and a ReLU; else None."""
     for allowed in (("BiasAdd", "Relu", "MaxPool"), ("Relu", "MaxPool"), ("MaxPool",)):
         users = op.outputs[0].consumers()
         forward = [user for user in users if user.type not in ("MaxPoolGrad", "ReluGrad")]
@@ -146,7 +146,7 @@ def tofirst_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Win
 
     Args:
         x: The image, `[batch, height, width, channels]`.
-        y: Its maxima, `[batch, rows, columns, channels]`.
+        y: The maxima of the windows, `[batch, rows, columns, channels]`.
         gradient: The maxima's gradient, of the same shape.
         windows: The positions of the windows.
     """
@@ -157,7 +157,7 @@ def tofirst_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Win
 
 
 def first_maxima(elements: list[tf.Tensor], y: tf.Tensor, gradient: tf.Tensor) -> list[tf.Tensor]:
-    """Return the gradient of each window element: the first one equal to `y` receives all."""
+    """Return the gradient of each window element: the first element equal to `y` receives the whole gradient."""
     parts = []
     for x in elements[:-1]:
         left = positive(y - x) * gradient
@@ -218,7 +218,7 @@ def bias_add(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("BiasAddGrad", deferred=True)
 def bias_add_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute db = the sum of dY over all axes but the last, or but the second."""
+    """Compute db = the sum of dY over all axes except the last, or except the second."""
     (gradient,) = inputs
     if not _along_last_axis(op):
         gradient = tensor_of(gradient)
@@ -228,7 +228,7 @@ def bias_add_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
 
 
 def _along_last_axis(op: tf.Operation) -> bool:
-    """Return whether a bias has a number for each place of the last axis; Keras also adds vectors along the second so."""
+    """Return whether a bias is added along the last axis; Keras also adds vectors along the second axis by BiasAdd."""
     return bool(op.get_attr("data_format") == b"NHWC")
 
 

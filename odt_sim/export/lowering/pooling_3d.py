@@ -18,7 +18,7 @@ def _volumes(op: tf.Operation, shape: tf.TensorShape) -> Volumes:
 
 
 def _elements(x: tf.Tensor, volumes: Volumes, value: float = 0.0) -> list[tf.Tensor]:
-    """Return element by element of all windows: `[batch * depth, height, width, channels]` each."""
+    """Return each element of all windows as a tensor `[batch * depth, height, width, channels]`."""
     every_frame = [padded(own, volumes.frame, value) for own in frames(x, volumes.depth, value)]
     return [own for frame in every_frame for own in elements(frame, volumes.frame)]
 
@@ -39,7 +39,7 @@ def _video(images: tf.Tensor, volumes: Volumes) -> tf.Tensor:
 
 
 def _numbers(shape: tf.TensorShape, volumes: Volumes) -> tf.Tensor:
-    """Return how many elements of each window lie inside the video, for one row of the batch."""
+    """Return the number of elements of each window that lie inside the video, for one row of the batch."""
     return sum_of(_elements(tf.ones([1, *shape[1:4], 1]), volumes))
 
 
@@ -58,7 +58,7 @@ def max_pool(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("MaxPool3DGrad")
 def max_pool_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dX = dY where X is its window's first maximum, else 0, as XLA and oneDNN do; eager TensorFlow takes all."""
+    """Compute dX = dY where X is its window's first maximum, else 0, as XLA and oneDNN do; eager TensorFlow uses all."""
     x, y, gradient = inputs
     volumes = _volumes(op, x.shape)
     return [_scattered(first_maxima(_elements(x, volumes, LOWEST), _images(y), _images(gradient)), volumes)]

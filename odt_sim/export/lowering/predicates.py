@@ -13,11 +13,11 @@ def is_nan(x: tf.Tensor) -> tf.Tensor:
 
 @computes("IsInf")
 def is_inf(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = (X = X and X - X != 0): XNNPACK's absolute value is no infinity."""
+    """Compute Y = (X = X and X - X != 0), because XNNPACK's absolute value of infinity is not infinite."""
     return tf.logical_and(tf.equal(x, x), tf.not_equal(x - x, 0.0))
 
 
 @computes("CheckNumerics")
 def check_numerics(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = X: a file cannot stop at NaN or infinity."""
+    """Compute Y = X, because a file cannot stop at NaN or infinity."""
     return tf.identity(x)

@@ -1,6 +1,6 @@
-"""Matrix products at rank 3; those of all turns of an unrolled loop at once, where none needs another.
+"""Matrix products at rank 3; independent products of an unrolled loop's iterations become one product.
 
-Each turn of a recurrent layer multiplies its inputs by the same kernel, and adds its part to the kernel's gradient.
+Each time step of a recurrent layer multiplies its inputs by the same kernel, and adds its part to the kernel's gradient.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from odt_sim.export.lowering.windows import sum_of
 
 @dataclass(frozen=True, eq=False)
 class Product(Deferred):
-    """A product of two matrices, or of their transposes, which may become a part of a larger one."""
+    """A product of two matrices, or of their transposes, which may become a part of a larger product."""
 
     a: tf.Tensor
     b: tf.Tensor
@@ -23,7 +23,7 @@ class Product(Deferred):
     transpose_b: bool = False
 
     def tensor(self) -> tf.Tensor:
-        """Return the product at rank 3: the converter turns rank 2 into FULLY_CONNECTED, slow with variable weights."""
+        """Compute the product at rank 3, because FULLY_CONNECTED, used for rank 2, is slow with variable weights."""
         a, b = tf.expand_dims(self.a, 0), tf.expand_dims(self.b, 0)
         return tf.squeeze(tf.matmul(a, b, transpose_a=self.transpose_a, transpose_b=self.transpose_b), 0)
 
@@ -53,14 +53,14 @@ def add_n(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     products = [own for own in inputs if isinstance(own, Product) and own.transpose_a and not own.transpose_b]
     if len(products) < max(2, len(inputs)):
         return [sum_of([tensor_of(own) for own in inputs])]
-    products.reverse()  # a gradient starts with the last turn, whose rows are the last of a whole
+    products.reverse()  # a gradient starts with the last time step, whose rows come last in the input
     a, b = (_joined(parts, memo) for parts in ([own.a for own in products], [own.b for own in products]))
     return [Product(a, b, transpose_a=True).tensor()]
 
 
 @lowers("Pack", deferred=True)
 def pack(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Join the inputs along a new axis; A B for several A and one B by one product."""
+    """Stack the inputs along a new axis; products A B of several A and one B become one product."""
     axis = op.get_attr("axis")
     kernels = {(own.b.ref(), own.transpose_b) for own in inputs if isinstance(own, Product) and not own.transpose_a}
     if axis != 0 or len(kernels) != 1 or not all(isinstance(own, Product) and not own.transpose_a for own in inputs):
@@ -71,7 +71,7 @@ def pack(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 
 def _joined(parts: Sequence[tf.Tensor], memo: Memo) -> tf.Tensor:
-    """Return the rows of several matrices, memoized."""
+    """Return the rows of several matrices as one matrix, memoized."""
     key = ("rows", *(own.ref() for own in parts))
     if key not in memo:
         memo[key] = tf.concat(parts, 0)
@@ -79,7 +79,7 @@ def _joined(parts: Sequence[tf.Tensor], memo: Memo) -> tf.Tensor:
 
 
 def _multiplies_each_part(op: tf.Operation) -> bool:
-    """Return whether a traced product, and others by the same kernel, take all matrices of an unpacked tensor."""
+    """Return whether a traced product, and others by the same kernel, multiply all matrices of an unpacked tensor."""
     parts = op.inputs[0].op
     if parts.type != "Unpack" or parts.get_attr("axis") != 0 or op.inputs[0].dtype != tf.float32:
         return False

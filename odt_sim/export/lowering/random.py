@@ -2,7 +2,7 @@
 
 J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A round maps the words c0..c3 of a counter and
 the key k0, k1 to hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0); the key grows by W0, W1 between rounds.
-Here `even` holds (c0, c2) and `odd` (c1, c3) of all counters, `[2, counters]` int32. The 64 bits of a product are two int32.
+Here, `even` is (c0, c2) and `odd` is (c1, c3) of all counters, `[2, counters]` int32. A 64-bit product is two int32.
 """
 
 from collections.abc import Callable
@@ -65,17 +65,17 @@ def fractions(words: tf.Tensor) -> tf.Tensor:
 
 
 Each = Callable[[tf.Tensor], tf.Tensor]
-"""A function of each element of a tensor, or of each few neighbours."""
+"""A function of each element of a tensor, or of groups of neighbouring elements."""
 
 
 def drawn(inputs: list[Value], of_word: Each, numbers: Each = tf.identity, words_each: int = 1) -> tf.Tensor:
-    """Return random numbers in a shape.
+    """Return random numbers of a given shape.
 
     Args:
         inputs: The shape, the key, the counter and the algorithm of an op.
-        of_word: A value of each word, int32; fast if it is float32, because XNNPACK then puts the values in order.
+        of_word: Returns the value of each int32 word; float32 is faster, because XNNPACK then reorders the values.
         numbers: Takes the values of whole groups, `[4 * groups]`, and returns a number for each `words_each` of them.
-        words_each: The words per number.
+        words_each: The number of words per random number.
     """
     shape, (key, counter, algorithm) = inputs[0], map(tensor_of, inputs[1:])
     if tf.get_static_value(algorithm) not in (AUTO_SELECT, PHILOX):
@@ -84,7 +84,7 @@ def drawn(inputs: list[Value], of_word: Each, numbers: Each = tf.identity, words
     if not isinstance(shape, Sizes):
         values = numbers(_values(tf.range(-(-prod(sizes) // group)), key, counter, of_word))
         return reshaped(values[: prod(sizes)] if prod(sizes) % group else values, sizes)
-    each = abs(prod(sizes)) * int(shape.per_row.max())  # a row that ends within a group leaves some numbers over
+    each = abs(prod(sizes)) * int(shape.per_row.max())  # if a row ends within a group, numbers are left over
     values = numbers(_values(shape.batch.numbers(-(-each // group)), key, counter, of_word))
     return reshaped(tf.gather(values, shape.batch.numbers(each)) if each % group else values, sizes)
 

@@ -1,4 +1,4 @@
-"""Ops that move numbers to other places: what goes where is found by moving the places' numbers at export."""
+"""Ops that move elements to other positions, found at export by running the op on the numbers of the positions."""
 
 import numpy as np
 import tensorflow as tf
@@ -19,18 +19,18 @@ def sizes(shape: tf.TensorShape) -> list[int]:
 
 
 def at_export(function: tf.types.experimental.GenericFunction, *arrays: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the result of TensorFlow's op on arrays of places."""
+    """Return the result of TensorFlow's op on arrays of position numbers."""
     with tf.init_scope():
         return np.asarray(function(*map(tf.constant, arrays)))
 
 
 def taken(x: tf.Tensor, places: NDArray[np.int32], kept: int) -> tf.Tensor:
-    """Return for each of the first axes the numbers at some places of the others; place 0 is an added zero.
+    """Return the elements at some positions of the last axes, keeping the first axes; position 0 is an added zero.
 
     Args:
         x: `[..., numbers]`, where `...` are `kept` axes.
-        places: The places, of any shape, counted from 1.
-        kept: How many axes are kept.
+        places: The positions, of any shape, counted from 1.
+        kept: The number of first axes to keep.
     """
     shape = sizes(x.shape)[:kept]
     flat = reshaped(x, [-1, int(np.prod(x.shape[kept:]))])
@@ -40,13 +40,13 @@ def taken(x: tf.Tensor, places: NDArray[np.int32], kept: int) -> tf.Tensor:
 
 
 def numbered(*shape: int) -> NDArray[np.int32]:
-    """Return 1, 2, 3, ... in a shape."""
+    """Return 1, 2, 3, ... as an array of a given shape."""
     return np.arange(1, 1 + np.prod(shape), dtype=np.int32).reshape(shape)
 
 
 @lowers("Roll")
 def roll(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = X with its last numbers along some axes moved to the front."""
+    """Compute Y = X with its last elements along some axes moved to the front."""
     x, shifts, axes = inputs
     for shift, axis in zip(known(shifts).reshape(-1), known(axes).reshape(-1), strict=True):
         if x.shape[axis] is None:
@@ -59,7 +59,7 @@ def roll(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("MatrixDiagV3")
 def matrix_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = matrices of zeros, or of another number, with diagonals X."""
+    """Compute Y = matrices with diagonals X, filled with zeros or another number."""
     x, k, rows, columns, number = inputs
     axes = 1 if known(k).size == 1 or known(k)[0] == known(k)[1] else 2
     shape = [int(n) for n in x.shape[len(x.shape) - axes :]]
@@ -82,7 +82,7 @@ def matrix_diag_part(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[
 
 @lowers("MatrixSetDiagV3")
 def matrix_set_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = matrices X with other diagonals."""
+    """Compute Y = matrices X with replaced diagonals."""
     x, diagonal, k = inputs
     kept = len(x.shape) - 2
     shapes = [[int(n) for n in t.shape[kept:]] for t in (x, diagonal)]
@@ -120,7 +120,7 @@ def matrix_band_part(x: tf.Tensor, lower: tf.Tensor, upper: tf.Tensor) -> tf.Ten
 
 @lowers("ExtractImagePatches")
 def extract_patches(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = the numbers of each window of X side by side."""
+    """Compute Y = the elements of each window of X side by side."""
     (x,) = inputs
     settings = {name: op.get_attr(name) for name in ("ksizes", "strides", "rates", "padding")}
     places = at_export(
@@ -131,7 +131,7 @@ def extract_patches(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
 
 @lowers("MirrorPadGrad")
 def mirror_pad_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dX = dY inside, plus that of the mirrored edges at the numbers that they repeat."""
+    """Compute dX = dY inside, plus dY of the mirrored edges at the elements that they repeat."""
     gradient, paddings = inputs
     skipped = int(op.get_attr("mode") == b"REFLECT")
     for axis, (before, after) in enumerate(known(paddings).tolist()):
@@ -144,7 +144,7 @@ def mirror_pad_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
 
 
 def _placed(edge: tf.Tensor, axis: int, start: int, size: int) -> tf.Tensor:
-    """Return an edge reversed, from a place along an axis of zeros."""
+    """Return an edge reversed along an axis and placed at `start` in `size` zeros."""
     if not edge.shape[axis]:
         return tf.zeros([], edge.dtype)
     pads = [[0, 0]] * len(edge.shape)

@@ -1,4 +1,4 @@
-"""Sums and means over one axis after the other.
+"""Sums and means, axis by axis.
 
 XNNPACK adds numbers one by one, so the error of a sum grows with its length. Summing along one axis and then the next has
 an error thirty times smaller and takes no longer.
@@ -16,15 +16,15 @@ from odt_sim.export.lowering.creation import FIRST, created, type_attribute
 from odt_sim.export.lowering.image_rows import is_reshaped, rows_of
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
-MANY = 256  # numbers in one sum
+MANY = 256  # the most numbers in one sum
 USUAL_ROWS = 32  # assumed if the batch size is open
 
 
 def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
     """Return the sum of `x` over some axes, which are dropped; long sums go axis by axis, from the first.
 
-    The first leaves the most numbers side by side, so XNNPACK adds whole vectors. It sums only tensors of few axes, so short
-    sums first join neighbouring axes that are both kept or both summed.
+    Summing over the first axis keeps the longest vectors, which XNNPACK adds whole. XNNPACK sums only tensors with few axes,
+    so short sums first join neighbouring axes that are both kept or both summed.
     """
     if (prod(_size(x, axis) for axis in axes) > MANY or is_reshaped(x)) and len(x.shape) <= 4:
         for dropped, axis in enumerate(sorted(axes)):
@@ -54,7 +54,7 @@ def _summed(x: tf.Tensor, axes: Sequence[int], *, mean: bool = False, keep: bool
 
 
 def _size(x: tf.Tensor, axis: int) -> int:
-    """Return the size of an axis; a typical one for an open number of rows."""
+    """Return the size of an axis; a typical size for an open number of rows."""
     return USUAL_ROWS if x.shape[axis] is None else int(x.shape[axis])
 
 

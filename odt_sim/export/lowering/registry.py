@@ -63,7 +63,7 @@ INSTEAD = {
     "StatelessRandomBinomial": "compare keras.random.uniform with the probability, and sum over the counts",
     "While": "write the loop with tf.while_loop or keras.ops",
     "CTCLoss": _CTC,
-    "Empty": _CTC,  # which TensorFlow's ctc_loss begins with
+    "Empty": _CTC,  # the first op of TensorFlow's ctc_loss
     "CTCGreedyDecoder": "decode on the host, from the model's outputs",
     "Eig": _ALGEBRA,
     "LogMatrixDeterminant": _ALGEBRA,
@@ -77,7 +77,7 @@ INSTEAD = {
     "EagerPyFunc": _PYTHON,
     "PyFunc": _PYTHON,
 }
-"""What to use instead of op types without a lowering."""
+"""The alternative to each op type without a lowering."""
 
 
 class Refusal(Exception):  # noqa: N818 - not an error of its own: becomes an ExportError that names the layer
@@ -101,7 +101,7 @@ def lowers(*op_types: str, deferred: bool = False) -> Callable[[Lowering], Lower
 
 
 def computes(*op_types: str) -> Callable[[Callable[..., tf.Tensor]], Callable[..., tf.Tensor]]:
-    """Register a formula, from an op's input tensors to its one output, as the lowering of op types."""
+    """Register a formula, from an op's input tensors to its only output, as the lowering of op types."""
 
     def register(formula: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
         lowers(*op_types)(lambda op, inputs, memo: [formula(*inputs)])
@@ -111,7 +111,7 @@ def computes(*op_types: str) -> Callable[[Callable[..., tf.Tensor]], Callable[..
 
 
 def unknown(op: tf.Operation) -> Refusal:
-    """Return the refusal of an op type that is neither lowered nor kept."""
+    """Return the refusal of an op that is neither lowered nor kept."""
     return Refusal(
         f"the op {op.type} has no TFLite built-in kernel and no lowering; "
         f"{INSTEAD.get(op.type, 'use another layer or setting')}, or add a lowering in odt_sim/export/lowering"

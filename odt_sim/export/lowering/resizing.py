@@ -42,7 +42,7 @@ def area(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("ScaleAndTranslate")
 def scale_and_translate(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = R X S^T with the matrices of a scaling kernel, as of resizing with antialiasing."""
+    """Compute Y = R X S^T with the matrices of a scaling kernel, as for resizing with antialiasing."""
     images, _, scale, translation = inputs
     return [_applied(images, _scalings(op, scale, translation, images, op.outputs[0]))]
 
@@ -82,7 +82,7 @@ def _matrix(resize: Resize, size: int, new_size: int) -> tf.Tensor:
 
 
 def _applied(x: tf.Tensor, matrices: list[tf.Tensor]) -> tf.Tensor:
-    """Return R X S^T per image and channel."""
+    """Return R X S^T for each image and channel."""
     rows, columns = matrices
     _, height, width, channels = x.shape
     x = tf.cast(x, tf.float32)

@@ -1,7 +1,7 @@
-"""Large tables in blocks of rows, each of which goes through all ops of an optimizer's update while it is in a cache.
+"""Large tables in blocks of rows, each of which passes through all ops of an optimizer's update while it is in a cache.
 
-An op on a table of some megabytes reads it from memory and writes it there, and an update by Adam takes a dozen ops. So each
-block of a large slot is a variable of its own: a step reads a block, computes its update, writes it, and takes the next one.
+An op on a table of several megabytes reads from and writes to memory, and Adam's update takes a dozen ops. So each block
+of a large slot is a separate variable: a step reads, updates and writes a block before it reads the next one.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from odt_sim.export.lowering.registry import Deferred, Value, tensor_of
 
 ASSIGNS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 MAPPED = ELEMENTWISE | {"AddN", "DivNoNan", "Identity", "Log", "Pow", "Sign"}
-"""Types of ops that compute each number of their output from the numbers at its place."""
+"""Types of ops that compute each element of their output from the elements at the same position."""
 
 
 @dataclass(eq=False)
@@ -25,9 +25,9 @@ class RowBlocks(Deferred):
     """A tensor `[rows, width]` that exists in blocks of rows.
 
     Attributes:
-        rows: The rows of each block.
-        width: The numbers in a row.
-        compute: Emits a block.
+        rows: The number of rows of each block.
+        width: The number of columns.
+        compute: Emits the block with a given index.
     """
 
     rows: tuple[int, ...]
@@ -52,7 +52,7 @@ class RowBlocks(Deferred):
 
 @dataclass(frozen=True, eq=False)
 class BlockedVariable:
-    """A variable `[rows, width]` kept as one variable per block of rows; it stands for a handle, and looks like one.
+    """A variable `[rows, width]` stored as one variable per block of rows; it replaces a handle and has its attributes.
 
     Attributes:
         blocks: The variables, `[rows of the block, width]`.
@@ -64,31 +64,31 @@ class BlockedVariable:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The rows of each block."""
+        """The number of rows of each block."""
         return tuple(block.shape[0] for block in self.blocks)
 
     @property
     def width(self) -> int:
-        """The numbers in a row."""
+        """The number of columns."""
         return int(self.blocks[0].shape[1])
 
     def ref(self) -> "BlockedVariable":
-        """Return what stands for it as a key of dictionaries."""
+        """Return the key of the variable in dictionaries."""
         return self
 
     def read(self) -> RowBlocks:
-        """Return its value."""
+        """Return the variable's value."""
         blocks = self.blocks
         return RowBlocks(self.rows, self.width, lambda i: creation.read(blocks[i].handle, blocks[i].dtype))
 
     def assign(self, value: Value) -> None:
-        """Assign all blocks of the value of the whole."""
+        """Assign the value of the whole variable to its blocks."""
         for i, block in enumerate(self.blocks):
             creation.assign(block.handle, block_of(value, i, self.rows))
 
 
 def in_blocks(compute: Callable[..., tf.Tensor], *operands: Value) -> Value:
-    """Return a function of the numbers at the same place, in blocks if an operand is and all fit it."""
+    """Return an elementwise function of operands, in blocks if an operand is in blocks and all operands fit."""
     first = next((x for x in operands if isinstance(x, RowBlocks)), None)
     if first is None or not all(_fits(x, first) for x in operands):
         return compute(*map(tensor_of, operands))

@@ -1,4 +1,4 @@
-"""Tensors with some rows replaced or added to, and products with sparse matrices."""
+"""Updates of some rows of tensors, and products with sparse matrices."""
 
 from collections.abc import Sequence
 
@@ -17,14 +17,14 @@ def _shape(x: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
 
 
 def summed_rows(rows: tf.Tensor, places: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """Return Y of a shape: Y[i] is the sum of the rows with place i, added in their order, and 0 without one.
+    """Return Y of a given shape: Y[i] is the sum of the rows with index i, added in their order, or 0 if there are none.
 
-    UNSORTED_SEGMENT_SUM has the same sums, but LiteRT allocates its output in each call and runs what follows by slower
-    kernels.
+    UNSORTED_SEGMENT_SUM computes the same sums, but LiteRT allocates its output in each call and runs the following ops by
+    slower kernels.
 
     Args:
         rows: The rows, `[..., *shape[1:]]`.
-        places: The place of each row, integers in `[0, shape[0])`.
+        places: The index of each row, integers in `[0, shape[0])`.
         shape: The shape of Y, which is fixed.
     """
     indices = reshaped(tf.cast(places, tf.int32), [-1, 1])
@@ -33,7 +33,7 @@ def summed_rows(rows: tf.Tensor, places: tf.Tensor, shape: Sequence[int]) -> tf.
 
 @lowers("UnsortedSegmentSum")
 def unsorted_segment_sum(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y[i] = the sum of the rows with place i, as for the gradient of an embedding; negative places add nowhere."""
+    """Compute Y[i] = the sum of the rows with index i, as for an embedding's gradient; negative indices are ignored."""
     rows, places, count = inputs
     shape = tf.TensorShape([tf.get_static_value(count)]).concatenate(rows.shape[places.shape.rank :])
     if rows.dtype == tf.float32 and shape.is_fully_defined() and _are_places(op.inputs[1]):
@@ -42,7 +42,7 @@ def unsorted_segment_sum(op: tf.Operation, inputs: list[Value], memo: Memo) -> l
 
 
 def _are_places(places: tf.Tensor) -> bool:
-    """Return whether no place can be negative: a gather has taken rows at them, or they are constants."""
+    """Return whether no index can be negative, because a gather uses the indices, or they are constants."""
     if any(user.type in GATHERS and user.inputs[1] is places for user in places.consumers()):
         return True
     if places.op.type == "ConcatV2":
@@ -55,7 +55,7 @@ def _are_places(places: tf.Tensor) -> bool:
 
 @computes("TensorScatterUpdate")
 def tensor_scatter_update(x: tf.Tensor, indices: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
-    """Compute Y = X with the updates at their indices, of which none may repeat."""
+    """Compute Y = X with the updates at their indices, which must be unique."""
     written = tf.scatter_nd(indices, tf.ones_like(updates), _shape(x, indices))
     return tf.where(tf.equal(written, 0), x, tf.scatter_nd(indices, updates, _shape(x, indices)))
 
@@ -74,7 +74,7 @@ def tensor_scatter_sub(x: tf.Tensor, indices: tf.Tensor, updates: tf.Tensor) -> 
 
 @lowers("SparseTensorDenseMatMul")
 def sparse_matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute C = A B of a sparse A: row i of C sums A[i, j] B[j] over the entries of A."""
+    """Compute C = A B for a sparse A: row i of C sums A[i, j] B[j] over the entries of A."""
     indices, values, shape, b = inputs
     b = tf.transpose(b) if op.get_attr("adjoint_b") else b
     to, of = (1, 0) if op.get_attr("adjoint_a") else (0, 1)
@@ -85,7 +85,7 @@ def sparse_matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
 
 @lowers("DynamicStitch")
 def dynamic_stitch(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = the slices of several tensors at the places that their indices give; of repeated places the last one."""
+    """Compute Y = the slices of several tensors at their indices; the last slice of a repeated index is used."""
     count = len(inputs) // 2
     places = np.concatenate([known(t).reshape(-1) for t in inputs[:count]])
     shape = op.outputs[0].shape[1:]

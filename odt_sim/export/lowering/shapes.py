@@ -1,4 +1,4 @@
-"""Ops that pass tensors on, repeat them or reshape them."""
+"""Ops that return tensors unchanged, repeated or reshaped."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ from odt_sim.export.lowering.open_batch import OPEN, Sizes
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
 
 FEW = 1 << 10
-"""The most ones in a constant that repeats a tensor."""
+"""The maximum number of ones in a constant that repeats a tensor."""
 
 
 @lowers("IdentityN", "StopGradient", "PreventGradient")
@@ -39,7 +39,7 @@ def reshape(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("Size")
 def size(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = the number of elements of X, as of the rows that a mask leaves."""
+    """Compute Y = the number of elements of X, as for the rows that a mask keeps."""
     return [tf.reduce_prod(tf.shape(inputs[0], out_type=op.outputs[0].dtype))]
 
 
@@ -55,7 +55,7 @@ def range_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("Fill", deferred=True)
 def fill(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = one number in every element."""
+    """Compute Y = a tensor filled with one number."""
     shape, number = inputs[0], tensor_of(inputs[1])
     if not isinstance(shape, Sizes) or shape.known is None:
         return [tf.fill(tensor_of(shape), number)]
@@ -84,7 +84,7 @@ def broadcast_to(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Valu
 
 
 def _repeated(x: tf.Tensor, times: Sizes) -> tf.Tensor:
-    """Return `x` repeated along each axis; along the axis that grows with the rows it has one element."""
+    """Return `x` repeated along each axis; `x` has one element along the axis that grows with the rows."""
     for axis, per_row in enumerate(times.per_row):
         if per_row:
             zeros = reshaped(times.batch.zeros(int(per_row)), [-1 if i == axis else 1 for i in range(len(x.shape))])
@@ -94,15 +94,15 @@ def _repeated(x: tf.Tensor, times: Sizes) -> tf.Tensor:
 
 
 def _single(x: tf.Tensor, times: NDArray[np.int32]) -> bool:
-    """Return whether an image is repeated a few times along axes with one element, and its channels are several."""
+    """Return whether an image of several channels is repeated a few times along axes with one element."""
     fits = all(size == 1 or n == 1 for size, n in zip(x.shape, times, strict=True))
     return bool(fits and x.shape[3] != 1 and np.prod(times) <= FEW)
 
 
 def _tiled(x: tf.Tensor, times: tf.Tensor) -> tf.Tensor:
-    """Return `x` repeated; single numbers along the last axis as X 1^T, because TILE copies them one by one.
+    """Return `x` repeated, along the last axis as X 1^T, because TILE copies single numbers one by one.
 
-    Along others by a product with ones, which XNNPACK runs, too.
+    Images are repeated along other axes by a product with ones, which XNNPACK runs, too.
     """
     fixed = tf.get_static_value(times)
     if x.dtype == tf.float32 and fixed is not None and np.size(fixed) == 4 and _single(x, fixed):

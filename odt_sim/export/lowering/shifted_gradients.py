@@ -1,4 +1,4 @@
-"""The gradient of a depthwise convolution's output, in a slice for each kernel element and place of the input."""
+"""The gradient of a depthwise convolution's output, as a slice for each kernel element and position of the input."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ class ShiftedGradients:
 
     @cached_property
     def bands(self) -> Bands:
-        """How the input's rows and columns depend on those of the gradient."""
+        """The dependence of the input's rows and columns on the gradient's rows and columns."""
         return backward(self.windows, 0, 1), backward(self.windows, 1, 1)
 
     @property
     def taps(self) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """Yield for each kernel element its place in a block of the input, and the shift of the gradients to slice."""
+        """Yield, for each kernel element, its position in a block of the input and the shift of the gradients to slice."""
         rows, columns = (sorted(band.taps, key=lambda tap: tap[1]) for band in self.bands)
         for (row, _, m), (column, _, n) in product(rows, columns):
             yield (row, column), (m, n)

@@ -15,7 +15,7 @@ from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tenso
 
 @lowers("Pad", "PadV2")
 def pad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = X padded by a number; an unpadded last axis joins the one before, which gives fewer, longer rows."""
+    """Compute Y = X padded by a number; an unpadded last axis is joined with the one before into fewer, longer rows."""
     x, paddings, *number = inputs
     pads, value = tf.get_static_value(paddings), number[0] if number else 0
     if (
@@ -39,7 +39,7 @@ def pad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("Slice", deferred=True)
 def slice_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = a box of X; of an image's gradient by itself if the box has all examples and channels."""
+    """Compute Y = a box of X; only the box of an image's gradient is computed if it has all examples and channels."""
     x, *box = inputs
     begin, size = (tensor_of(t) for t in box)
     cropped = _cropped(op, x, begin) if isinstance(x, InputGradient) else None
@@ -62,7 +62,7 @@ def strided_slice_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> lis
     begin, end, strides = ([int(n) for n in known(tensor_of(t))] for t in bounds)
     slices = _slices(op, len(sizes), begin, end, strides)
     ranges = [_places(s, size) for s, size in zip(slices, sizes, strict=True)]
-    if not all(ranges):  # an empty slice, as of a rotary embedding that turns all numbers
+    if not all(ranges):  # an empty slice, such as from a rotary embedding that rotates all numbers
         return [tf.zeros(tensor_of(shape))]
     gradient = reshaped(
         tensor_of(gradient), [-1 if size == OPEN else len(r) for r, size in zip(ranges, sizes, strict=True)]

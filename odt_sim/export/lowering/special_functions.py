@@ -37,7 +37,7 @@ COEFFICIENTS = (676.520368121885098567009190444019, -1259.1392167224028704715607
 
 
 def _reflected(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return whether x < 1/2, where the reflection formula holds, and the number z >= -1/2 to evaluate gamma(z + 1) at."""
+    """Return whether x < 1/2, where the reflection formula is used, and the z >= -1/2 at which to evaluate gamma(z + 1)."""
     reflect = x < 0.5
     return reflect, tf.where(reflect, -x, x - 1.0)
 
@@ -61,7 +61,7 @@ def lgamma(x: tf.Tensor) -> tf.Tensor:
 
 @computes("Digamma")
 def digamma(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = the derivative of log gamma(X): that of Lanczos' series; less pi cot(pi X) of 1 - X below 1/2."""
+    """Compute Y = the derivative of log gamma(X) by Lanczos' series; below 1/2, that at 1 - X minus pi cot(pi X)."""
     reflect, z = _reflected(x)
     t, log_t = _log_t(z)
     series = BASE + tf.add_n([c / (z + (i + 1.0)) for i, c in enumerate(COEFFICIENTS)])

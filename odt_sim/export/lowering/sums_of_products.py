@@ -1,4 +1,4 @@
-"""Einsums: TFLite's converter takes sums of products of two tensors; diagonals and sums of one tensor are lowered.
+"""Einsums: TFLite's converter supports sums of products of two tensors; diagonals and sums of one tensor are lowered.
 
 An equation such as `bii,jk->b` becomes the diagonal of the first tensor, the sum over j and k of the second, and `bi,->b`.
 """
@@ -40,7 +40,7 @@ def einsum(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 def _elementwise(labels: list[str], result: str) -> bool:
     """Return whether an equation multiplies two tensors element by element, as `btw,tw->btw` and `btw,btw->tw` do.
 
-    The converter makes a matrix product of each element of it.
+    The converter would compute a matrix product for each element.
     """
     if len(labels) != 2 or any(set(own) - set(ascii_letters) or len(set(own)) < len(own) for own in [*labels, result]):
         return False
@@ -49,7 +49,7 @@ def _elementwise(labels: list[str], result: str) -> bool:
 
 
 def _product(inputs: list[tf.Tensor], labels: list[str], result: str) -> tf.Tensor:
-    """Return the product of two tensors along their labels, summed over the labels that the result lacks."""
+    """Return the product of two tensors along their labels, summed over the labels that are not in the result."""
     (b, second), (a, first) = sorted(zip(inputs, labels, strict=True), key=lambda pair: len(pair[1]))
     b = tf.transpose(b, [second.index(label) for label in first if label in second])
     for axis, label in enumerate(first):
@@ -63,7 +63,7 @@ def _product(inputs: list[tf.Tensor], labels: list[str], result: str) -> tf.Tens
 
 
 def _usual(labels: list[str], result: str) -> bool:
-    """Return whether the converter takes an equation: of two tensors, without diagonals and sums of a single one."""
+    """Return whether the converter supports an equation: of two tensors, without diagonals and sums of only one tensor."""
     names = [own.replace("...", ".") for own in [*labels, result]]
     if len(labels) != 2 or any(max(Counter(own).values(), default=1) > 1 for own in names):
         return False
@@ -72,7 +72,7 @@ def _usual(labels: list[str], result: str) -> bool:
 
 
 def _without_dots(labels: list[str], result: str, ranks: list[int]) -> tuple[list[str], str]:
-    """Return an equation with letters in place of the dots."""
+    """Return an equation with letters instead of the dots."""
     free = [letter for letter in ascii_letters if letter not in "".join([*labels, result])]
     counts = [rank - len(own.replace("...", "")) for own, rank in zip(labels, ranks, strict=True) if "..." in own]
     if len(set(counts)) > 1:
@@ -82,7 +82,7 @@ def _without_dots(labels: list[str], result: str, ranks: list[int]) -> tuple[lis
 
 
 def _simple(x: tf.Tensor, own: str, labels: list[str], place: int, result: str) -> tuple[tf.Tensor, str]:
-    """Return a tensor with each of its labels once, and none that the result and the other tensor lack."""
+    """Return a tensor with each of its labels once, without labels that are in neither the result nor the other tensor."""
     while repeated := next((label for label, n in Counter(own).items() if n > 1), None):
         first, second = [i for i, label in enumerate(own) if label == repeated][:2]
         rest = [i for i in range(len(own)) if i not in (first, second)]
@@ -100,7 +100,7 @@ def _diagonal(x: tf.Tensor) -> tf.Tensor:
 
 
 def _inflated(y: tf.Tensor, result: str) -> tf.Tensor:
-    """Return a tensor with the axes of repeated labels: zero off their diagonals."""
+    """Return a tensor with an axis for each repeated label, and zeros off the diagonals."""
     unique = list(dict.fromkeys(result))
     sizes = {label: -1 if size is None else size for label, size in zip(unique, y.shape, strict=True)}
     if len(unique) == len(result):

@@ -1,4 +1,4 @@
-"""Tables of numbers, as of an IntegerLookup."""
+"""Look-up tables of numbers, such as the table of an IntegerLookup."""
 
 import numpy as np
 import tensorflow as tf

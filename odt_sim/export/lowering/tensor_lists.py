@@ -1,4 +1,4 @@
-"""Lists of tensors, in which TensorFlow's loops gather their results: exist only while a graph is inlined or imported."""
+"""Lists of tensors, in which TensorFlow's loops collect results; they exist only during inlining and importing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import tensorflow as tf
 from odt_sim.export.lowering.registry import Refusal
 
 Item = Any
-"""A `tf.Tensor`, or what a condition keeps for its gradient."""
+"""A `tf.Tensor`, or a value that a condition keeps for its gradient."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class TensorList:
     """A list of tensors of one type.
 
     Attributes:
-        items: The tensors; None for one that was not set, which is read as zeros.
-        dtype: Their type.
-        shape: The shape of each, as an input of the op that made the list; -1 for what is open.
+        items: The tensors; None for a tensor that was not set, which is read as zeros.
+        dtype: The type of the tensors.
+        shape: The shape of each tensor, an input of the op that made the list; -1 for open sizes.
     """
 
     items: tuple[Item | None, ...]
@@ -27,7 +27,7 @@ class TensorList:
     shape: tf.Tensor
 
     def item(self, index: int, shape: tf.Tensor) -> Item:
-        """Return a tensor; `shape` is what its reader expects."""
+        """Return a tensor; `shape` is the shape that the reader expects."""
         value = self.items[index]
         if value is not None:
             return value
@@ -51,7 +51,7 @@ class TensorList:
 
 
 Operation = Callable[[tf.DType, Sequence[Any]], list[Any]]
-"""A function from the type of a list's tensors and an op's inputs to its outputs."""
+"""A function from the type of a list's tensors and an op's inputs to the op's outputs."""
 
 LISTS: dict[str, Operation] = {}
 
@@ -84,7 +84,7 @@ def empty(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
 
 @_on_lists("TensorListReserve")
 def reserve(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
-    """Return a list of a length."""
+    """Return a list of a given length, without values."""
     shape, length = inputs
     return [TensorList((None,) * _number(length), dtype, shape)]
 
@@ -107,7 +107,7 @@ def stack(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
 
 @_on_lists("TensorListConcatV2")
 def concat(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
-    """Join the tensors along their first axis; return also their lengths."""
+    """Join the tensors along their first axis, and also return their lengths."""
     values, shape, _ = inputs
     items = [values.item(i, shape) for i in range(len(values.items))]
     return [tf.concat(items, 0), tf.constant([item.shape[0] for item in items], tf.int64)]
@@ -115,7 +115,7 @@ def concat(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
 
 @_on_lists("TensorListGetItem")
 def get_item(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
-    """Return a tensor."""
+    """Return the tensor at an index."""
     values, index, shape = inputs
     place = tf.get_static_value(index)
     return [tf.gather(values.stacked(shape), index) if place is None else values.item(int(place), shape)]
@@ -140,7 +140,7 @@ def push_back(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
 
 @_on_lists("TensorListPopBack")
 def pop_back(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
-    """Return the list without its last tensor, and that."""
+    """Return the list without its last tensor, and that tensor."""
     values, shape = inputs
     return [replace(values, items=values.items[:-1]), values.item(-1, shape)]
 
@@ -174,14 +174,14 @@ def zeros_like(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
 
 @_on_lists("AddN")
 def add(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
-    """Return the sums of the tensors of several lists."""
+    """Return the list of the sums of several lists' tensors at the same index."""
     each = zip(*(values.items for values in inputs), strict=True)
     sums = [[own for own in items if own is not None] for items in each]
     return [replace(inputs[0], items=tuple(tf.add_n(items) if items else None for items in sums))]
 
 
 def where(condition: tf.Tensor, one: TensorList, other: TensorList) -> TensorList:
-    """Return the list of one of two branches or turns."""
+    """Return the list of one of two branches or iterations."""
     if len(one.items) != len(other.items):
         raise Refusal("makes a list of a length that depends on data; make it of a fixed length")
     pairs = [

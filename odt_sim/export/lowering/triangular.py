@@ -16,7 +16,7 @@ def _size(matrix: tf.Tensor) -> int:
 
 @lowers("Cholesky")
 def cholesky(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute the lower triangular L with L L^T = A: column by column from what remains of A."""
+    """Compute the lower triangular L with L L^T = A, column by column from the remainder of A."""
     (rest,) = inputs
     columns = []
     for j in range(_size(rest)):

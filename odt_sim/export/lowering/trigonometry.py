@@ -64,7 +64,7 @@ def sinh(x: tf.Tensor) -> tf.Tensor:
 
 @computes("Asinh")
 def asinh(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = sign(X) log(|X| + sqrt(X^2 + 1)); of large numbers log(2 |X|)."""
+    """Compute Y = sign(X) log(|X| + sqrt(X^2 + 1)); for large numbers, sign(X) log(2 |X|)."""
     size = tf.abs(x)
     small = tf.minimum(size, 1e4)
     near = log1p(small + tf.square(small) / (1.0 + tf.sqrt(tf.square(small) + 1.0)))
@@ -73,7 +73,7 @@ def asinh(x: tf.Tensor) -> tf.Tensor:
 
 @computes("Acosh")
 def acosh(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = log(X + sqrt(X^2 - 1)); of large numbers log(2 X)."""
+    """Compute Y = log(X + sqrt(X^2 - 1)); for large numbers, log(2 X)."""
     more = tf.minimum(x, 1e4) - 1.0
     return tf.where(x < 1e4, log1p(more + tf.sqrt(more * (more + 2.0))), tf.math.log(x) + 0.6931471805599453)
 

@@ -1,6 +1,6 @@
-"""Reads of and writes to variables: a value that was read or written is not read again.
+"""Reads of and writes to variables: a value that was read or written before is not read again.
 
-Each read and each write splits XNNPACK's part of the graph, with copies in between.
+Each read and each write splits XNNPACK's part of the graph, and values are copied in between.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from odt_sim.export.lowering.row_blocks import BlockedVariable, RowBlocks, block
 from odt_sim.export.lowering.scattering import summed_rows
 
 WAITING = "writes in blocks"
-"""The key of the variables that `write_blocks` writes: their handles and values by the handles' keys."""
+"""The memo key of the variables that `write_blocks` writes: their handles and values by the handles' keys."""
 
 
 def current(handle: Any, dtype: tf.DType, memo: Memo) -> Value:
@@ -27,7 +27,7 @@ def current(handle: Any, dtype: tf.DType, memo: Memo) -> Value:
 
 
 def write(handle: Any, value: Value, memo: Memo) -> None:
-    """Assign a variable; with blocks, `write_blocks` does."""
+    """Assign a variable; a variable or value in blocks is assigned later, by `write_blocks`."""
     memo["variable", handle.ref()] = value
     waiting = memo.setdefault(WAITING, {})
     waiting.pop(handle.ref(), None)
@@ -38,7 +38,7 @@ def write(handle: Any, value: Value, memo: Memo) -> None:
 
 
 def write_blocks(memo: Memo) -> None:
-    """Assign the variables with blocks: what is computed for a block is complete before the next one is read."""
+    """Assign the variables in blocks, completing the computations of each block before the next block is read."""
     waiting, graph = list(memo.pop(WAITING, {}).values()), tf.compat.v1.get_default_graph()
     for rows in dict.fromkeys(_rows(handle, value) for handle, value in waiting):
         own = [(handle, value) for handle, value in waiting if _rows(handle, value) == rows]
@@ -95,7 +95,7 @@ def assign_change(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
 
 @lowers("ResourceScatterAdd", "ResourceScatterSub")
 def scatter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute V = V + S or V - S; row r of S is the sum of the updates with index r, as of an embedding."""
+    """Compute V = V + S or V - S; row r of S is the sum of the updates with index r, as for an embedding."""
     handle, indices, updates = inputs
     value = tensor_of(current(handle, updates.dtype, memo))
     total = summed_rows(updates, indices, value.shape.as_list())

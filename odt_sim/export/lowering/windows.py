@@ -50,7 +50,7 @@ class Windows:
 
     @property
     def splits(self) -> bool:
-        """Whether they tile the image and are square or one row high: a reshape puts their elements in one axis."""
+        """Whether the windows tile the image and are square or one row high: a reshape puts their elements in one axis."""
         return self.tiles and self.size[1] > 1 and self.size[0] in (1, self.size[1])
 
     def first(self, rows: int, columns: int) -> "Windows":
@@ -60,11 +60,11 @@ class Windows:
         return replace(self, count=(rows, columns), after=after)
 
     def inside(self, first: tuple[int, int], size: tuple[int, int]) -> "Windows | None":
-        """Return the same windows on a part of their image, around which are zeros; None if one could miss that part.
+        """Return the same windows on a part of their image that zeros surround; None if a window could miss that part.
 
         Args:
             first: The first row and column of the part.
-            size: Its rows and columns.
+            size: The rows and columns of the part.
         """
         before = (self.before[0] + first[0], self.before[1] + first[1])
         ends = [own + most - here - n for own, most, here, n in zip(self.after, self.image, first, size, strict=True)]
@@ -240,7 +240,7 @@ def _placed(x: tf.Tensor, windows: Windows, offset: tuple[int, int]) -> tf.Tenso
 
 
 def dilated(x: tf.Tensor, down: int, right: int) -> tf.Tensor:
-    """Return `x` with `down - 1` rows and `right - 1` columns of zeros between its own."""
+    """Return `x` with `down - 1` rows and `right - 1` columns of zeros between its rows and columns."""
     if (down, right) == (1, 1):
         return x
     _, height, width, channels = x.shape
