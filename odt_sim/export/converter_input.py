@@ -102,7 +102,7 @@ def _restore(graph: Any, variables: Sequence[tf.Variable], names: Sequence[str])
         _add(graph, "AssignVariableOp", node, [name, source], dtype=type_attribute(types[i]))
     _add(graph, "NoOp", "checkpoint/restored", [f"^{node}" for node in assigned])
     saver, path = tf.compat.v1.train.SaverDef, "checkpoint/path:0"
-    # Readers require a tensor for saving, but none runs it, so the path serves as that, too.
+    # Readers require a tensor for saving but never run it, so the path serves as a placeholder.
     return saver(
         filename_tensor_name=path, save_tensor_name=path, restore_op_name="checkpoint/restored", version=saver.V2
     )
@@ -180,7 +180,7 @@ def _merged(source: str, first: Mapping[str, str]) -> str:
 def order_accesses(function: Any) -> None:
     """Make a `FunctionDef` access each variable in the order of its nodes, and run all writes.
 
-    Functions with control outputs are left as they are, because TensorFlow has ordered them.
+    Functions with control outputs stay unchanged, because TensorFlow has ordered them.
     """
     if function.control_ret:
         return

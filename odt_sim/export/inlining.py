@@ -161,7 +161,7 @@ def _turns(op: tf.Operation, inputs: list[Value], place: _Place) -> list[Value]:
 
 
 def _branches(branches: list[tf.Graph], chosen: list[tf.Tensor], inputs: list[Value], place: _Place) -> list[Value]:
-    """Inline the branches of a condition, all but the last with a condition, and select each output."""
+    """Inline the branches of a condition and select each output; the last branch has no condition in `chosen`."""
     constants = [evaluated(condition) for condition in chosen]
     if all(constant is not None for constant in constants):
         taken = next((i for i, constant in enumerate(constants) if constant), len(constants))

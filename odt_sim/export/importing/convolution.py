@@ -27,7 +27,7 @@ def transposed(x: tf.Tensor, order: list[int]) -> tf.Tensor:
 
 
 def _with_bias(operator: Operator, product: tf.Tensor) -> list[Value]:
-    """Return a convolution plus its bias; a bias of zeros is dropped, because the converter adds it if there is none."""
+    """Return a convolution plus its bias; zeros are dropped, because the converter adds them if there is no bias."""
     bias = operator.inputs[2] if len(operator.inputs) > 2 else None
     value = tf.get_static_value(bias) if bias is not None else None
     nothing = bias is None or (value is not None and not value.any())
