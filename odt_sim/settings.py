@@ -14,13 +14,14 @@ LONGEST_TIMEOUT = 1e7  # seconds; timers overflow far above
 class General(Settings, group=""):
     """Settings outside any group."""
 
-    seed: int = setting(0, "decides the partition, the splits, the cohorts and the batch orders", least=0)
+    seed: int = setting(0, "random seed of the partition, the splits, the cohorts and the batch orders", least=0)
     metrics: Sequence[str] | None = setting(
-        None, "metrics of your own: [module.function, ...], each of a device's outputs and targets; null for none"
+        None,
+        "your own metrics: [module.function, ...], each a function of a device's outputs and targets; null for none",
     )
     callbacks: Sequence[Any] | None = setting(
         None,
-        "functions or observers of your own that get each round's record and may end the run: [module.function, ...], or "
+        "your own functions or observers that receive each round's record and may end the run: [module.function, ...], or "
         "{_target_: module.Class, and its settings}; null for none",
     )
 
@@ -41,19 +42,20 @@ class Run(Settings, group="run"):
     evaluate_every: int | None = setting(None, "rounds between evaluations of all devices; null for about ten", least=1)
     target: float | None = setting(
         None,
-        "accuracy from 0 to 1, or value of another first metric, whose first round the summary reports; null for none",
+        "accuracy from 0 to 1, or value of the task's first metric; the summary reports the first round that reaches it; "
+        "null for none",
     )
     metric: str | None = setting(
-        None, "metric that chooses the reported round, and by which reports compare; null for the first of the task"
+        None, "metric that selects the reported round and that reports compare; null for the first one of the task"
     )
     until: Literal["target", "plateau"] | None = setting(
         None, "stop early: at run.target, or when validation stops improving; null runs all rounds"
     )
     budget: Budget = setting(Budget(), "what the run may spend")  # noqa: RUF009
-    patience: int = setting(3, "evaluations without improvement after which run.until=plateau stops", least=1)
+    patience: int = setting(3, "evaluations without improvement before run.until=plateau stops the run", least=1)
     resume: str | None = setting(
         None,
-        "folder of a run or a sweep to resume; auto for the newest unfinished run of this configuration, or a new run",
+        "folder of a run or a sweep to resume; auto for the newest unfinished run of this configuration, else a new run",
     )
     storage: str | None = setting(
         None, "folder or URI of the checkpoint, with a subfolder for each job of a sweep; null for the run's folder"
@@ -72,11 +74,11 @@ class Profiles(Settings, group="fleet.profiles"):
 
     table: str | None = setting(
         None,
-        "phones: the shipped table; a .csv or .yaml file with a table of your own; what phones measured: a .json file or a "
-        "folder of them; null for devices without time, energy and memory",
+        "phones for the shipped table; a .csv or .yaml file with your own table; a .json file that a phone measured, or a "
+        "folder of them; null to simulate no time, energy or memory",
     )
     calibration: str | None = setting(
-        None, "calibration.json of another run, for the same times; null measures the model on this machine, once"
+        None, "calibration.json of another run, to use the same times; null measures the model on this machine, once"
     )
 
 
@@ -86,21 +88,21 @@ class Availability(Settings, group="fleet.availability"):
 
     kind: str | None = setting(
         None,
-        "always; daily: a share of the devices, by local time; charging: those that charge, idle and on Wi-Fi; markov: on "
-        "and off at random; or a .csv file with device, from, to in seconds; null for always, without a clock",
+        "always; daily: a share of the devices, by local time; charging: devices that are charging, idle and on Wi-Fi; "
+        "markov: on and off at random; or a .csv file with device, from, to in seconds; null for always, without a clock",
     )
     time_zones: Mapping[str, float] | None = setting(
-        None, "share of each time zone, such as {Europe/Berlin:1,America/New_York:2}; null for UTC"
+        None, "share of devices in each time zone, such as {Europe/Berlin:1,America/New_York:2}; null for UTC"
     )
-    peak: float = setting(0.4, "daily: available share of the devices at 2 at night", above=0, most=1)
-    low: float = setting(0.1, "daily: available share at 14 h", least=0, most=1)
-    on_hours: float = setting(2.0, "markov: mean hours of a device's availability", above=0)
-    off_hours: float = setting(6.0, "markov: mean hours between two of them", above=0)
+    peak: float = setting(0.4, "daily: available share of the devices at 2 h (at night)", above=0, most=1)
+    low: float = setting(0.1, "daily: available share of the devices at 14 h", least=0, most=1)
+    on_hours: float = setting(2.0, "markov: mean hours for which a device is available", above=0)
+    off_hours: float = setting(6.0, "markov: mean hours for which a device is unavailable", above=0)
     repeat_hours: float | None = setting(
-        None, "a .csv file: hours after which it begins again, such as 24; null: a run that outlasts it fails", above=0
+        None, "a .csv file: hours after which it starts over, such as 24; null: a run that outlasts it fails", above=0
     )
     floor: float = setting(
-        0.2, "charge from 0 to 1 below which training does not take a battery; needs fleet.profiles", least=0, below=1
+        0.2, "battery charge, 0 to 1, at which training stops; needs fleet.profiles", least=0, below=1
     )
 
     def __post_init__(self) -> None:
@@ -129,36 +131,46 @@ class Schedule(Settings, group="fleet.schedule"):
 
     kind: Literal["synchronous", "oort", "fedbuff", "fedasync"] = setting(
         "synchronous",
-        "synchronous: rounds of devices drawn uniformly; oort: rounds of devices that learn much and report fast; fedbuff: "
-        "an update with every few reports; fedasync: with every report",
+        "synchronous: rounds of uniformly drawn devices; oort: rounds of devices that learn much and report fast; fedbuff: "
+        "a server update after every few reports; fedasync: after every report",
     )
     hours: float | None = setting(None, "simulated hours after which the run ends; null for run.rounds alone", above=0)
     check_in: float = setting(
         0.0,
-        "seconds between two times at which a device asks the server for work; a device starts at its next one",
+        "seconds between a device's requests for work to the server; a device starts at its next request",
         least=0,
     )
-    overselection: float = setting(1.0, "rounds: devices that start, for each report that is needed", least=1)
-    deadline: float | None = setting(None, "rounds: seconds after which one ends; null waits for all reports", above=0)
-    min_reports: int = setting(1, "rounds: fewest reports of a round; with fewer the model stays as it is", least=1)
+    overselection: float = setting(1.0, "synchronous, oort: devices that start, per report that is needed", least=1)
+    deadline: float | None = setting(
+        None, "synchronous, oort: seconds after which a round ends; null waits for all reports", above=0
+    )
+    min_reports: int = setting(
+        1, "synchronous, oort: fewest reports in a round; with fewer, the model stays unchanged", least=1
+    )
     pacer_seconds: float | None = setting(
-        None, "oort: preferred duration at the start, and its step; null for that of the faster 30%", above=0
+        None,
+        "oort: initial preferred duration of a round in seconds, and its step; null for that of the fastest 30%",
+        above=0,
     )
     concurrency: int | None = setting(
         None, "fedbuff, fedasync: devices that train at once; null for fleet.cohort", least=1
     )
-    buffer: int = setting(10, "fedbuff: reports of an update", least=1)
+    buffer: int = setting(10, "fedbuff: reports per server update", least=1)
     mixing: float = setting(0.6, "fedasync: share of a device's model in the server's new one", above=0, most=1)
     max_staleness: int | None = setting(
-        None, "fedbuff, fedasync: server updates since a device started, above which its report is dropped", least=0
+        None,
+        "fedbuff, fedasync: largest number of server updates since a device started; above it, its report is dropped",
+        least=0,
     )
     staleness: Literal["polynomial", "hinge", "constant"] = setting(
         "polynomial",
-        "fedbuff, fedasync: how reports count less that are s updates old: (1 + s)^-exponent, hinge, or not",
+        "fedbuff, fedasync: weight of a report that is s updates old: polynomial, (1 + s)^-exponent; hinge; or constant, 1",
     )
-    exponent: float = setting(0.5, "staleness polynomial: its exponent", least=0)
-    hinge_after: int = setting(4, "staleness hinge: s up to which reports count in full", least=0)
-    hinge_slope: float = setting(10.0, "staleness hinge: beyond, the factor 1 / (slope (s - after) + 1)", least=0)
+    exponent: float = setting(0.5, "exponent of fleet.schedule.staleness=polynomial", least=0)
+    hinge_after: int = setting(4, "staleness=hinge: largest s with full weight", least=0)
+    hinge_slope: float = setting(
+        10.0, "staleness=hinge: slope in the weight of older reports, 1 / (slope (s - after) + 1)", least=0
+    )
 
     def __post_init__(self) -> None:
         """Check types and ranges, and that no setting is given that the kind or the staleness does not read."""
@@ -223,26 +235,26 @@ class Fleet(Settings, group="fleet"):
     )
     hostile: int | Sequence[int] = setting(
         0,
-        "number of devices that attack, drawn by the seed from the seen ones, or a list of their ids; no figure counts them",
+        "number of devices that attack, drawn by the seed from the seen ones, or a list of ids; no metric includes them",
         least=0,
     )
-    min_devices: int = setting(1, "fewest contributing devices; a round with fewer ends the run", least=0)
+    min_devices: int = setting(1, "fewest contributing devices in a round; a round with fewer ends the run", least=0)
     stragglers: float = setting(
-        0.0, "fraction of a round's devices that are slow; fedprox uses their partial work, others drop it",
+        0.0, "fraction of a round's devices that are slow; fedprox and fednova use their partial work, others drop it",
         least=0, below=1,
     )  # fmt: skip
     adaptation_steps: int = setting(
-        10, "local steps before unseen devices are evaluated a second time; 0 for no second time", least=0
+        10, "local steps after which unseen devices are evaluated a second time; 0 for no second evaluation", least=0
     )
     evaluated: int | None = setting(
-        None, "devices that are evaluated, drawn once, seen and unseen in proportion; null for all", least=1
+        None, "number of devices to evaluate, drawn once, seen and unseen in proportion; null for all", least=1
     )
     timeout: float | None = setting(
-        None, "seconds to train or evaluate one device before it is excluded; null for no limit",
+        None, "seconds for training or evaluating a device, after which it is excluded; null for no limit",
         above=0, most=LONGEST_TIMEOUT,
     )  # fmt: skip
     largest_update: float | None = setting(
-        1e6, "L2 norm of an update above which it is excluded; null for no limit", above=0
+        1e6, "largest L2 norm of an update; larger ones are excluded; null for no limit", above=0
     )
     quarantine_after: int | None = setting(
         3, "consecutive excluded rounds after which a device is quarantined; null for never", least=1
@@ -313,11 +325,12 @@ class Split(Settings, group="split"):
 
     method: Literal["stratified", "random", "block", "given"] = setting(
         "stratified",
-        "similar labels in each part; or random; or block: contiguous parts, for overlapping windows; or given by the data",
+        "stratified: similar labels in each part; random; block: contiguous parts, for overlapping windows; given: by the "
+        "data",
     )
-    validation: float = setting(0.2, "fraction for model selection; 0 for none", least=0, below=1)
-    test: float = setting(0.2, "fraction for reported metrics; the rest is for training", above=0, below=1)
-    gap: int = setting(1, "examples that method block drops between two parts", least=0)
+    validation: float = setting(0.2, "fraction of examples for model selection; 0 for none", least=0, below=1)
+    test: float = setting(0.2, "fraction of examples for reported metrics; the rest is for training", above=0, below=1)
+    gap: int = setting(1, "block: examples dropped between two parts", least=0)
 
     def __post_init__(self) -> None:
         """Check types and ranges, that examples for training remain, and that the method reads a given gap."""
@@ -335,64 +348,65 @@ class ModelFile(Settings, group="model"):
 
     path: str = setting(REQUIRED, "the file")
     loss: str | None = setting(
-        None, "loss of a file without a manifest, such as mean_squared_error; null infers it where it is sure"
+        None, "loss of a file without a manifest, such as mean_squared_error; null infers it if that is certain"
     )
-    from_logits: bool = setting(True, "whether that loss takes the model's output as logits")
+    from_logits: bool = setting(True, "whether the model's output is logits for that loss")
     signatures: Mapping[str, Any] | None = setting(
         None,
-        "for a file without a manifest: by role the signature, or {name: train_epoch, x: features, y: labels, loss: l}",
+        "for a file without a manifest: signature by role, or {name: train_epoch, x: features, y: labels, loss: l}",
     )
     groups: Mapping[str, Any] | None = setting(
         None,
-        "for a file without a manifest: by group, such as head, layers by name or weights by number, one or a list",
+        "for a file without a manifest: layers by name or weights by number, one or a list, for each group such as head",
     )
 
 
 @dataclass(frozen=True)
 class ExportedModel(Settings, group="model"):
-    """A Keras model that is exported before the run."""
+    """A Keras or PyTorch model that is exported before the run."""
 
-    name: str = setting(REQUIRED, "name in files and messages")
+    name: str = setting(REQUIRED, "model name in files and messages")
     path: str | None = setting(None, "the .keras or .h5 file, or the SavedModel's folder, of model=keras_file")
     build: Mapping[str, Any] = setting(
         REQUIRED, "function that returns the model, or the model and an example (x, y), as _target_, and its arguments"
     )
     loss: str | Mapping[str, Any] | None = setting(
         REQUIRED,
-        "any loss of keras.losses, or the path of your own function (y_true, y_pred); for several outputs by their names; "
-        "null for that of model.compile",
+        "any loss of keras.losses, or the path of your own function (y_true, y_pred); for several outputs, a mapping by "
+        "name; null for the loss of model.compile",
     )
-    loss_weights: Mapping[str, float] | None = setting(None, "factor of each output's loss, by name; null for 1")
+    loss_weights: Mapping[str, float] | None = setting(None, "factor of each output's loss, by output name; null for 1")
     optimizer: Mapping[str, Any] | None = setting(
         REQUIRED,
-        "name of a class of keras.optimizers, or the path of your own, and its settings; learning_rate may be a schedule; "
-        "null for that of model.compile",
+        "name of a class in keras.optimizers, or the path of your own class, and its settings; learning_rate may be a "
+        "schedule; null for the optimizer of model.compile",
     )
     default_rates: Mapping[str, float] | None = setting(
-        None, "learning rate by optimizer, where it is not Keras's default; model.optimizer.learning_rate overrides it"
+        None,
+        "default learning rate by optimizer, if it is not Keras' default; model.optimizer.learning_rate overrides it",
     )
-    batch_size: int | None = setting(16, "examples in a training step; null exports a file for any number", least=1)
-    seed: int = setting(0, "decides the initial weights", least=0)
+    batch_size: int | None = setting(
+        16, "examples in a training step; null exports a file that accepts any number", least=1
+    )
+    seed: int = setting(0, "random seed of the initial weights", least=0)
     sys_path: Sequence[str] | None = setting(
-        None, "folders to search for the build function, besides the working folder"
+        None, "folders to search for the build function, in addition to the working folder"
     )
     head: str | Sequence[str] | None = setting(
-        None, "layer that is the head, or a list of layers; null for the last layer with weights"
+        None, "name of the layer that is the head, or a list of names; null for the last layer with weights"
     )
     class_weight: Mapping[Any, float] | None = setting(None, "factor of each class in the loss, such as '{0:1,1:5}'")
     task: str | Mapping[str, str] | None = setting(
         None, "classification, regression, multi_label, ranking, transcription or other; null derives it from the loss"
     )
     metrics: Sequence[str] | Mapping[str, Sequence[str]] | None = setting(
-        None, "further metrics, of odt_sim or Keras, such as [top_3]; of several outputs by name"
+        None, "further metrics of odt_sim or Keras, such as [top_3]; for several outputs, a mapping by name"
     )
-    train_groups: Sequence[str] | None = setting(
-        None, "groups with a training signature of their own: head, body, norm"
-    )
+    train_groups: Sequence[str] | None = setting(None, "groups that get their own training signature: head, body, norm")
     embed: bool = setting(False, "export a signature that returns the input of the head")
-    gradient_offset: bool = setting(False, "export steps that take a gradient offset, as proximal strategies need")
+    gradient_offset: bool = setting(False, "export steps that accept a gradient offset, as proximal strategies need")
     terms: Sequence[str] | None = setting(
-        None, "terms of the loss that a strategy weighs, such as [distillation], or paths of your own functions"
+        None, "loss terms that a strategy weights, such as [distillation], or paths of your own functions"
     )
-    lora_rank: int | None = setting(None, "rank of the low-rank adapters that train in place of the weights", least=1)
+    lora_rank: int | None = setting(None, "rank of the low-rank adapters that train instead of the weights", least=1)
     valve: bool = setting(False, "put a conditional valve before the head, as gpfl needs")

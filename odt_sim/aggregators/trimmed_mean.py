@@ -28,7 +28,7 @@ class TrimmedMean(Aggregator):
         """Set the trimmed fraction.
 
         Args:
-            hostile: Fraction of the devices to drop at either end, 0 to below 0.5.
+            hostile: Fraction of the devices to drop at each end, 0 to below 0.5.
         """
         self.hostile = checked_fraction(hostile)
 

@@ -34,10 +34,10 @@ class Backdoor(Scaling):
         """Set the trigger.
 
         Args:
-            target: Class that stamped images get.
+            target: Class label of stamped images.
             share: Share of a hostile device's training images that are stamped, 0 to 1.
-            size: Pixels of a side of the patch, at least 1.
-            value: Value of its pixels.
+            size: Side length of the patch in pixels, at least 1.
+            value: Value of the patch's pixels.
             factor: Factor of all tensors of an update.
         """
         super().__init__(factor)

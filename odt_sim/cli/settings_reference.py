@@ -16,14 +16,14 @@ from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile
 
 HELP = """usage: odt-sim run [-m] [OVERRIDE ...]
 
-Run an experiment; with -m a sweep over values that commas separate.
+Run an experiment, or with -m a sweep over comma-separated values.
 
   odt-sim run strategy=fedper fleet.devices=50       choose an option of a group, set a key
   odt-sim run -m strategy=local,fedavg seed=0,1,2    sweep
   odt-sim run +experiment=demo                       run a shipped experiment
-  odt-sim run +user.note=mine                        add a key of your own, which settings may refer to: ${user.note}
+  odt-sim run +user.note=mine                        add your own key, which settings may refer to: ${user.note}
   odt-sim run --cfg job                              print the configuration
-  odt-sim run --config-dir DIR                       add a folder with options of your own
+  odt-sim run --config-dir DIR                       add a folder with your own options
 """
 COLUMN = 40  # where the texts of settings begin
 OPTIONS = (
@@ -172,7 +172,7 @@ def _wrapped(text: str, indent: int) -> str:
 
 def markdown() -> str:
     """Return the reference of all settings as Markdown."""
-    lines = ["# Settings", "", "Set a key by `odt-sim run key=value`, choose an option by `group=option`.", ""]
+    lines = ["# Settings", "", "Set a key with `odt-sim run key=value`, and choose an option with `group=option`.", ""]
     chosen = _defaults()
     for section in groups():
         lines += [f"## {section.name}", "", section.summary, "", *_table(section.settings)]

@@ -30,7 +30,7 @@ def uci_har(path: str | os.PathLike[str]) -> Dataset:
 
     Args:
         path: The unpacked folder `UCI HAR Dataset`, or an `.npz` file with `x` `[windows, 9, samples]` in the order of
-            `SIGNALS`, `y` `[windows]` in 0..5 and `subject` `[windows]`, windows in the order of time.
+            `SIGNALS`, `y` `[windows]` in 0..5 and `subject` `[windows]`, windows in chronological order.
 
     Returns:
         `x` `[windows, 9, samples]` float32 (accelerations in g, angular velocities in rad/s), `y` `[windows]` int32 in the

@@ -22,7 +22,7 @@ def arm(users: int = 20, examples: int = 40, seed: int = 0) -> Dataset:
 
     Args:
         users: The number of users.
-        examples: The poses of each.
+        examples: The number of poses per user.
         seed: The seed of the data.
 
     Returns:

@@ -29,8 +29,8 @@ def in_order(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 
         data: The data.
         seed: Not used.
         periods: The number of periods, at least 2.
-        rounds: The rounds of each period.
-        keep: `new` to train on the examples of the period only, `all` to train on all so far.
+        rounds: The number of rounds in each period.
+        keep: `new` to train only on the examples of the period, `all` to train on all so far.
     """
     return _arriving(data, np.arange(len(data.y)), periods, rounds, keep, "in_order")
 
@@ -42,8 +42,8 @@ def by_time(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5
         data: The data, with `times`.
         seed: Not used.
         periods: The number of periods, at least 2.
-        rounds: The rounds of each period.
-        keep: `new` to train on the examples of the period only, `all` to train on all so far.
+        rounds: The number of rounds in each period.
+        keep: `new` to train only on the examples of the period, `all` to train on all so far.
 
     Raises:
         DataError: The data has no times.
@@ -63,8 +63,8 @@ def by_class(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 
         data: The data, with one class label for each example.
         seed: The seed of the order.
         periods: The number of periods, at least 2.
-        rounds: The rounds of each period.
-        keep: `new` to train on the examples of the period only, `all` to train on all so far.
+        rounds: The number of rounds in each period.
+        keep: `new` to train only on the examples of the period, `all` to train on all so far.
 
     Raises:
         DataError: The examples do not have one class each.
@@ -91,10 +91,11 @@ def by_key(
     Args:
         data: The data.
         seed: The seed, for the function.
-        key: Takes the data and the seed and returns a number for each example, `[examples]`; smaller ones arrive earlier.
+        key: A function of the data and the seed that returns a number for each example, `[examples]`; smaller ones
+            arrive earlier.
         periods: The number of periods, at least 2.
-        rounds: The rounds of each period.
-        keep: `new` to train on the examples of the period only, `all` to train on all so far.
+        rounds: The number of rounds in each period.
+        keep: `new` to train only on the examples of the period, `all` to train on all so far.
 
     Raises:
         DataError: The function does not return a number for each example.

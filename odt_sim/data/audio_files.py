@@ -25,10 +25,10 @@ class AudioFormat:
 
     Attributes:
         rate: Samples per second, which files must have.
-        seconds: The length to which sounds are cut, or padded with zeros; None if they are alike.
-        transform: The features in place of the waveform: `log_mel` or `mfcc`; None for the waveform.
+        seconds: The length to which sounds are cut or padded with zeros; None if all have the same length.
+        transform: The features to compute instead of the waveform, `log_mel` or `mfcc`; None for the waveform.
         window: The length of a feature's frame in seconds.
-        hop: The seconds from a frame to the next.
+        hop: The seconds from one frame to the next.
         mels: The number of mel bands.
         coefficients: The number of coefficients of `mfcc`.
     """
@@ -113,12 +113,13 @@ def audio(
 
     Args:
         path: The folder, with `.wav`, `.flac`, `.ogg` or `.mp3` files.
-        users: A `.csv` table with the columns `file`, relative to the folder, and `user`; None for the folders of users.
-        rate: The samples per second that all files have.
-        seconds: The length to which sounds are cut, or padded with zeros; null if all are alike.
-        transform: The features in place of the waveform: `log_mel` or `mfcc`; null for the waveform.
+        users: A `.csv` table with the columns `file`, relative to the folder, and `user`; None if the folders name the
+            users.
+        rate: The sampling rate of all files, in samples per second.
+        seconds: The length to which sounds are cut or padded with zeros; null if all have the same length.
+        transform: The features to compute instead of the waveform, `log_mel` or `mfcc`; null for the waveform.
         window: The length of a feature's frame in seconds.
-        hop: The seconds from a frame to the next.
+        hop: The seconds from one frame to the next.
         mels: The number of mel bands.
         coefficients: The number of coefficients of `mfcc`.
         store: The folder of stores; null for `stores` in `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.

@@ -38,7 +38,8 @@ def files_by_user(
     Args:
         folder: The folder. Files with other endings, and those that begin with a dot, are left out.
         endings: The endings of the files, in lower case.
-        users: A `.csv` table with the columns `file`, relative to the folder, and `user`; None for the folders of users.
+        users: A `.csv` table with the columns `file`, relative to the folder, and `user`; None if the folders name the
+            users.
 
     Raises:
         DataError: There is no such file, a file lies elsewhere, or the table lacks one.

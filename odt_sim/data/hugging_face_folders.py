@@ -46,16 +46,17 @@ def saved_hugging_face(
     Args:
         path: The folder.
         x: The column of inputs; a mapping by name gives several inputs.
-        y: The column of targets: integers and texts are class labels, floats values to regress.
+        y: The column of targets: integers and texts are class labels, floats are regression targets.
         users: The column of user ids; null for none.
         classes: The number of classes; null for that of the column's `ClassLabel`, else the largest label plus one.
-        split: The split of a folder with several, such as `train`.
-        length: The length to which lists of an input are cut, or padded with zeros; null if all are alike.
-        size: The height and width in pixels to which images are resized; null if all are alike.
-        channels: 1 for gray, 3 for colours; null if all are alike.
-        rate: The samples per second that all sounds have.
-        seconds: The length to which sounds are cut, or padded with zeros; null if all are alike.
-        transform: The features in place of waveforms: `log_mel` or `mfcc`; null for waveforms.
+        split: The split to read if the folder has several, such as `train`.
+        length: The length to which lists of an input are truncated or padded with zeros; null if all have the same
+            length.
+        size: The height and width in pixels to which images are resized; null if all have the same size.
+        channels: 1 for gray, 3 for colour; null if all images have the same number.
+        rate: The sampling rate of all sounds, in samples per second.
+        seconds: The length to which sounds are cut or padded with zeros; null if all have the same length.
+        transform: The features to compute instead of waveforms, `log_mel` or `mfcc`; null for waveforms.
         store: The folder of stores; null for `stores` in `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.
 
     Raises:

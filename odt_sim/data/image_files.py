@@ -81,9 +81,10 @@ def images(
 
     Args:
         path: The folder.
-        users: A `.csv` table with the columns `file`, relative to the folder, and `user`; None for the folders of users.
-        size: The height and width in pixels to which images are resized; null if all are alike.
-        channels: 1 for gray, 3 for colours; null if all are alike.
+        users: A `.csv` table with the columns `file`, relative to the folder, and `user`; None if the folders name the
+            users.
+        size: The height and width in pixels to which images are resized; null if all have the same size.
+        channels: 1 for gray, 3 for colour; null if all images have the same number.
         store: The folder of stores; null for `stores` in `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.
 
     Raises:

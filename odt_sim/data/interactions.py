@@ -32,9 +32,9 @@ def recommendations(
     Args:
         users: The number of users.
         items: The number of items; no item is sampled twice for a user.
-        interactions: The items that each user takes, at least 3.
-        negatives: The sampled items for each interaction of the training.
-        candidates: The sampled items besides the held-out one, in validation and test.
+        interactions: The number of items that each user chooses, at least 3.
+        negatives: The number of sampled items for each training interaction.
+        candidates: The number of sampled items in addition to the held-out one, in validation and test.
         seed: The seed of the data.
 
     Returns:

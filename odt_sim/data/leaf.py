@@ -40,7 +40,7 @@ def femnist(path: str | os.PathLike[str]) -> Dataset:
     """Read handwritten digits and letters; a user is a writer.
 
     Args:
-        path: A folder with LEAF's `.json` files, or with folders `train` and `test` of such files, which are joined.
+        path: A folder with LEAF's `.json` files, or with folders `train` and `test` of such files, which are merged.
 
     Returns:
         `x` `[examples, 28, 28, 1]` float32 in 0..1, where white is 1; `y` `[examples]` int32 in 0..61.
@@ -76,7 +76,7 @@ def sent140(path: str | os.PathLike[str], words: int = 1000, length: int = 32) -
     Args:
         path: See `femnist`.
         words: The size of the vocabulary, padding and unknown words included.
-        length: The words of a text.
+        length: The number of words in a text.
 
     Returns:
         `x` `[examples, length]` int32 in 0..words-1; `y` `[examples]` 1 for a positive tweet, else 0.

@@ -41,15 +41,15 @@ def parquet(
     reads the rows that it uses. Labels, user ids and times of all examples are in memory.
 
     Args:
-        path: A file, or a folder of files of the same columns; `user=7/` in their paths is a column, too.
-        target: The column to predict: integers are class labels; texts and booleans become class labels in sorted order;
-            floats are values to regress; lists are one target of several values, as are several columns. A mapping by name
-            gives several targets.
+        path: A file, or a folder of files with the same columns; `user=7/` in their paths is a column, too.
+        target: The column to predict: integers are class labels; texts and booleans become class labels in sorted
+            order; floats are regression targets; lists, or several columns, are one target with several values. A
+            mapping by name gives several targets.
         users: The column of user ids, which stay as written in `user=007/`; None for none.
-        features: The column of inputs, of lists of numbers of one shape; or the columns of numbers that form them, by default
-            all others. A mapping by name gives several inputs.
-        classes: The number of classes, of several targets by name; by default the largest label plus one.
-        times: The column that says when each example arises, of numbers or dates; None for none.
+        features: The column of inputs, with lists of numbers of one shape; or the numeric columns that form the inputs,
+            by default all others. A mapping by name gives several inputs.
+        classes: The number of classes, for several targets a mapping by name; by default the largest label plus one.
+        times: The column with the time of each example, as numbers or dates; None for none.
         store: The folder of stores; None for `stores` in `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.
 
     Raises:

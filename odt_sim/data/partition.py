@@ -48,7 +48,7 @@ def dirichlet(dataset: Dataset, devices: int | None, seed: int, *, alpha: float,
         devices: The number of devices.
         seed: The seed.
         alpha: The concentration, above 0: near 0 a device has few classes, 100 is nearly IID.
-        min_examples: The least number of a device's examples.
+        min_examples: The smallest number of examples on a device.
 
     Raises:
         DataError: The data has no labels, or no draw gives each device `min_examples`.
@@ -70,7 +70,7 @@ def quantity_skew(
         devices: The number of devices.
         seed: The seed.
         alpha: The concentration, above 0: near 0 few devices have nearly all examples, 100 is nearly even.
-        min_examples: The least number of a device's examples.
+        min_examples: The smallest number of examples on a device.
 
     Raises:
         DataError: No draw gives each device `min_examples`.

@@ -26,7 +26,7 @@ def tagged_sentences(users: int = 20, examples: int = 40, length: int = 10, seed
 
     Args:
         users: The number of users.
-        examples: The sentences of each.
+        examples: The number of sentences per user.
         length: The longest sentence, at least 4; shorter ones are padded with 0.
         seed: The seed of the data.
 
@@ -46,7 +46,7 @@ def next_words(users: int = 20, examples: int = 40, length: int = 10, seed: int 
 
     Args:
         users: The number of users.
-        examples: The sentences of each.
+        examples: The number of sentences per user.
         length: The longest input, at least 4; shorter ones are padded with 0.
         seed: The seed of the data.
 

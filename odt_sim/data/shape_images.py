@@ -20,7 +20,7 @@ def shapes(users: int = 20, examples: int = 30, size: int = 16, seed: int = 0) -
 
     Args:
         users: The number of users.
-        examples: The images of each.
+        examples: The number of images per user.
         size: Height and width, at least 8.
         seed: The seed of the data.
 

@@ -52,14 +52,15 @@ def npz(
     """Read a data set from an `.npz` file, without unpickling, and convert it by `odt_sim.data.dataset_checks.check`.
 
     Args:
-        path: The file, as `numpy.savez` writes it.
-        x: The name of the array of inputs; if there is none, the arrays `<x>_<name>` are several inputs.
-        y: The name of the array of targets; if there is none, the arrays `<y>_<name>` are several targets.
+        path: The file, as written by `numpy.savez`.
+        x: The name of the array of inputs; if it does not exist, the arrays `<x>_<name>` are several inputs.
+        y: The name of the array of targets; if it does not exist, the arrays `<y>_<name>` are several targets.
         users: The name of the array of user ids; None for none.
-        classes: The number of classes, of several targets by name; by default the largest integer label plus one, and none
-            for floats.
-        sequences: The name of the array with the recording of each example, in the order of time; None for none.
-        standardize: Whether each device gives its inputs mean 0 and deviation 1, by its own training examples.
+        classes: The number of classes, for several targets a mapping by name; by default the largest integer label plus
+            one, and none for floats.
+        sequences: The name of the array with the recording of each example, in chronological order; None for none.
+        standardize: Whether each device standardizes its inputs to mean 0 and standard deviation 1 over its own
+            training examples.
 
     Raises:
         DataError: The file is missing, not an `.npz`, damaged, lacks an array, or has unusable values.
@@ -136,7 +137,7 @@ def keras_dataset(name: str) -> Dataset:
     `reuters`) are cut, and padded in front, to 200 tokens of the 10,000 most frequent words.
 
     Args:
-        name: Such as `mnist`, `fashion_mnist`, `cifar10`, `cifar100`, `imdb`, `california_housing`.
+        name: The name, such as `mnist`, `fashion_mnist`, `cifar10`, `cifar100`, `imdb` or `california_housing`.
 
     Raises:
         DataError: Keras is not installed, has no such data set, or the download failed.

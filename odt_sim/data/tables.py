@@ -36,18 +36,18 @@ def table(
 
     Args:
         path: The file.
-        target: The column to predict: integers are class labels; texts and booleans become class labels in sorted order;
-            floats are values to regress. A list of numeric columns is one target of several values; a mapping by name, of
-            columns or lists, gives several targets.
+        target: The column to predict: integers are class labels; texts and booleans become class labels in sorted
+            order; floats are regression targets. A list of numeric columns is one target with several values; a mapping
+            from names to columns or lists gives several targets.
         users: The column of user ids, which stay as written: `007` is another user than `7`. None for none.
-        features: The numeric columns of inputs; by default all other numeric columns that have a name, with a warning that
-            names the rest.
-            A mapping by name gives several inputs: of a list of columns, or of one column, which keeps its type, as ids
-            for an Embedding need.
-        classes: The number of classes, of several targets by name; by default the largest label plus one.
-        times: The column that says when each example arises, of numbers or dates; None for none. Of 03/04/2025 the day is the
-            number that is above 12 in other rows; without one the month is first, with a warning.
-        standardize: Whether each device gives its inputs mean 0 and deviation 1, by its own training examples.
+        features: The numeric columns of inputs; by default all other named numeric columns, with a warning that lists
+            the rest. A mapping by name gives several inputs, each from a list of columns, or from one column, which
+            keeps its type, as ids for an Embedding require.
+        classes: The number of classes, for several targets a mapping by name; by default the largest label plus one.
+        times: The column with the time of each example, as numbers or dates; None for none. In 03/04/2025 the day is
+            the number that exceeds 12 in other rows; if neither does, the month comes first, with a warning.
+        standardize: Whether each device standardizes its inputs to mean 0 and standard deviation 1 over its own
+            training examples.
 
     Returns:
         `x` `[rows, features]` float32; `[rows]` for an input of one column in a mapping.
@@ -78,8 +78,8 @@ def data_frame(
         target: The column to predict, a list of columns, or a mapping by name; see `table`.
         users: The column of user ids; None for none.
         features: The numeric columns of inputs; all others by default. See `table`.
-        classes: The number of classes, of several targets by name; by default the largest label plus one.
-        times: The column that says when each example arises, of numbers or dates; None for none.
+        classes: The number of classes, for several targets a mapping by name; by default the largest label plus one.
+        times: The column with the time of each example, as numbers or dates; None for none.
         name: The name in messages and reports.
 
     Returns:

@@ -32,8 +32,8 @@ def digit_numbers(users: int = 20, examples: int = 60, seed: int = 0) -> Dataset
 
     Args:
         users: The number of users.
-        examples: The numbers that each has written, in these proportions.
-        seed: The seed of their numbers.
+        examples: The number of numbers per user, in these proportions.
+        seed: The seed of the numbers.
 
     Returns:
         `x` `[numbers, 48, 8]` float32 in 0..1, the columns of an image from left to right; `y` `[numbers, 5]` int32, each

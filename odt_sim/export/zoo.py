@@ -50,9 +50,9 @@ def cnn(
     Args:
         input_shape: Height, width and channels of one example.
         classes: The number of classes.
-        filters: The filters of each 3x3 convolution, with ReLU and 2x2 max-pooling.
+        filters: The number of filters of each 3x3 convolution, with ReLU and 2x2 max-pooling.
         dense: The width of each hidden dense layer, with ReLU.
-        padding: The padding of the convolutions, `same` or `valid`.
+        padding: Padding of the convolutions, `same` or `valid`.
     """
     model = keras.Sequential([layers.Input(tuple(input_shape))], name="cnn")
     for i, count in enumerate(filters):
@@ -107,7 +107,7 @@ def mobilenet(
     Args:
         input_shape: Height, width and channels of one example.
         classes: The number of classes.
-        alpha: The factor on the number of filters.
+        alpha: The factor for the number of filters.
         version: 1 or 2.
         weights: A weight file as downloaded by `keras.applications`, without the top layers, with a name that ends in
             `_no_top.h5`; None initializes new weights.
@@ -130,11 +130,11 @@ def character_lstm(
     """Return an LSTM that predicts the next character; its output is `[batch, length, characters]` logits.
 
     Args:
-        length: The number of characters per example.
+        length: The number of characters in one example.
         characters: The size of the alphabet.
         embedding: The width of a character's embedding.
         units: The number of LSTM units.
-        every_position: Whether to predict at each position; otherwise, only after the last one, `[batch, characters]`.
+        every_position: Whether it predicts at each position; otherwise only after the last one, `[batch, characters]`.
     """
     x = layers.Input((length,), dtype="int32")
     h = layers.Embedding(characters, embedding, name="embedding")(x)
@@ -148,7 +148,7 @@ def character_window(length: int, characters: int, window: int, embedding: int, 
     Bengio et al., "A Neural Probabilistic Language Model", JMLR 2003, with characters instead of words.
 
     Args:
-        length: The number of characters per example.
+        length: The number of characters in one example.
         characters: The size of the alphabet.
         window: The number of characters at the end of an example that the model reads.
         embedding: The width of a character's embedding.
@@ -166,11 +166,11 @@ def transformer_encoder(
     """Return a transformer encoder that classifies word sequences, arXiv:1706.03762; its output is logits.
 
     Args:
-        length: The number of words per example.
+        length: The number of words in one example.
         words: The size of the vocabulary.
         classes: The number of classes.
         width: The width of a word's embedding; a multiple of `heads`.
-        heads: The number of attention heads.
+        heads: The number of heads in each attention layer.
         blocks: The number of blocks.
         dropout: The dropout rate in each block.
     """
@@ -191,10 +191,10 @@ def cnn_1d(channels: int, length: int, classes: int, filters: Sequence[int]) -> 
     """Return a convolutional network on signals `[channels, length]`; its output is `[batch, classes]` logits.
 
     Args:
-        channels: The number of signals per example, such as nine from an accelerometer and a gyroscope.
+        channels: The number of signals in one example, such as nine for an accelerometer and a gyroscope.
         length: The number of samples per signal.
         classes: The number of classes.
-        filters: The filters of each convolution over 5 samples, with ReLU and max-pooling by 2.
+        filters: The number of filters of each convolution over 5 samples, with ReLU and max-pooling by 2.
     """
     model = keras.Sequential([layers.Input((channels, length)), layers.Permute((2, 1))], name="cnn_1d")
     for i, count in enumerate(filters):
@@ -211,7 +211,8 @@ def unet(input_shape: Sequence[int], classes: int, filters: Sequence[int]) -> ke
     Args:
         input_shape: Height, width and channels of one example; height and width are multiples of 2^(levels - 1).
         classes: The number of classes.
-        filters: The filters of each level, from the full size down; each further level halves height and width.
+        filters: The number of filters at each level, from the full size down; each further level halves height and
+            width.
     """
     x = h = layers.Input(tuple(input_shape))
     skipped = []
@@ -233,11 +234,11 @@ def word_tagger(length: int, words: int, tags: int, embedding: int, units: int) 
     With as many tags as words, it is a language model: the tag is the next word.
 
     Args:
-        length: The number of words per example, padded with 0 at the end.
+        length: The number of words in one example, padded with trailing zeros.
         words: The size of the vocabulary, including padding.
         tags: The number of tags.
         embedding: The width of a word's embedding.
-        units: The number of GRU units; in each direction for a tagger.
+        units: The number of GRU units, in each direction for a tagger.
     """
     x = layers.Input((length,), dtype="int32")
     h = layers.Embedding(words, embedding, mask_zero=True, name="embedding")(x)
@@ -276,7 +277,7 @@ def ds_cnn(input_shape: Sequence[int], classes: int, filters: int, blocks: int) 
     Args:
         input_shape: Frames, coefficients and channels of one example, such as `[49, 10, 1]` for a second of speech.
         classes: The number of words.
-        filters: The filters of each convolution.
+        filters: The number of filters of each convolution.
         blocks: The number of separable convolutions.
     """
     x = layers.Input(tuple(input_shape))
@@ -298,11 +299,12 @@ def transcriber(
     Its output is `[batch, frames / 2, classes]` logits, where class 0 is the blank.
 
     Args:
-        frames: The number of frames per example, such as the columns of a line of handwriting.
-        features: The number of features per frame.
-        labels: The maximum number of labels per example.
+        frames: The number of frames in one example, such as the columns of a line of handwriting.
+        features: The number of features in a frame.
+        labels: The largest number of labels of an example.
         classes: The number of classes, including the blank.
-        filters: The filters of each convolution over 5 frames, with ReLU; the second one halves the frames.
+        filters: The number of filters of each convolution over 5 frames, with ReLU; the second one halves the number of
+            frames.
     """
     x = h = layers.Input((frames, features))
     for i, count in enumerate(filters):

@@ -15,7 +15,7 @@ class Averaging(TypedDict, total=False):
 
     Attributes:
         server_learning_rate: Factor of the mean change on the server, above 0; 1 replaces the weights by the mean.
-        weighting: Weights of devices in the mean: `by_examples` of training, or `uniform`.
+        weighting: Weights of devices in the mean: `by_examples`, the number of training examples, or `uniform`.
     """
 
     server_learning_rate: float

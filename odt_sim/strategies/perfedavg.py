@@ -37,7 +37,7 @@ class PerFedAvg(Strategy):
         """Set the personalization step.
 
         Args:
-            adaptation_rate: Size of the personalization step, above 0, at most 1.
+            adaptation_rate: Step size of the personalization step, above 0, at most 1.
             averaging: Settings of `Averaging`.
         """
         super().__init__(**averaging)

@@ -44,7 +44,8 @@ class Scaffold(Strategy):
         """Choose the control variates.
 
         Args:
-            option: Control variate of a device: 1 for the gradient at the received weights, 2 for that of its steps.
+            option: Control variate of a device: 1 for the gradient at the received weights, 2 for the mean gradient of
+                its steps.
             averaging: Settings of `Averaging`.
         """
         super().__init__(**averaging)
