@@ -1,4 +1,4 @@
-"""Simulates on-device training over a fleet, with the very `.tflite` file that ships to phones."""
+"""Simulate on-device training over a fleet, with the `.tflite` file that ships to phones."""
 
 import sys
 from importlib import import_module
@@ -72,7 +72,7 @@ _HOMES = {
     "receive": "odt_sim.strategies.state",
     "trained_by_gradients": "odt_sim.strategies.state",
 }
-"""The module of each name; a name is imported at its first use, because subprocesses need few of them."""
+"""The module of each name; a name is imported on first use, because subprocesses need few of them."""
 
 _PACKAGES = (
     "aggregators",
@@ -87,7 +87,7 @@ _PACKAGES = (
     "testing",
     "trackers",
 )
-"""The modules with further names for a user's code; they are listed, and imported at their first use, too."""
+"""Modules with further names for user code; they are listed, and also imported on first use."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,11 +1,11 @@
-"""The report's pictures in notebooks and papers: each function draws runs and returns matplotlib axes.
+"""The report's plots for notebooks and papers: each function draws runs and returns matplotlib axes.
 
     runs = odt_sim.Results.load("multirun/first")
     axes = odt_sim.plot.rounds(runs)
     axes.figure.savefig("rounds.pdf")
 
-Without axes, a function makes a figure of its own in the report's style. With axes, it draws there, in their style; a figure
-with `layout="constrained"` leaves room for the names beside the lines.
+Without axes, a function creates a new figure in the report's style. With axes, it draws on them, in their style; a
+figure with `layout="constrained"` leaves room for the names next to the lines.
 
 matplotlib is imported by the first plot, not with this module.
 """
@@ -81,7 +81,7 @@ def gains(runs: Runs, ax: "Axes | Iterable[Axes] | None" = None) -> "list[Axes]"
         The axes of each configuration with a known gain; the baseline itself has none.
 
     Raises:
-        ConfigurationError: No gain is known, or the number of axes is another.
+        ConfigurationError: No gain is known, or the number of axes differs.
     """
     from odt_sim.report.devices_plot import draw_gains, gain_labels, gains_of, gains_on
 
@@ -112,7 +112,7 @@ def pareto(runs: Runs, cost: str = "megabytes", ax: "Axes | None" = None) -> "Ax
         ax: The axes to draw on; None for a new figure.
 
     Raises:
-        ConfigurationError: There is no such cost, or no run has it.
+        ConfigurationError: The cost is unknown, or no run has it.
     """
     from odt_sim.report.costs import COSTS
     from odt_sim.report.pareto_plot import draw_pareto, pareto_on, points

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Results:
     """The records of some runs as frames; all frames begin with the columns `run`, `strategy`, `seed`, `overrides`.
 
-    `run` is the run's folder, as found below the given one. `seed` is missing where a run from Python is not complete.
-    `overrides` are the Hydra overrides without strategy and seed, joined by spaces.
+    `run` is the run's folder, as found below the given one. `seed` is missing for incomplete runs that were started
+    from Python. `overrides` are the Hydra overrides without strategy and seed, joined by spaces.
 
     Example:
         results = odt_sim.Results.load("multirun/2026-11-22/12-00-00")
@@ -33,10 +33,10 @@ class Results:
     """
 
     def __init__(self, runs: Iterable[Run]) -> None:
-        """Take runs that were read from disk.
+        """Wrap runs that were read from disk.
 
         Raises:
-            ConfigurationError: They are folders, or anything else; `load` reads folders.
+            ConfigurationError: The argument is not a list of runs; `load` reads folders.
         """
         self._runs = tuple(runs) if isinstance(runs, Iterable) else (runs,)
         if not all(isinstance(run, Run) for run in self._runs):
@@ -45,11 +45,11 @@ class Results:
 
     @classmethod
     def load(cls, *folders: str | os.PathLike[str]) -> Self:
-        """Read all runs at or below some folders: a run's folder, a sweep's, or several of them.
+        """Read all runs in or below some folders: a run's folder, a sweep's, or several of them.
 
         Raises:
-            ConfigurationError: An argument is no path.
-            CheckpointError: A folder is missing or holds no run, or a run's records are damaged.
+            ConfigurationError: An argument is not a path.
+            CheckpointError: A folder is missing or contains no run, or a run's records are damaged.
         """
         if wrong := [folder for folder in folders if not isinstance(folder, str | os.PathLike)]:
             raise ConfigurationError(
@@ -60,7 +60,7 @@ class Results:
 
     @cached_property
     def rounds(self) -> "DataFrame":
-        """A row per round and run: the columns of `rounds.jsonl`, also of runs that are not complete.
+        """A row per round and run, with the columns of `rounds.jsonl`; includes runs that are not complete.
 
         Raises:
             ConfigurationError: pandas is not installed.
@@ -69,7 +69,7 @@ class Results:
 
     @cached_property
     def devices(self) -> "DataFrame":
-        """A row per device and complete run: the columns of `devices.jsonl`.
+        """A row per device and complete run, with the columns of `devices.jsonl`.
 
         Raises:
             ConfigurationError: pandas is not installed.
@@ -78,7 +78,7 @@ class Results:
 
     @cached_property
     def summaries(self) -> "DataFrame":
-        """A row per complete run: `summary.json`, nested values by dotted name, such as `metrics.accuracy.worst`.
+        """A row per complete run, with the values of `summary.json` by dotted name, such as `metrics.accuracy.worst`.
 
         Raises:
             ConfigurationError: pandas is not installed.
@@ -87,17 +87,17 @@ class Results:
 
     @names_arguments
     def comparison(self, *, best: bool = False, against: str | None = None, target: float | None = None) -> "DataFrame":
-        """Return the comparison of the complete runs: a row per configuration, its seeds merged.
+        """Return the comparison of the complete runs: a row per configuration, with its seeds merged.
 
         Args:
-            best: Keep only the configuration of each strategy that validates best.
+            best: Keep only the best configuration of each strategy on validation examples.
             against: The reference of the paired columns: a strategy or a label. By default `fedavg` if there is one.
-            target: The value of the first metric to which rounds are counted; by default `run.target` of the runs.
+            target: The value of the first metric up to which rounds are counted; by default `run.target` of the runs.
 
         Returns:
-            `label`, `strategy`, `seeds`, `chosen`, `pruned`, a column for each figure of the report such as `weighted_mean`,
-            with several seeds its `weighted_mean_std`, and the comparison by device as `paired_difference`, `paired_low`,
-            `paired_high`, `paired_p_holm` and so on.
+            `label`, `strategy`, `seeds`, `chosen`, `pruned`, a column for each number in the report such as
+            `weighted_mean`, with several seeds also its `weighted_mean_std`, and the comparison by device as
+            `paired_difference`, `paired_low`, `paired_high`, `paired_p_holm` and so on.
 
         Raises:
             ConfigurationError: pandas is not installed, or an option does not fit the runs.
@@ -152,14 +152,14 @@ class DeviceResult:
     def model(self) -> TrainableModel:
         """Return a trainable model that starts with the weights that the device's user gets.
 
-        They are those behind the device's line in `devices.jsonl`. The run's data is read again; unseen devices have a
-        model too.
+        They are the weights that were evaluated for the device's line in `devices.jsonl`. The run's data is read again.
+        Unseen devices have a model, too.
 
         Raises:
             ConfigurationError: The fleet has no such device, or the run was started from Python; then use
                 `Simulation.deployed`.
             CheckpointError: The run is not complete, or its checkpoint is missing or damaged.
-            StrategyError: What the strategy deploys is more than a model's weights.
+            StrategyError: The strategy deploys more than a model's weights.
         """
         from odt_sim.cli.build import saved_simulation
         from odt_sim.deploy.models import device_model

@@ -9,9 +9,9 @@ class TestHalfway(StrategyConformance):
         return Halfway()
 ```
 
-The tests run a few devices in this process and take seconds in all. `model` may be overridden too; the default is a small
-perceptron, exported once, with a head, a body, embeddings, a gradient offset, and what else the strategy needs, such as a
-term of the loss.
+The tests run a few devices in this process and take seconds in all. `model` may be overridden too; the default is a
+small perceptron, exported once, with a head, a body, embeddings, a gradient offset, and other capabilities that the
+strategy needs, such as a loss term.
 """
 
 import copy
@@ -70,7 +70,7 @@ class StrategyConformance:
     """Tests of a strategy; subclass it as `Test...` and return the strategy from `strategy`.
 
     Attributes:
-        runtime: What runs the model's file.
+        runtime: The runtime for the model's file.
     """
 
     runtime: RuntimeChoice = LITERT
@@ -92,7 +92,7 @@ class StrategyConformance:
     # --- reproducibility
 
     def test_equal_seeds_give_equal_bits(self, tmp_path: Path) -> None:
-        """Randomness comes from `device.random` only, never from a clock or the order of a set."""
+        """Randomness comes only from `device.random`, never from a clock or the order of a set."""
         assert_same(self.run(tmp_path / "one"), self.run(tmp_path / "other"))
 
     def test_separate_workers_give_equal_bits(self, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ class StrategyConformance:
         assert self.strategy().alone or str(unseen) not in kept
 
     def test_stragglers(self, tmp_path: Path) -> None:
-        """With two stragglers of four devices, the round drops them or takes their partial work."""
+        """With two stragglers among four devices, the round drops them or uses their partial work."""
         fleet = Fleet(stragglers=0.5)
         one = self.run(tmp_path / "one", rounds=2, fleet=fleet)
         assert_same(one, self.run(tmp_path / "other", rounds=2, fleet=fleet, backend=WorkerForEach(self.runtime)))
@@ -209,7 +209,7 @@ class StrategyConformance:
             resume: Whether to resume the folder's run.
             evaluate_every: Rounds between two evaluations.
             fleet: Participation; all devices by default.
-            backend: Where devices run; one worker in this process by default.
+            backend: The backend that runs the devices; one worker in this process by default.
 
         Returns:
             Everything that is equal for equal runs, by name: the checkpoint's arrays and the lines of the records.
@@ -282,7 +282,7 @@ class DiesInRound(SerialBackend):
 
         Args:
             round: In which it dies.
-            runtime: What runs the model's file.
+            runtime: The runtime for the model's file.
         """
         super().__init__(runtime.name, runtime.python)
         self._round = round

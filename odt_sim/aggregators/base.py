@@ -1,7 +1,7 @@
 """The contract of an aggregator, with the weighted mean as the default.
 
-An aggregator has two places in a round: `limit` runs beside the device on each update; `combine` runs on the coordinator
-and makes the mean for `Strategy.aggregate`. It therefore works under every strategy that averages.
+An aggregator has two methods in a round: `limit` runs on the worker, on each update; `combine` runs on the coordinator
+and computes the mean for `Strategy.aggregate`. An aggregator therefore works under every strategy that averages.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ class Aggregator:
     """A rule that combines updates; by default their mean, weighted by the updates' weights.
 
     Attributes:
-        keeps_updates: Whether `combine` needs the single updates. The coordinator then holds those of a whole cohort;
-            otherwise each block adds up its own.
+        keeps_updates: Whether `combine` needs the single updates. The coordinator then keeps those of a whole cohort in
+            memory; otherwise each block sums up its own.
         unweighted: Whether all devices have equal weights in the sums.
-        same_tensors: Whether all devices of a round must send tensors of the same names. Otherwise one counts as 0 for the
-            devices that did not send it, and `combine` sees that a device did.
+        same_tensors: Whether all devices of a round must send tensors with the same names. Otherwise, a tensor counts
+            as 0 for the devices that did not send it, and its presence shows `combine` that a device did.
     """
 
     keeps_updates: bool = False
@@ -55,22 +55,23 @@ class Aggregator:
         Args:
             updates: The mean of the limited updates or, with `keeps_updates`, the limited updates in `each` by ascending
                 device id, without a mean.
-            cohort: Number of devices that the round started with.
+            cohort: Number of devices with which the round started.
             random: Generator seeded by the run's seed and the round.
         """
         return updates
 
     def check(self, devices: int) -> None:
-        """Check, before a run and in every round, that a number of updates can be combined.
+        """Check, before a run and in every round, that there are enough updates to combine.
 
         Raises:
-            ConfigurationError: The updates are too few. Other errors are reported as bugs of the check.
+            ConfigurationError: There are too few updates. Other errors are reported as bugs of the check.
         """
 
     def privacy(self, rounds: int, cohort: int, participants: int) -> Mapping[str, Any] | None:
         """Return the privacy guarantee of a run for the summary; None for no guarantee.
 
-        Called once, before the run. The mapping holds `epsilon`, 0 to infinity, `delta`, 0 to 1, and any other JSON values.
+        Called once, before the run. The mapping contains `epsilon`, 0 to infinity, `delta`, 0 to 1, and any other JSON
+        values.
 
         Args:
             rounds: Number of rounds.

@@ -50,7 +50,7 @@ class Backdoor(Scaling):
         """Check that the model takes images and has the class.
 
         Raises:
-            ConfigurationError: It does not.
+            ConfigurationError: The attack does not apply to the model.
         """
         check_labels(self.name, model)
         shapes = [list(tensor.shape) for tensor in model.inputs.values()]
@@ -63,7 +63,7 @@ class Backdoor(Scaling):
             raise ConfigurationError(f"attack.target: expected a class from 0 to {classes - 1}, found {self.target}")
 
     def poisoned(self, device: Device, examples: Examples) -> Examples:
-        """Return the examples, of which a share is stamped: the same in each round."""
+        """Return the examples, of which a share is stamped, the same ones in each round."""
         x, y = map(np.array, examples.take())
         random = generator_for(device.seed, device.id, "attack")
         chosen = random.permutation(len(y))[: math.ceil(self.share * len(y))]

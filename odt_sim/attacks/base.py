@@ -1,7 +1,8 @@
 """The contract of an attack; by default hostile devices behave like all others.
 
-Hostile devices (`fleet.hostile`) run `Attack.local` in place of `Strategy.local`, so that an attack works under every
-strategy. A new attack overrides what differs: the examples that they train on, what they send, or all of `local`.
+Hostile devices (`fleet.hostile`) run `Attack.local` instead of `Strategy.local`, so an attack works under every
+strategy. A new attack overrides only what differs: the examples that the devices train on, what they send, or all of
+`local`.
 """
 
 from dataclasses import replace
@@ -16,7 +17,7 @@ from odt_sim.user_code import name_of
 
 
 class Attack:
-    """What hostile devices do; by default nothing hostile, which is the reference on the same honest devices."""
+    """The behaviour of hostile devices; by default that of all others, the reference on the same honest devices."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check that no member is misspelt."""
@@ -32,11 +33,11 @@ class Attack:
         """Check, before a run, that the attack applies to the model.
 
         Raises:
-            ConfigurationError: It does not.
+            ConfigurationError: The attack does not apply to the model.
         """
 
     def local(self, strategy: Strategy, device: Device, broadcast: Tensors) -> Update:
-        """Return the update of a hostile device: what the strategy makes of `poisoned` examples, changed by `sent`.
+        """Return the update of a hostile device: the strategy's update on `poisoned` examples, changed by `sent`.
 
         Args:
             strategy: The strategy of the run.
@@ -48,16 +49,17 @@ class Attack:
         return replace(update, tensors=self.sent(device, update.tensors)) if isinstance(update, Update) else update
 
     def poisoned(self, device: Device, examples: Examples) -> Examples:
-        """Return the examples that a hostile device trains on, as many as it has."""
+        """Return the examples that a hostile device trains on; their number must not change."""
         return examples
 
     def sent(self, device: Device, tensors: Tensors) -> Tensors:
-        """Return what a hostile device sends in place of its update's tensors."""
+        """Return the tensors that a hostile device sends instead of its update's."""
         return tensors
 
     def triggered(self, examples: Examples) -> Examples | None:
-        """Return test examples of an honest device as the attacker would change them, with the labels that it wants.
+        """Return an honest device's test examples as the attacker would change them, with the labels that it wants.
 
-        The share that a model answers so is the attack's success; None for an attack without such a target.
+        The share of them that a model classifies as these labels is the attack's success. None for an attack without
+        such a target.
         """
         return None

@@ -25,11 +25,11 @@ def deploy(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("odt-sim deploy", description="Write the models of a run for phones.")
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a complete run")
     parser.add_argument(
-        "overrides", nargs="*", metavar="OVERRIDE", help="where the run's data is now, such as data.path=moved.npz"
+        "overrides", nargs="*", metavar="OVERRIDE", help="new path of the run's data, such as data.path=moved.npz"
     )
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--device", type=int, metavar="ID", help="the model of this device's user")
-    chosen.add_argument("--user", metavar="ID", help="the model of the user whom the data call so")
+    chosen.add_argument("--user", metavar="ID", help="the model of the user with this id in the data")
     chosen.add_argument("--all", action="store_true", help="the model of every device")
     chosen.add_argument("--global", action="store_true", dest="shared", help="the server's model")
     chosen.add_argument("--new", action="store_true", help="the model that a new user's phone trains first")
@@ -37,7 +37,7 @@ def deploy(arguments: Sequence[str]) -> int:
         "--format",
         nargs="*",
         choices=FORMATS,
-        help=f"the files for inference alone, beside the trainable one; by default {' '.join(FORMATS)}",
+        help=f"formats of the inference files, in addition to the trainable file; by default {' '.join(FORMATS)}",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="the folder to write to; by default RUN/deploy"

@@ -12,7 +12,7 @@ _STREAM = 13
 
 @names_arguments
 def arm(users: int = 20, examples: int = 40, seed: int = 0) -> Dataset:
-    """Draw poses of an arm with the place of its hand; users differ in the lengths of their arms and in their movements.
+    """Draw poses of an arm with the position of its hand; users differ in arm lengths and movements.
 
     With the joints' angles a and b, an upper arm of length u and a forearm of length f, the hand is at
 

@@ -27,7 +27,7 @@ def hugging_face(dataset: Any, x: str, y: str, users: str | None = None, classes
         classes: The number of classes; by default that of the column's `ClassLabel`, else the largest label plus one.
 
     Raises:
-        DataError: The object is not such a data set, lacks a column, or its rows differ in shape.
+        DataError: The object is not such a data set or lacks a column, or its rows differ in shape.
     """
     if not (hasattr(dataset, "column_names") and hasattr(dataset, "with_format")):
         raise DataError(f"data: expected a datasets.Dataset, found a {type(dataset).__name__}; choose a split of it")
@@ -50,7 +50,7 @@ def hugging_face(dataset: Any, x: str, y: str, users: str | None = None, classes
 def tf_data(dataset: Any, x: str = "x", y: str = "y", users: str | None = None, classes: int | None = None) -> Dataset:
     """Convert a finite `tf.data.Dataset` of single examples: `(x, y)`, `(x, y, user)` or mappings.
 
-    Several inputs or targets are a mapping or a tuple in place of `x` or `y`, as Keras takes them.
+    Several inputs or targets are a mapping or a tuple instead of `x` or `y`, as in Keras.
 
     Args:
         dataset: The data set; all elements are read into memory.
@@ -60,7 +60,7 @@ def tf_data(dataset: Any, x: str = "x", y: str = "y", users: str | None = None, 
         classes: The number of classes; by default the largest integer label plus one.
 
     Raises:
-        DataError: The object is not such a data set, is infinite, lacks a key, or its elements differ in shape.
+        DataError: The object is not such a data set, is infinite or lacks a key, or its elements differ in shape.
     """
     if not hasattr(dataset, "as_numpy_iterator"):
         raise DataError(f"data: expected a tf.data.Dataset, found a {type(dataset).__name__}")

@@ -22,8 +22,8 @@ Classes = int | Mapping[str, int | None] | None
 class Dataset:
     """All examples of a data set, as read-only arrays. Sources return it checked by `odt_sim.data.dataset_checks.check`.
 
-    Arrays are viewed, not copied where their dtype fits: do not change yours in place afterwards. Runs would train on the
-    changed values and record the digest of the earlier ones.
+    Arrays that have the right dtype are not copied: do not change yours in place afterwards. Runs would train on the
+    changed values and record the digest of the original ones.
 
     Attributes:
         name: The name in messages and reports.
@@ -32,15 +32,15 @@ class Dataset:
         y: Targets: `[examples]` int32 class labels; `[examples, classes]` float32 class probabilities (one-hot);
             `[examples, ...]` int32 labels of each position of a sequence; or `[examples, ...]` float32 values. Several
             targets are given like several inputs.
-        users: `[examples]` the user id of each example, integers or strings; None if there are no natural users.
-        classes: The number of classes, of several targets by name; None for regression.
-        sequences: `[examples]` integers, the recording or text of each example. The examples of a sequence are in the
-            order of time, which is that of `times` if given, and a split by block cuts each sequence. None if a device's
+        users: `[examples]`, the user id of each example, integers or strings; None if there are no natural users.
+        classes: The number of classes, for several targets a mapping by name; None for regression.
+        sequences: `[examples]` integers, the recording or text of each example. The examples of a sequence are in
+            chronological order, by `times` if given, and a split by block cuts each sequence. None if a device's
             examples are one sequence.
-        parts: `[examples]` the part that each example belongs to, 0 for training, 1 for validation, 2 for test, for
-            `split.method=given`; None if the data has none.
+        parts: `[examples]`, the part to which each example belongs, 0 for training, 1 for validation, 2 for test, for
+            `split.method=given`; None if the data has no given split.
         standardize: Whether each device standardizes its inputs by its own training examples, after the split.
-        times: `[examples]` numbers, when each example arises, in any unit; None if unknown.
+        times: `[examples]` numbers, the time of each example in any unit; None if unknown.
     """
 
     name: str

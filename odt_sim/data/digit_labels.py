@@ -25,12 +25,12 @@ PROPERTIES = {
 def digit_properties(users: int = 20, seed: int = 0) -> Dataset:
     """Return scikit-learn's 1,797 handwritten digits with four labels each: even, prime, above four, with a closed loop.
 
-    The digits come without their writers. So users are invented: each prefers some digits, by a Dirichlet distribution of
+    The digits have no writer ids, so the users are synthetic: each prefers some digits, by a Dirichlet distribution of
     concentration 1, and has at least ten images.
 
     Args:
         users: The number of users.
-        seed: The seed of their digits.
+        seed: The seed of the users' digits.
 
     Returns:
         `x` `[1797, 8, 8, 1]` float32 in 0..1, `y` `[1797, 4]` float32, 1 where the property of `PROPERTIES` holds.

@@ -58,7 +58,7 @@ class FederatedData:
         name: The data set's name.
         x: `[examples, ...]` inputs of the whole data set; several inputs are `Columns`.
         y: `[examples, ...]` targets; several targets are `Columns`.
-        classes: The number of classes, of several targets by name; None for regression.
+        classes: The number of classes, for several targets a mapping by name; None for regression.
         indices: `[used examples]` int64, device by device: train, validation, then test examples. With `deferred`, a
             device's examples are in the order of the partition.
         offsets: `[devices, 4]` int64, the starts of a device's three parts in `indices`, and the end of the last.
@@ -66,10 +66,10 @@ class FederatedData:
         deferred: The split of devices that are split on demand; None if all have been split.
         digest: The digest of the data set before partition and drift; empty if unknown.
         users: `[devices]` the user id of each device; None unless all examples of a device are of one user.
-        times: `[examples]` numbers, when each example arises; None if unknown.
-        arrival: The periods in which examples arrive; None if all are there from the first round on.
-        scales: What each device has standardized its inputs by, by the name that the data set gave the input, empty for a
-            single one. Without any, the inputs are not standardized, or changed since, as by a drift of images.
+        times: `[examples]` numbers, the time of each example; None if unknown.
+        arrival: The periods in which examples arrive; None if all are available from the first round on.
+        scales: The mean and deviation by which each device has standardized its inputs, by input name, empty for a
+            single input. Empty if the inputs are not standardized, or have changed since, as by a drift of images.
     """
 
     name: str
@@ -103,7 +103,7 @@ class FederatedData:
         return len(self.offsets)
 
     def arrived(self, device: int, round: int) -> Parts:
-        """Return the indices of a device's train, validation and test examples as they are in a round."""
+        """Return the indices of a device's train, validation and test examples in a round."""
         parts = self.parts(device)
         if self.arrival is None:
             return parts
@@ -155,17 +155,17 @@ def federate(
     Args:
         dataset: The data; it is converted by `odt_sim.data.dataset_checks.check`.
         partition: Distributes the examples over devices.
-        devices: The number of devices; None lets a partition by natural users decide.
+        devices: The number of devices; None for the number that a partition by natural users determines.
         seed: The seed of the partition and the splits.
         validation: The fraction of a device's examples for model selection.
         test: The fraction for reported results.
-        method: `stratified` (each part has about the same mix of labels, or of values to regress), `random`, `block` (the
+        method: `stratified` (each part has about the same mix of labels or regression targets), `random`, `block` (the
             beginning, middle and end of each sequence, by `dataset.times` if it has them), or `given` (`dataset.parts`).
-        gap: The examples that `block` leaves out between two parts.
+        gap: The number of examples that `block` drops between two parts.
 
     Raises:
         DataError: Lengths differ, a value is not a finite number, a label is out of range, or the partition is invalid,
-            uses an example twice, or leaves a device too few examples for its parts.
+            uses an example twice, or gives a device too few examples for its parts.
         ConfigurationError: A setting is out of range, an argument has a wrong type, or the partition lacks a setting or
             fails.
     """
@@ -243,7 +243,7 @@ def _check_sizes(sizes: Indices, users: Array | None) -> None:
 
 
 def device_name(device: int, users: Array | None) -> str:
-    """Return a device's number for errors, with its user where the data has names."""
+    """Return a device's number for errors, with its user if the data has names."""
     return str(device) if users is None else f"{device} (user {users[device]})"
 
 

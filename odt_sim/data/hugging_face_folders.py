@@ -38,10 +38,10 @@ def saved_hugging_face(
     transform: Transform | None = None,
     store: str | None = None,
 ) -> Dataset:
-    """Read a folder that `save_to_disk` of Hugging Face's `datasets` wrote; it may be larger than memory.
+    """Read a folder written by `save_to_disk` of Hugging Face's `datasets`; it may be larger than memory.
 
-    Columns of the features `Image` and `Audio` are decoded, as `images` and `audio` do; others hold numbers or lists of them,
-    such as ids of tokens.
+    Columns with the features `Image` and `Audio` are decoded as in `images` and `audio`; others contain numbers or
+    lists of them, such as token ids.
 
     Args:
         path: The folder.
@@ -61,7 +61,8 @@ def saved_hugging_face(
 
     Raises:
         ConfigurationError: A setting is out of range.
-        DataError: `datasets` is missing, the folder holds no data set, lacks a column or a value, or rows differ in shape.
+        DataError: `datasets` is missing, the folder contains no data set, lacks a column or a value, or rows differ in
+            shape.
     """
     path = Path(path).expanduser().absolute()
     where = f"data {path}"

@@ -77,7 +77,7 @@ def images(
 ) -> Dataset:
     """Read a folder of images, `USER/CLASS/FILE` or `CLASS/FILE`; they are decoded once, into a store.
 
-    `x` is `[examples, height, width, channels]` float32 in 0..1, and `y` the place of the class among the sorted names.
+    `x` is `[examples, height, width, channels]` float32 in 0..1, and `y` the index of the class among the sorted names.
 
     Args:
         path: The folder.

@@ -46,7 +46,7 @@ def femnist(path: str | os.PathLike[str]) -> Dataset:
         `x` `[examples, 28, 28, 1]` float32 in 0..1, where white is 1; `y` `[examples]` int32 in 0..61.
 
     Raises:
-        DataError: A file is missing, damaged, or of another data set.
+        DataError: A file is missing, damaged, or from another data set.
     """
     return _dataset("femnist", path, _pictures, _whole_numbers, 62)
 
@@ -62,7 +62,7 @@ def shakespeare(path: str | os.PathLike[str]) -> Dataset:
         `x` `[examples, 80]` int32, characters as their index in `CHARACTERS`; `y` `[examples]` the next character.
 
     Raises:
-        DataError: A file is missing, damaged, or of another data set.
+        DataError: A file is missing, damaged, or from another data set.
     """
     return _dataset("shakespeare", path, _characters, lambda y: _characters(y)[:, 0], len(CHARACTERS))
 
@@ -71,18 +71,18 @@ def shakespeare(path: str | os.PathLike[str]) -> Dataset:
 def sent140(path: str | os.PathLike[str], words: int = 1000, length: int = 32) -> Dataset:
     """Read tweets with their sentiment; a user is an account.
 
-    The vocabulary is the most frequent words of all users; texts are cut or padded at the end.
+    The vocabulary is the most frequent words of all users; texts are truncated or padded at the end.
 
     Args:
         path: See `femnist`.
-        words: The size of the vocabulary, padding and unknown words included.
+        words: The size of the vocabulary, including padding and unknown words.
         length: The number of words in a text.
 
     Returns:
         `x` `[examples, length]` int32 in 0..words-1; `y` `[examples]` 1 for a positive tweet, else 0.
 
     Raises:
-        DataError: A file is missing, damaged, or of another data set.
+        DataError: A file is missing, damaged, or from another data set.
     """
     if words < 3 or length < 1:
         raise DataError(f"data sent140: expected words of at least 3 and length of at least 1, found {words}, {length}")

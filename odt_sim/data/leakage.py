@@ -38,7 +38,7 @@ class Leakage:
         name: The data set's name.
         equal: Validation examples that equal a training example of their device, target included, and test examples that
             equal one of training or validation.
-        overlapping: Other examples that share at least half a window with one, step for step.
+        overlapping: Other examples that share at least half a window with such an example, step for step.
         devices: The number of devices with such examples.
         evaluated: The number of validation and test examples that were checked.
         sampled: The number of devices that were checked; None for all.
@@ -66,7 +66,7 @@ class Leakage:
 
 @names_arguments
 def check_leakage(data: FederatedData) -> Leakage:
-    """Find leakage as `find_leakage`, and issue a `LeakageWarning` if there is any."""
+    """Find leakage as `find_leakage` does, and issue a `LeakageWarning` if there is any."""
     leakage = find_leakage(data)
     if leakage.message:
         warnings.warn(leakage.message, LeakageWarning, stacklevel=2)
@@ -79,10 +79,11 @@ def find_leakage(data: FederatedData) -> Leakage:
 
     Overlaps are found in recordings `[examples, steps, channels]` or `[examples, channels, steps]` (time is the longer
     axis) and in tokens `[examples, steps]`, of 16 steps or more, if they are the only input. Two windows overlap if the
-    first half of one occurs in the other, unless it hardly changes, as silence and padding do. Steps are compared by
+    first half of one occurs in the other, unless it is nearly constant, like silence and padding. Steps are compared by
     64-bit hashes.
 
-    A fleet of more than 4,000 devices is sampled, by a fixed seed; so is one with more than 256 MiB of examples in a store.
+    Only a sample of the devices, drawn with a fixed seed, is checked if there are more than 4,000 devices, or more than
+    256 MiB of examples in a store.
     """
     equal = overlapping = devices = evaluated = 0
     sample = _sample(data.devices, _most(data))

@@ -37,8 +37,8 @@ def parquet(
 ) -> Dataset:
     """Read Parquet files that may be larger than memory; needs `pip install 'odt_sim[tables]'`.
 
-    The first use converts them to arrays in a store, whatever later runs and processes of the machine share. A process then
-    reads the rows that it uses. Labels, user ids and times of all examples are in memory.
+    The first use converts them to arrays in a store, which later runs and all processes of the machine share. A process
+    then reads only the rows that it uses. Labels, user ids and times of all examples are kept in memory.
 
     Args:
         path: A file, or a folder of files with the same columns; `user=7/` in their paths is a column, too.
@@ -54,8 +54,8 @@ def parquet(
 
     Raises:
         ConfigurationError: The features are none, or contain the target.
-        DataError: pyarrow is missing, a file cannot be read, lacks a column or a value, rows differ in shape, or there is no
-            room for the store.
+        DataError: pyarrow is missing, a file cannot be read, lacks a column or a value, rows differ in shape, or there
+            is no space for the store.
     """
     path = Path(path).expanduser().absolute()
     files = _Files.of(path, users)

@@ -1,7 +1,7 @@
 """Partitions of a data set over devices.
 
-Each function returns one int64 array of example indices for each device. The arrays are disjoint and depend on the data
-and the seed only. All but `by_user` use every example.
+Each function returns one int64 array of example indices for each device. The arrays are disjoint and depend only on the
+data and the seed. All but `by_user` use every example.
 """
 
 import heapq
@@ -41,7 +41,7 @@ def dirichlet(dataset: Dataset, devices: int | None, seed: int, *, alpha: float,
 
     This is the variant of Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural Networks", ICML 2019,
     section 4. (Hsu et al. 2019 draw each device's mix of classes, and all devices get equally many examples.) Only the
-    shares of devices with too few examples are drawn again, so that it ends for thousands of devices, too.
+    shares of devices with too few examples are drawn again, so that the draw ends even for thousands of devices.
 
     Args:
         dataset: The data, with class labels.
@@ -51,7 +51,7 @@ def dirichlet(dataset: Dataset, devices: int | None, seed: int, *, alpha: float,
         min_examples: The smallest number of examples on a device.
 
     Raises:
-        DataError: The data has no labels, or no draw gives each device `min_examples`.
+        DataError: The data has no labels, or no draw gives each device `min_examples` examples.
     """
     labels = dataset.labels()
     return _dirichlet(dataset.name, labels, _required(devices), seed, alpha, min_examples)
@@ -73,7 +73,7 @@ def quantity_skew(
         min_examples: The smallest number of examples on a device.
 
     Raises:
-        DataError: No draw gives each device `min_examples`.
+        DataError: No draw gives each device `min_examples` examples.
     """
     one_class = np.zeros(len(dataset.x), np.int32)
     return _dirichlet(dataset.name, one_class, _required(devices), seed, alpha, min_examples)
@@ -82,9 +82,9 @@ def quantity_skew(
 def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_per_device: int) -> IndexLists:
     """Give each device examples of exactly `classes_per_device` classes.
 
-    McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017, section 3,
-    sort by label, cut shards of equal size and deal `classes_per_device` shards to each device. Here a shard has one
-    class and a device's shards have different classes; larger classes are cut into more shards.
+    McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017, section
+    3, sort by label, cut shards of equal size and deal `classes_per_device` shards to each device. Here each shard has
+    one class, and a device's shards have different classes; larger classes are cut into more shards.
 
     Args:
         dataset: The data, which needs class labels.
@@ -109,12 +109,12 @@ def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_pe
 
 @names_arguments
 def by_user(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
-    """Make each user of the data a device, in the order of their ids; ids that are text sort as text, "10" before "2".
+    """Make each user of the data a device, in the order of the ids; text ids sort as text, "10" before "2".
 
     Args:
         dataset: The data, with `users`.
-        devices: The number of users to choose at random; None for all.
-        seed: The seed of the choice.
+        devices: The number of users to draw at random; None for all.
+        seed: The seed of the draw.
 
     Raises:
         DataError: The data has no users, or fewer than `devices`.

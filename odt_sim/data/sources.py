@@ -26,7 +26,7 @@ from odt_sim.user_code import user_code_errors
 
 
 def digits() -> Dataset:
-    """Return the 1,797 handwritten digits that scikit-learn bundles.
+    """Return the 1,797 handwritten digits bundled with scikit-learn.
 
     `x` is `[1797, 8, 8, 1]` float32 in 0..1, `y` `[1797]` int32 in 0..9. They are the test set of Alpaydin and Kaynak's
     "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
@@ -63,7 +63,7 @@ def npz(
             training examples.
 
     Raises:
-        DataError: The file is missing, not an `.npz`, damaged, lacks an array, or has unusable values.
+        DataError: The file is missing, is not an `.npz` file, is damaged, lacks an array, or has unusable values.
     """
     path = Path(path).expanduser()
     others = [key for key in (users, sequences) if key is not None]
@@ -91,7 +91,7 @@ def read_npz(path: str | os.PathLike[str], keys: Sequence[str], prefixes: Sequen
         prefixes: Those of the names for which all arrays `<name>_...` are read if there is no array of the name.
 
     Raises:
-        DataError: The file is missing, not an `.npz`, damaged, or lacks an array.
+        DataError: The file is missing, is not an `.npz` file, is damaged, or lacks an array.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -131,10 +131,10 @@ def _read_array(path: Path, file: Any, key: str) -> Array:
 
 @names_arguments
 def keras_dataset(name: str) -> Dataset:
-    """Return a data set of `keras.datasets`, with its train and test parts joined.
+    """Return a data set of `keras.datasets`, with its train and test parts merged.
 
-    The first use downloads it in a subprocess to the cache folder, `$ODT_SIM_CACHE` or `~/.cache/odt_sim`. Texts (`imdb`,
-    `reuters`) are cut, and padded in front, to 200 tokens of the 10,000 most frequent words.
+    The first use downloads it in a subprocess to the cache folder, `$ODT_SIM_CACHE` or `~/.cache/odt_sim`. Texts
+    (`imdb`, `reuters`) are truncated or left-padded to 200 tokens of the 10,000 most frequent words.
 
     Args:
         name: The name, such as `mnist`, `fashion_mnist`, `cifar10`, `cifar100`, `imdb` or `california_housing`.
@@ -150,14 +150,14 @@ def keras_dataset(name: str) -> Dataset:
 def function(target: str, **arguments: Any) -> Dataset:
     """Call a Python function that returns a `Dataset`, `(x, y)`, `(x, y, users)`, a mapping with these keys or a `tf.data`.
 
-    Several inputs or targets are a mapping of arrays by name, or a tuple of arrays, in place of `x` or `y`.
+    Several inputs or targets are a mapping of arrays by name, or a tuple of arrays, instead of `x` or `y`.
 
     Args:
         target: `package.module.name`, or `path/to/file.py:name`.
         **arguments: The function's arguments.
 
     Raises:
-        DataError: The function cannot be found, does not take the arguments, fails, or returns something else.
+        DataError: The function cannot be found, does not accept the arguments, fails, or returns something else.
     """
     call = _find(target)
     where = f"data {target}"

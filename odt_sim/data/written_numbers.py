@@ -26,7 +26,7 @@ WIDTH = 8 * LONGEST + WIDEST_GAP * (LONGEST - 1)
 def digit_numbers(users: int = 20, examples: int = 60, seed: int = 0) -> Dataset:
     """Return numbers of two to five of scikit-learn's 1,797 handwritten digits, side by side, as users would write them.
 
-    The digits come without their writers. So users are invented: each prefers some digits, by a Dirichlet distribution of
+    The digits have no writer ids, so the users are synthetic: each prefers some digits, by a Dirichlet distribution of
     concentration 1, and has at least ten images. Of these, 60% are in numbers for training only, 20% in those for
     validation and 20% in those for testing.
 

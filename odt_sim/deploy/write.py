@@ -1,4 +1,4 @@
-"""The files of deployed models, and the table beside them."""
+"""The files of deployed models, and their table."""
 
 import csv
 import io
@@ -37,18 +37,18 @@ def deploy(
     """Write the models of a complete run, measure them, and yield their rows of the table, model by model.
 
     Each model gives `<name>.tflite`, trainable, and `<name>_infer_<format>.tflite` for each format; `<name>` is
-    `device_<id>` or `global`. They are written once all of them are made and measured. Where each device standardizes its
-    inputs, `device_<id>_inputs.json` has its mean and deviation of each input, with which an app computes
-    `(input - mean) / deviation`.
+    `device_<id>` or `global`. The files are written once all of them are converted and measured. Where each device
+    standardizes its inputs, `device_<id>_inputs.json` has its mean and deviation of each input, with which an app
+    computes `(input - mean) / deviation`.
 
     Args:
         simulation: The run.
         output: The folder to write to.
         devices: The devices' ids; None for the global model.
-        formats: The formats of the files for inference alone.
+        formats: The formats of the files for inference only.
 
     Raises:
-        OdtSimError: There is no such device or model, or it cannot be made or written.
+        OdtSimError: The device or model does not exist, or cannot be converted or written.
     """
     if "int8" in formats:
         check_installed()

@@ -63,14 +63,14 @@ class Device:
         round: The current round; 0 outside a simulation.
         plan: The default epochs or steps, and the default learning rate, of `train`.
         train_examples: The training examples, read-only.
-        validation_examples: The examples for model selection; may be empty.
-        test_examples: The examples for reported results; may be empty.
+        validation_examples: Examples for model selection; may be empty.
+        test_examples: Examples for reported results; may be empty.
         state: What a strategy keeps on this device between rounds.
-        records: Figures of the strategy for the device's line in `devices.jsonl`, which `deploy` sets.
+        records: Numbers of the strategy for the device's line in `devices.jsonl`, set by `deploy`.
         calls: The number of model calls.
-        correction: A strategy's function of embeddings and outputs, `[rows, ...]` each, that returns corrected outputs;
+        correction: A strategy's function of embeddings and outputs, each `[rows, ...]`, that returns corrected outputs;
             None for no correction.
-        predictor: What answers in place of the model, as deployed; None for the model with the device's weights.
+        predictor: The deployed predictor that replaces the model; None for the model with the device's weights.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Device:
             round: The current round.
             plan: The default plan; one epoch by default.
             pool: The interpreters to share with other devices of the model, `RuntimePool(model)`; a new pool by default.
-            metrics: Metrics of the user, which `evaluate` adds to those of the task.
+            metrics: The user's own metrics, which `evaluate` adds to those of the task.
 
         Raises:
-            ConfigurationError: The model is no `TrainableModel`, the plan no `TrainingPlan`, or the seed, the id or the
-                round is below 0.
+            ConfigurationError: The model is not a `TrainableModel`, the plan is not a `TrainingPlan`, or the seed, the
+                id or the round is below 0.
             DataError: The examples do not fit the model.
             ModelError: LiteRT cannot load the model.
         """
@@ -176,7 +176,7 @@ class Device:
         return slots
 
     def random(self, *purpose: str | int) -> np.random.Generator:
-        """Return a random generator that depends on the seed, the id, the round and the purpose only."""
+        """Return a random generator that depends only on the seed, the id, the round and the purpose."""
         return generator_for(self.seed, self.id, self.round, *purpose)
 
     def train(
@@ -186,24 +186,27 @@ class Device:
         group: str | None = None,
         inputs: Mapping[str, Any] | None = None,
     ) -> NDArray[np.float32]:
-        """Train on the device's examples, in an order that the seed, id, round and epoch decide.
+        """Train on the device's examples, in an order determined by the seed, id, round and epoch.
 
-        If only the head is trained and the model has embeddings, each example is embedded once and not in every epoch.
+        If only the head is trained and the model has embeddings, each example is embedded once instead of in every
+        epoch.
 
         Args:
             epochs: Passes over the examples; the plan's epochs or steps by default.
             learning_rate: The step size; by default the plan's, else the model's own.
-            group: The only parameters to train: `head`, `body`, `norm`, or several joined by `_`; all by default.
-            inputs: Values of the model's further training inputs by name, with a row for each training example, in their
-                order, where `model.train_inputs` says so; inputs that are not given have their defaults. `sample_weight`,
-                a number for each example, is the factor of its loss before the mean over a batch.
+            group: The group of parameters to train: `head`, `body`, `norm`, or several joined by `_`; all by default.
+            inputs: Values of the model's further training inputs by name. Inputs that `model.train_inputs` declares per
+                example have a row for each training example, in their order; inputs that are not given have their
+                defaults. `sample_weight`, a number for each example, is the factor of its loss before the mean over a
+                batch.
 
         Returns:
             `[steps]` float32: the loss of each step, before its update.
 
         Raises:
-            ConfigurationError: The epochs or the learning rate are out of range.
-            ModelError: The model takes no learning rate, needs one, cannot train the group alone, or takes no such input.
+            ConfigurationError: The epochs or the learning rate is out of range.
+            ModelError: The model accepts no learning rate, needs one, cannot train the group alone, or has no such
+                input.
             DataError: An input has another shape or dtype.
         """
         step, further = step_for(self.model, group), self._further(inputs)
@@ -214,9 +217,9 @@ class Device:
         return np.asarray(losses, np.float32)
 
     def finish(self) -> None:
-        """End a training as Keras' `fit` does: weights with moving averages (`use_ema`) are set to them.
+        """End training as Keras' `fit` does: set weights with moving averages (`use_ema`) to these averages.
 
-        `train` does so by itself; call it after the last `train_step`.
+        `train` does this itself; call `finish` after the last `train_step`.
         """
         if self.model.finalizes and self._steps_done:
             self._model_state.runtime(changes=True).finalize()
@@ -312,10 +315,10 @@ class Device:
         return self._orders[key].of(epoch)[:examples]
 
     def prepare(self) -> None:
-        """Take the rows of the plan's first pass now; training then waits less for them.
+        """Gather the rows of the plan's first pass now, so that training waits less for them.
 
-        A step evicts Python's code and data from the processor's caches, so that several devices are prepared faster before
-        the first one trains than each after the steps of another.
+        A step evicts Python's code and data from the processor's caches, so preparing several devices before the first
+        one trains is faster than preparing each after the steps of another.
         """
         examples = next(self.plan.passes(len(self.train_examples), self.model.batch_size), 0)
         if examples and not step_for(self.model).on_embeddings and not self._pool.first.steps_at_once("train"):
@@ -335,14 +338,14 @@ class Device:
         return loss
 
     def infer_batch(self, batch: Batch) -> Rows:
-        """Return the model's outputs of a batch of `batches`, `[batch, ...]` float32, those of its padding included."""
+        """Return the model's outputs for a batch of `batches`, `[batch, ...]` float32, including its padding."""
         return self._inference.outputs("infer", batch.x)
 
     def train_batch(self, x: Any, y: Any, learning_rate: float | None = None, group: str | None = None) -> float:
-        """Run one step on given rows, at most one batch, and return its loss.
+        """Run one step on the given rows, at most one batch, and return its loss.
 
         Raises:
-            DataError: The rows do not fit the model, or are none or more than a batch.
+            DataError: The rows do not fit the model, or there are none or more than a batch.
             ConfigurationError, ModelError: See `train`.
         """
         rows = Examples.checked(self.model, x, y, f"device {self.id}, batch")
@@ -394,7 +397,7 @@ class Device:
         return outputs
 
     def begin_again(self) -> None:
-        """Reset everything but the weights to the beginning of the round, to train a second model on this device.
+        """Reset everything except the weights to the beginning of the round, to train a second model on this device.
 
         Batch orders, masks and optimizer slots start over, and no gradient offset is set.
         """
@@ -402,7 +405,7 @@ class Device:
         self._replace(self.weights, self._initial_slots(), same_body=True)
 
     def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
-        """Make later steps use `g + mu w + offset` in place of the gradient `g`, until another call replaces it.
+        """Make later steps use `g + mu w + offset` instead of the gradient `g`, until another call replaces the offset.
 
         Checkpoints do not contain the offset.
 
@@ -412,16 +415,16 @@ class Device:
 
         Raises:
             ConfigurationError: `mu` is not finite.
-            ModelError: The offset holds other parameters, or the model lacks the capability `gradient_offset`.
+            ModelError: The offset has other parameters, or the model lacks the capability `gradient_offset`.
         """
         self._offset = GradientOffset.checked(self.model, offset, mu)
 
     def learning_rate(self, given: float | None = None) -> float:
         """Return the step size of the next step: the given one, else the plan's, else the model's own.
 
-        The model's own may be a schedule. Its steps are counted over the rounds of a simulation as if the device had trained
-        in each of them, so that the rate follows the run and not how often a device was drawn. The plan's
-        `learning_rate_decay` multiplies what is not given, once for each earlier round.
+        The model's own may be a schedule. Its steps are counted over the rounds of a simulation as if the device had
+        trained in each of them, so that the rate depends on the round, not on how often the device was drawn. The
+        plan's `learning_rate_decay` multiplies the rate, unless it is given, once for each earlier round.
         """
         return self._rate(self._first_step + self._steps_done, given)
 
@@ -462,7 +465,7 @@ class Device:
         return user_code_errors(owner, f"device {self.id}: the {name} failed", SimulationError, passes=InvocationError)
 
     def outputs(self, split: str) -> Rows:
-        """Return the model's outputs of a split, `[examples, ...]` float32, in the order of its examples.
+        """Return the model's outputs for a split, `[examples, ...]` float32, in the order of its examples.
 
         Raises:
             DataError: The device has no such examples.
@@ -478,7 +481,7 @@ class Device:
 
         Raises:
             DataError: The device has no such examples.
-            SimulationError: A metric of the user failed.
+            SimulationError: A user's metric failed.
         """
         found = self._answers(split)
         own = own_figures(self._own_metrics, found["answers"], found["y"], found["masks"], device=self.id)
@@ -572,9 +575,9 @@ class Device:
         """Set weights, or load a checkpoint.
 
         Args:
-            weights: All or some of the model's weights; or the path of a `.safetensors` file: weights that the page of
-                `odt-sim phone` saved, or a checkpoint of `save`, which also restores the optimizer's slots and the counts
-                of epochs and steps. Whatever is not given stays unchanged.
+            weights: All or some of the model's weights, or the path of a `.safetensors` file: weights saved by the page
+                of `odt-sim phone`, or a checkpoint of `save`, which also restores the optimizer's slots and the counts
+                of epochs and steps. Values that are not given stay unchanged.
 
         Raises:
             ModelError: The weights do not belong to this model.

@@ -19,7 +19,7 @@ class TrainingPlan(Settings, group="train"):
     epochs: int = setting(1, "passes over a device's training examples in a round", least=0)
     learning_rate: float | None = setting(None, "step size; null for the rate of the model's optimizer", above=0)
     steps: int | None = setting(
-        None, "steps in a round instead of epochs, the same for every device; null for epochs", least=0
+        None, "steps in a round, the same for every device, instead of epochs; null for epochs", least=0
     )
     learning_rate_decay: float = setting(
         1.0, "factor of the learning rate from one round to the next; 1 keeps it", above=0, most=1
@@ -27,7 +27,7 @@ class TrainingPlan(Settings, group="train"):
 
     @property
     def amount(self) -> int:
-        """The number of steps if set, else of epochs."""
+        """The number of steps if set, else the number of epochs."""
         return self.epochs if self.steps is None else self.steps
 
     def passes(self, examples: int, batch_size: int) -> Iterator[int]:
@@ -54,7 +54,7 @@ class TrainingPlan(Settings, group="train"):
         return self.with_amount(int(random.integers(1, self.amount)))
 
     def with_amount(self, amount: int) -> "TrainingPlan":
-        """Return the plan with another number of steps if they are set, else of epochs."""
+        """Return the plan with another number of steps if they are set, else another number of epochs."""
         return replace(self, epochs=amount) if self.steps is None else replace(self, steps=amount)
 
 

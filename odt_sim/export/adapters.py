@@ -12,17 +12,18 @@ from odt_sim.export.parameters import all_layers, group_of_layers, leaf_layers
 def add_adapters(model: Any, rank: int, head: str | Sequence[str] | None = None) -> keras.Model:
     """Freeze a built Keras model except its head, and add adapters to the layers below; change it in place and return it.
 
-    Dense, EinsumDense, Embedding and convolution layers, also those of attention, get `W + A B` with a frozen kernel W, as
-    Keras' `enable_lora`: Hu et al. 2022, LoRA, section 4.1, with alpha equal to the rank. B starts at 0, so that the model
-    answers as before.
+    Dense, EinsumDense, Embedding and convolution layers, including those of attention, get `W + A B` with a frozen
+    kernel W, as with Keras' `enable_lora`: Hu et al. 2022, LoRA, section 4.1, with alpha equal to the rank. B starts at
+    0, so the model's outputs are initially unchanged.
 
     Args:
         model: The model.
-        rank: The columns of A and rows of B.
+        rank: The number of columns of A and of rows of B.
         head: The layer or layers of the head, see `export_model`; it trains as a whole.
 
     Raises:
-        ExportError: It is no built Keras model, has no layer that takes adapters below the head, or has adapters already.
+        ExportError: The model is not a built Keras model, has no layer below the head that accepts adapters, or already
+            has adapters.
     """
     if not isinstance(model, keras.Model) or not model.built:
         raise ExportError(

@@ -87,41 +87,42 @@ def export_model(
             serving signature: BatchNormalization keeps its statistics, Dropout is inactive. Several inputs and outputs are
             `x_<name>`, `y_<name>` and `logits_<name>` in the signatures, with Keras' names. Or a `torch.nn.Module`.
         path: The file to write.
-        loss: A name of a loss in `keras.losses`, `{"name": ..., **settings}`, a Keras loss object, or a function
-            `(y_true, y_pred)` that returns a value per example. By name, a cross-entropy takes the model's output as logits
-            unless the model ends in a softmax (binary: a sigmoid). For several outputs: one for all, a list, or a mapping by
-            the output's name. None takes that of `model.compile`.
-        optimizer: A Keras optimizer, its name, or a mapping of `name` and settings; None takes that of `model.compile`. Its
-            learning rate becomes the default in the manifest; the rate is an input of `train`. A schedule becomes the
-            signature `schedule`, from `step` to `learning_rate`; moving averages (`use_ema`) become the signature `finalize`,
-            which ends a training.
-        loss_weights: A factor of each output's loss: a list, or a mapping by the output's name; None for 1.
-        example: A batch `(x, y)`, `(x,)` or `x` as `fit` takes it: arrays, or anything with their shapes and dtypes, such as
-            `keras.Input`. It builds a model with its own `call`, gives open shapes of inputs, and the shape of `y` where a
-            loss leaves it open; its values are not used. For a `torch.nn.Module`: an example of its input `[rows, ...]`, a
-            tuple of several, or a mapping by the names of `forward`'s arguments; with targets a pair of a tuple or a mapping
-            of the inputs and `y`: `((x,), y)`.
+        loss: The name of a loss in `keras.losses`, `{"name": ..., **settings}`, a Keras loss object, or a function
+            `(y_true, y_pred)` that returns a value per example. A cross-entropy given by name treats the model's output
+            as logits unless the model ends in a softmax (binary: a sigmoid). For several outputs: one for all, a list,
+            or a mapping by the output's name. None uses that of `model.compile`.
+        optimizer: A Keras optimizer, its name, or a mapping of `name` and settings; None uses that of `model.compile`.
+            Its learning rate becomes the default in the manifest; the rate is an input of `train`. A schedule becomes
+            the signature `schedule`, from `step` to `learning_rate`; moving averages (`use_ema`) become the signature
+            `finalize`, which ends a training.
+        loss_weights: The factor of each output's loss: a list, or a mapping by the output's name; None for 1.
+        example: A batch `(x, y)`, `(x,)` or `x` as for `fit`: arrays, or anything with their shapes and dtypes, such as
+            `keras.Input`. It is used to build a model with its own `call`, to fix open input shapes, and for the shape
+            of `y` if the loss leaves it open; its values are not used. For a `torch.nn.Module`: an example of its input
+            `[rows, ...]`, a tuple of several, or a mapping by the names of `forward`'s arguments; to give targets as
+            well, a pair of a tuple or mapping of the inputs and `y`: `((x,), y)`.
         batch_size: Rows per call of `train` and `infer`; None accepts any number and records `DEFAULT_BATCH_SIZE` as the
             rows of a device's step.
         name: The model's name in the manifest; None uses Keras' name.
-        head: The layer or layers of the head; None is the last layer with weights that is not a normalization,
-            for several outputs that of each.
+        head: The layer or layers of the head; None for the last layer with weights that is not a normalization, for
+            several outputs the last one of each.
         class_weight: A factor per class on its examples' training losses; missing classes get 1.
         task: What the output is, for the metrics of evaluation: `classification`, `regression`, `multi_label`,
-            `ranking`, `transcription` or `other`; None derives it from the loss. For several outputs also a mapping by the
-            output's name.
-        metrics: The names of further metrics that evaluation computes, of ours or of Keras (docs/evaluation.md); for several
-            outputs also a mapping by the output's name. Those of `model.compile` are kept, if evaluation computes them.
+            `ranking`, `transcription` or `other`; None derives it from the loss. For several outputs, also a mapping by
+            the output's name.
+        metrics: The names of further metrics for evaluation, from odt_sim or Keras (docs/evaluation.md); for several
+            outputs, also a mapping by the output's name. Metrics of `model.compile` are kept if odt_sim can compute
+            them.
         train_groups: Parameter groups that get their own signature `train_<group>`: `head`, `body`, `norm`, or several
             joined by `_`, such as `body_norm`.
         embed: Add `embed`, from `x` to the `embedding` that enters the head, and `head_train` and `head_infer`, which
             take an `embedding` instead of `x`. The features of a frozen body are then computed once per example.
         gradient_offset: Add `set_gradient_offset`, which sets b per trainable parameter, and the input `mu` of each
             training step: steps then use g + mu w + b instead of the gradient g.
-        terms: Terms that are added to the loss of every step, with further inputs of `train`, which devices pass by
-            `Device.train(inputs=...)`: `category_embedding`, `contrastive`, `distillation`, `logit_shift`, `mean_embedding`,
-            `not_true_distillation`, `prototypes`, or a function of your own `(model, x, y, inputs) -> loss`, or its path; see
-            `odt_sim.export.terms`. `prox` is `gradient_offset=True`.
+        terms: Terms to add to the loss of every step, with further inputs of `train`, which devices pass with
+            `Device.train(inputs=...)`: `category_embedding`, `contrastive`, `distillation`, `logit_shift`,
+            `mean_embedding`, `not_true_distillation`, `prototypes`, or your own function
+            `(model, x, y, inputs) -> loss`, or its path; see `odt_sim.export.terms`. `prox` is `gradient_offset=True`.
         flavour: `builtin`, or `flex` for a file that needs TensorFlow 2.19 or an app with the Select TF ops library.
             In `flex`, nothing is lowered, `save` and `restore` take a `checkpoint_path`, `set_parameters` takes `a0..aN`,
             and each training step also returns the gradients of the loss (before clipping, decay and offset) under the

@@ -44,14 +44,15 @@ def deflex(source: str | os.PathLike[str], path: str | os.PathLike[str], *, batc
     Args:
         source: The file with Flex ops.
         path: The file to write.
-        batch_size: The rows of a batch if the file leaves their number open, which trains faster; None keeps it open.
+        batch_size: The number of rows in a batch if the file leaves it open; a fixed number trains faster. None keeps
+            it open.
 
     Returns:
         The path of the written file.
 
     Raises:
-        ModelError: The source is no readable `.tflite` file.
-        ExportError: It has no Flex ops or no signatures, or an op that cannot be rewritten.
+        ModelError: The source is not a readable `.tflite` file.
+        ExportError: The file has no Flex ops, no signatures, or an op that cannot be rewritten.
         FileError: The file cannot be written.
     """
     try:

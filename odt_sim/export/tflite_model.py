@@ -41,13 +41,14 @@ add_keras2_names()
 class BaseTFLiteModel(tf.Module):  # type: ignore[misc]  # TensorFlow has no types
     """The base of model classes: set `X_SHAPE`, `Y_SHAPE` and, in `__init__`, a compiled `model`.
 
-    `train`, `infer`, `parameters` and `restore` may be overridden. Further public methods become signatures if they return
-    a dictionary and take `x` or `x, y`, or are a `tf.function` with an `input_signature`; so does `initialize`.
+    `train`, `infer`, `parameters` and `restore` may be overridden. Further public methods become signatures if they
+    return a dictionary and accept `x` or `x, y`, or are a `tf.function` with an `input_signature`; so does
+    `initialize`.
 
     Attributes:
         X_SHAPE: The shape of one example, float32.
         Y_SHAPE: The shape of one target, float32.
-        BATCH_SIZE: The rows of a batch; None for any number. A fixed size trains faster.
+        BATCH_SIZE: The number of rows in a batch; None for any number. A fixed number trains faster.
         model: A compiled Keras model.
     """
 
@@ -78,8 +79,8 @@ class BaseTFLiteModel(tf.Module):  # type: ignore[misc]  # TensorFlow has no typ
 def tflite_model_class(cls: Class) -> Class:
     """Turn the methods `train`, `infer`, `parameters` and `restore` of a model class into `tf.function`s.
 
-    The arguments of `train` and `infer` are float32 `[batch, *X_SHAPE]` and `[batch, *Y_SHAPE]`; `train` may also take
-    `sample_weight` (`[batch]`), `learning_rate` and `mu` (`[]`).
+    The arguments of `train` and `infer` are float32 `[batch, *X_SHAPE]` and `[batch, *Y_SHAPE]`; `train` may also
+    accept `sample_weight` (`[batch]`), `learning_rate` and `mu` (`[]`).
 
     Raises:
         ExportError: A method has another argument.
@@ -129,13 +130,14 @@ def convert_saved_model(
         saved_model_dir: A directory from `save_model`, or any SavedModel with signatures `train`, `infer`, `parameters`
             and `restore`.
         signature_keys: The signatures to convert; None converts all.
-        batch_size: The rows of a batch if the SavedModel leaves their number open, which trains faster; None keeps it open.
+        batch_size: The number of rows in a batch if the SavedModel leaves it open; a fixed number trains faster. None
+            keeps it open.
 
     Returns:
         The file's content.
 
     Raises:
-        ExportError: The directory holds no SavedModel, a signature is missing, or an op cannot be lowered.
+        ExportError: The directory contains no SavedModel, a signature is missing, or an op cannot be lowered.
     """
     return converted(Path(saved_model_dir), signature_keys, batch_size)
 

@@ -67,14 +67,14 @@ def _of_condition(name: str, features: Any) -> keras.Sequential:
 def add_valve(model: Any, head: str | Sequence[str] | None = None) -> keras.Model:
     """Return a built Keras model with a conditional valve before its head; it shares the layers of the given one.
 
-    A model that has a valve is returned as it is.
+    A model that already has a valve is returned unchanged.
 
     Args:
         model: A Sequential or Functional model with one output `[batch, classes]` and embeddings `[batch, features]`.
         head: The layer or layers of the head, see `export_model`; the valve joins them.
 
     Raises:
-        ExportError: The model is another one.
+        ExportError: The model is of another kind.
     """
     if not isinstance(model, keras.Model) or not getattr(model, "outputs", None) or own_method(model):
         raise ExportError(

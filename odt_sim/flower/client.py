@@ -44,23 +44,23 @@ def client_app(
     aggregator: Aggregator | None = None,
     attack: Attack | None = None,
 ) -> ClientApp:
-    """Return the app of a fleet's nodes; the node with `partition-id=3` is device 3.
+    """Return the app for a fleet's nodes; the node with `partition-id=3` is device 3.
 
-    Strategies of Flower train and evaluate the device as in odt_sim; what the strategy keeps on the device stays on the node.
-    `server_app` runs strategies of odt_sim.
+    Flower's own strategies train and evaluate the device as in odt_sim; the device's state stays on the node.
+    `server_app` runs odt_sim's strategies.
 
     Args:
         model: The model that all devices train.
         data: The devices' examples.
-        strategy: What a device does. For strategies of Flower one whose server sends weights only.
+        strategy: The strategy of the devices. With Flower's own strategies, it must send only weights.
         plan: The local training; by default one epoch at the model's own learning rate.
         fleet: The fleet of `server_app`.
-        seed: Decides batch orders.
+        seed: The random seed of batch orders.
         aggregator: The aggregator of `server_app`.
         attack: The attack of `server_app`, for `fleet.hostile` devices.
 
     Raises:
-        OdtSimError: Model, data and strategy do not go together; see `Simulation`.
+        OdtSimError: Model, data and strategy are incompatible; see `Simulation`.
     """
     nowhere = Folder(Path())  # each call has a folder of its own
     given: dict[str, Any] = {"fleet": fleet, "plan": plan, "aggregator": aggregator, "attack": attack}

@@ -28,8 +28,8 @@ def server_app(
 ) -> ServerApp:
     """Return an app that runs a strategy over nodes of `client_app`, one for each device.
 
-    The run's folder holds the same records and the same model, bit for bit, as one of `Simulation`. States of devices stay on
-    their nodes and end with Flower's run, so the run cannot be resumed.
+    The run's folder contains the same records and the same model, bit for bit, as one of `Simulation`. States of
+    devices stay on their nodes and end with Flower's run, so the run cannot be resumed.
 
     Args:
         model: The model that all devices train.

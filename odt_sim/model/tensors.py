@@ -17,7 +17,7 @@ class ServerState:
     """The coordinator's state between two rounds.
 
     Attributes:
-        broadcast: Tensors sent to all devices of a cohort, unless `Strategy.message` chooses.
+        broadcast: Tensors sent to all devices of a cohort, unless `Strategy.message` returns others.
         private: Tensors that stay on the coordinator, where `Strategy.message` may read them.
     """
 
@@ -48,12 +48,12 @@ def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
 
 
 def size_of(tensors: Tensors) -> int:
-    """Return the bytes of tensors."""
+    """Return the size of tensors in bytes."""
     return sum(array_of(tensor).nbytes for tensor in tensors.values())
 
 
 def read_only(tensors: Tensors) -> Tensors:
-    """Return views that cannot be written to; tensors that cannot be written to themselves."""
+    """Return read-only views; tensors that are already read-only are returned themselves."""
 
     def view(tensor: Weights | NDArray[Any]) -> Weights | NDArray[Any]:
         array = array_of(tensor)

@@ -43,14 +43,15 @@ class TrainableModel:
         content: The `.tflite` file's bytes.
         where: The file's name, for messages.
         signatures: The entry points by name.
-        operators: By signature, the number of ops of each kind.
-        vocabularies: The number of ids that an input takes, counted from 0, by its name; inputs without ids are left out.
-        scales: The factor that an input is first multiplied by, by its name; inputs without one are left out.
+        operators: The number of ops of each kind, by signature.
+        vocabularies: The number of ids that an input accepts, counted from 0, by input name; inputs without ids are
+            left out.
+        scales: The factor by which an input is multiplied first, by input name; inputs without one are left out.
         layout: The parameters in the order `a0..aN`.
-        manifest: The file's self-description; None for a file of another tool.
+        manifest: The file's self-description; None for a file from another tool.
         loss: The loss of the first output that `train` minimizes: one of `manifest.LOSSES`, or another name if the file
             has the signature `loss`; None if it has no name.
-        from_logits: Whether the loss takes the output of `infer` as logits.
+        from_logits: Whether the output of `infer` is logits for the loss.
         fingerprint: SHA-256 of the content, in hexadecimal.
     """
 
@@ -92,18 +93,19 @@ class TrainableModel:
     ) -> "TrainableModel":
         """Read a trainable `.tflite` file; a file seen for the first time is verified in a subprocess.
 
-        A file without odt_sim's manifest is adapted in memory: its signatures are found by names, shapes and the graph, and
-        those that read and write weights are added where it has none. The file itself does not change.
+        A file without odt_sim's manifest is adapted in memory: its signatures are found by names, shapes and the graph,
+        and signatures that read and write weights are added if it has none. The file itself does not change.
 
         Args:
             path: The file.
-            loss: The loss, one of `manifest.LOSSES`, for a file without a manifest or with an unknown loss; None infers it
-                where it is sure.
-            from_logits: Whether that loss takes the output of `infer` as logits.
-            signatures: For a file without a manifest, by role (`train`, `infer`, `initialize`, ...) the signature's name, or
-                a mapping with `name` and the file's own names of `x`, `y`, `loss`, `output`, ....
-            groups: For a file without a manifest, by group (`head`, `norm`) the names of layers or the numbers of weights.
-                By default, the head is the last trained layer.
+            loss: The loss, one of `manifest.LOSSES`, for a file without a manifest or with an unknown loss; None infers
+                it if that is certain.
+            from_logits: Whether the output of `infer` is logits for that loss.
+            signatures: For a file without a manifest, a mapping from roles (`train`, `infer`, `initialize`, ...) to the
+                signature's name, or to a mapping with `name` and the file's own names of `x`, `y`, `loss`, `output`,
+                ....
+            groups: For a file without a manifest, a mapping from groups (`head`, `norm`) to names of layers or numbers
+                of weights. By default, the head is the last trained layer.
             flex: Whether Flex ops are accepted, for `backend.runtime=flex`; LiteRT then does not verify the file.
 
         Raises:
@@ -165,7 +167,7 @@ class TrainableModel:
 
     @property
     def name(self) -> str:
-        """The manifest's name, else the file's."""
+        """The name in the manifest, else the file's name."""
         return self.manifest.name if self.manifest else Path(self.where).stem
 
     @property
@@ -180,7 +182,7 @@ class TrainableModel:
 
     @cached_property
     def moving(self) -> Layout:
-        """The parameters that training may change: all but frozen ones."""
+        """The parameters that training may change: all except frozen ones."""
         return self.layout.select(lambda p: p.moves)
 
     def all_moves_in(self, groups: Sequence[str]) -> bool:
@@ -189,7 +191,7 @@ class TrainableModel:
 
     @cached_property
     def embeds(self) -> bool:
-        """Whether it can embed examples, and train and run its head on embeddings."""
+        """Whether the model can embed examples, and train and run its head on embeddings."""
         return self.signatures.keys() >= set(ON_EMBEDDINGS)
 
     @cached_property
@@ -272,7 +274,7 @@ class TrainableModel:
 
     @property
     def fixed_batch(self) -> bool:
-        """Whether `train` takes a fixed number of rows."""
+        """Whether `train` accepts only a fixed number of rows."""
         return self._rows > 0
 
     @cached_property
@@ -281,7 +283,7 @@ class TrainableModel:
 
     @cached_property
     def batch_size(self) -> int:
-        """The rows of one training step."""
+        """The number of rows in a training step."""
         if self.fixed_batch:
             return self._rows
         return self.manifest.batch_size if self.manifest else DEFAULT_BATCH_SIZE
@@ -320,17 +322,17 @@ class TrainableModel:
 
     @cached_property
     def scheduled(self) -> bool:
-        """Whether the learning rate of a step is that of the signature `schedule`."""
+        """Whether the signature `schedule` gives the learning rate of a step."""
         return "schedule" in self.signatures and bool(self.manifest and self.manifest.optimizer.get("schedule"))
 
     @cached_property
     def finalizes(self) -> bool:
-        """Whether the signature `finalize` ends a training: it sets the weights to their moving averages."""
+        """Whether training ends with the signature `finalize`, which sets the weights to their moving averages."""
         return "finalize" in self.signatures and bool(self.manifest and self.manifest.optimizer.get("use_ema"))
 
     @cached_property
     def train_inputs(self) -> dict[str, TrainInput]:
-        """The further inputs of training steps by name, which `Device.train(inputs=...)` passes."""
+        """Further inputs of training steps by name, which `Device.train(inputs=...)` passes."""
         return {each.name: each for each in self.manifest.train_inputs} if self.manifest else {}
 
     @property
@@ -361,7 +363,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     """Return the bytes of a model's file.
 
     Raises:
-        ModelError: It cannot be read.
+        ModelError: The file cannot be read.
     """
     try:
         return Path(path).read_bytes()

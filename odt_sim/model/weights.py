@@ -35,7 +35,7 @@ class Layout:
     @staticmethod
     @lru_cache(64)
     def of(text: str) -> "Layout":
-        """Return the layout of a text, the same object each time."""
+        """Return the layout of a text, which is the same object each time."""
         return Layout(tuple(Parameter(name, tuple(shape), *rest) for name, shape, *rest in json.loads(text)))
 
     @cached_property

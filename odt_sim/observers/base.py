@@ -1,4 +1,4 @@
-"""The interface of displays, trackers, early stopping and callbacks of users."""
+"""The interface of displays, trackers, early stopping and users' callbacks."""
 
 import sys
 import warnings
@@ -16,7 +16,7 @@ from odt_sim.user_code import user_code_errors
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The run that begins, for its observers.
+    """The run that is about to start, for its observers.
 
     Attributes:
         name: The run's title; in a sweep it names the job.
@@ -51,8 +51,8 @@ class Observer:
     Attributes:
         reason: Why `on_begin` or `on_round` returned True; by default the observer's class.
         required: Whether a failure in `on_round` ends the run.
-        waits: Whether `on_round` ends a run after evaluated rounds only. Then other short rounds may be committed together,
-            and their records come some at a time, with that of the round after which 250 ms have passed.
+        waits: Whether `on_round` ends a run only after evaluated rounds. Then other short rounds may be committed
+            together, and their records arrive in groups, at the first round after which 250 ms have passed.
         decides: Settings of this observer that affect the result, by name; the summary records them.
     """
 
@@ -70,7 +70,7 @@ class Observer:
         return None
 
     def on_warning(self, message: str) -> None:
-        """Called with a line, such as that the last commit is damaged."""
+        """Called with a one-line warning, such as that the last commit is damaged."""
 
     def on_end(self, summary: Summary | None) -> None:
         """Called once, with the summary; None if the run failed or was interrupted."""

@@ -1,4 +1,4 @@
-"""The simulation: a run of a strategy over a fleet, of which every round is committed whole or not at all."""
+"""The simulation: a run of a strategy over a fleet, in which every round is committed completely or not at all."""
 
 import os
 import time
@@ -90,7 +90,7 @@ class Simulation:
         metric: str | None = None,
         callbacks: Sequence[Function | Observer] = (),
     ) -> None:
-        """Check that everything fits; start nothing.
+        """Check the arguments; start nothing.
 
         Args:
             model: The model that all devices train.
@@ -100,25 +100,29 @@ class Simulation:
             directory: The run's folder.
             fleet: The devices that take part; by default all devices in every round.
             plan: The local training; by default one epoch at the model's own learning rate.
-            evaluate_every: The rounds between two evaluations; None for about ten evaluations. The last planned round is
-                always evaluated.
-            target: A value of the task's first metric, or of `metric`; the summary counts the rounds to it. None for none.
-            seed: Decides cohorts, unseen devices and batch orders; at least 0.
+            evaluate_every: The number of rounds between two evaluations; None for about ten evaluations. The last
+                planned round is always evaluated.
+            target: A value of the task's first metric, or of `metric`; the summary reports the number of rounds to
+                reach it. None for none.
+            seed: The random seed of cohorts, unseen devices and batch orders; at least 0.
             storage: The checkpoint's folder or URI, such as `s3://bucket/run-1`; by default in the run's folder.
-            backend: Runs the devices; by default this process. `ProcessesBackend()` of `odt_sim.simulation.processes` takes
-                all cores, `RayBackend(address="auto")` of `odt_sim.simulation.ray` a Ray cluster.
+            backend: Runs the devices; by default in this process. `ProcessesBackend()` of
+                `odt_sim.simulation.processes` uses all cores, `RayBackend(address="auto")` of `odt_sim.simulation.ray`
+                a Ray cluster.
             aggregator: Combines updates; by default their weighted mean.
-            attack: What hostile devices (`fleet.hostile`) do; by default nothing hostile.
-            budget: Training steps or megabytes that end the run; by default neither.
-            metrics: Metrics of your own: functions of a device's outputs and targets that return a number, see `OwnMetric`.
-            metric: The metric that chooses the reported round, and by which reports compare; by default the task's first.
-            callbacks: Functions of yours that get each round's record once it is committed; one that returns True, or text
-                that says why, ends the run. Observers may be among them.
+            attack: The behaviour of hostile devices (`fleet.hostile`); by default nothing hostile.
+            budget: The training steps or megabytes after which the run ends; by default no limit.
+            metrics: Your own metrics: functions of a device's outputs and targets that return a number, see
+                `OwnMetric`.
+            metric: The metric that selects the reported round and that reports compare; by default the task's first.
+            callbacks: Your own functions that receive each round's record once it is committed; a function that returns
+                True, or a text with the reason, ends the run. The list may also contain observers.
 
         Raises:
             ConfigurationError: An argument is of the wrong type, or a number out of its range.
             DataError: The data does not fit the model.
-            StrategyError: The model lacks what the strategy needs, or strategy and aggregator do not go together.
+            StrategyError: The model lacks a capability that the strategy needs, or the strategy and the aggregator are
+                incompatible.
             SimulationError: The aggregator's own `check` or `privacy` failed.
         """
         if not isinstance(directory, str | os.PathLike):
@@ -170,7 +174,7 @@ class Simulation:
 
     @property
     def job(self) -> Job:
-        """The constants of the run, which every worker has."""
+        """The constants of the run, which every worker receives."""
         return self._job
 
     @property
@@ -185,20 +189,21 @@ class Simulation:
 
     @property
     def own_examples(self) -> bool:
-        """Whether devices have examples of their own in place of those of `data`, as phones may."""
+        """Whether devices have their own examples instead of those in `data`, as phones may."""
         return bool(getattr(self._backend, "own_examples", False))
 
     def run(self, *, resume: bool = False, observers: Sequence[Observer] | None = None) -> Summary:
         """Run all rounds, evaluate the devices after the round that validates best, and return the summary.
 
         Args:
-            resume: Whether to resume after the last committed round of the folder; otherwise it must hold no run.
-            observers: Follow the run, and may stop it. None for a progress display in a terminal or a
-                notebook, and for Python warnings of excluded devices elsewhere.
+            resume: Whether to resume after the last committed round in the folder; otherwise the folder must contain no
+                run.
+            observers: Objects that follow the run and may stop it. None for a progress display in a terminal or a
+                notebook, and for Python warnings about excluded devices elsewhere.
 
         Raises:
-            CheckpointError: The folder holds a run and `resume` is not set, or it holds another run, or a damaged one, or
-                another process uses it or its storage.
+            CheckpointError: The folder contains a run and `resume` is not set, or it contains another run or a damaged
+                one, or another process uses it or its storage.
             ConfigurationError: An observer failed when the run began.
             SimulationError: Workers died, the strategy or a callback failed, or too few devices contributed.
         """
@@ -227,13 +232,13 @@ class Simulation:
             return summary
 
     def deployed(self, devices: Iterable[int]) -> Iterator[Device]:
-        """Yield devices of the complete run as their users get them: with the weights behind `devices.jsonl`.
+        """Yield devices of the complete run with the weights that their users get, as evaluated in `devices.jsonl`.
 
-        They are what `strategy.deploy` gives after the round that validates best. Changes no file, and needs no backend. A
-        device is released when the next one is taken; take its `parameters()` to keep them.
+        `strategy.deploy` returns these weights after the round that validates best. Changes no file, and needs no
+        backend. A device is released when the next one is requested; call its `parameters()` to keep the weights.
 
         Args:
-            devices: The ids, of unseen devices too.
+            devices: The ids, which may include unseen devices.
 
         Raises:
             ConfigurationError: The fleet has no such device.
@@ -258,13 +263,13 @@ class Simulation:
                 yield from worker.deployed(task, read_only(messages.broadcast))
 
     def for_new_devices(self) -> Weights:
-        """Return the weights with which a device that joins after the complete run begins, before it trains.
+        """Return the weights with which a device that joins after the complete run starts, before it trains.
 
-        They are the server's, and those of the model's file for what does not travel, such as the head under FedPer.
+        They are the server's weights, and the model file's for parts that do not travel, such as the head under FedPer.
 
         Raises:
             CheckpointError: The run is not complete, or its checkpoint is missing, damaged or of another run.
-            StrategyError: The strategy sends no weights of the model.
+            StrategyError: The strategy sends no model weights.
         """
         shared = self._reported().state.broadcast.get("weights")
         if not isinstance(shared, Weights):

@@ -1,8 +1,7 @@
 """The contract of a personalization strategy, with federated averaging as the default.
 
-A strategy has five methods. `init`, `message` and `aggregate` run on the coordinator; `local` and `deploy` run beside the
-device.
-The base class is FedAvg; a new strategy overrides only what differs.
+A strategy has five methods. `init`, `message` and `aggregate` run on the coordinator; `local` and `deploy` run on the
+worker that runs the device. The base class is FedAvg; a new strategy overrides only what differs.
 
 McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data, algorithm 1:
 `w <- w + sum_i n_i (w_i - w) / sum_i n_i`, where `w_i` is `w` after the local epochs on the device's `n_i` examples.
@@ -36,8 +35,8 @@ class Update:
     """The result of a device's local work.
 
     Attributes:
-        tensors: Tensors to average over the cohort, by name. The base class's `aggregate` adds the mean of `weights` to the
-            server's weights, so that `weights` is the change since `broadcast`, not the trained weights.
+        tensors: Tensors to average over the cohort, by name. The base class's `aggregate` adds the mean of `weights` to
+            the server's weights, so `weights` must be the change since `broadcast`, not the trained weights.
         weight: Weight of the device in the average, above 0; by default its number of training examples. Unused with
             `weighting=uniform`.
         losses: `[steps]`, the loss of each training step.
@@ -57,8 +56,8 @@ class Updates:
     """The combined updates of a round.
 
     Attributes:
-        mean: Weighted mean of the updates' tensors by name, or the aggregator's result in its place; empty if no device
-            contributed. All updates count: a tensor is 0 where a device sent none of its name.
+        mean: Weighted mean of the updates' tensors by name, or the aggregator's result instead; empty if no device
+            contributed. All updates count: a tensor that a device did not send counts as 0.
         weight: Sum of the weights.
         count: Number of updates.
         participants: Number of devices that cohorts are drawn from.
@@ -78,17 +77,18 @@ class Strategy:
     Attributes:
         needs: Required capabilities of the model, from `TrainableModel.capabilities`; checked before a run starts.
         keeps_updates: Whether `aggregate` needs the single updates; a mean is cheaper.
-        alone: Whether nothing travels. There is then no cohort: every device trains in every round, unseen ones included.
-        partial_work: Whether stragglers send the part of their work that they finished; otherwise the round drops them.
+        alone: Whether nothing travels. There is then no cohort: every device trains in every round, including unseen
+            ones.
+        partial_work: Whether stragglers send the work that they finished; otherwise the round drops them.
             See `Fleet.stragglers`.
         asynchronous: Whether updates, which are then changes of the tensor `weights`, may be applied one by one to later
             states than the devices received. See `Schedule.kind`.
         unweighted: Names of the update's tensors that are averaged with equal weights.
-        not_averaged: Names of the update's tensors that reach `aggregate` in `Updates.each` alone, which `keeps_updates`
+        not_averaged: Names of the update's tensors that reach `aggregate` only in `Updates.each`, which `keeps_updates`
             fills; their shapes may differ between devices.
         reads_examples: Whether `local` or `deploy` reads examples, embeddings or outputs, which phones do not send.
-        without_validation: What users get where no device has validation examples, by which the strategy chooses; a run
-            warns of it. None for a strategy that chooses nothing.
+        without_validation: What users get if no device has the validation examples by which the strategy chooses; a run
+            warns about it. None for a strategy that makes no such choice.
         server_learning_rate: Factor of the mean change on the server; see `Averaging`.
         weighting: Weights of devices in the mean; see `Averaging`.
     """
@@ -118,7 +118,7 @@ class Strategy:
                 )
 
     def __init__(self, **averaging: Unpack[Averaging]) -> None:
-        """Set the averaging; a setting that is not given has the default of the class."""
+        """Set the averaging; a setting that is not given has the class's default."""
         given = checked_averaging(type(self).__name__, averaging)
         self.server_learning_rate = given.get("server_learning_rate", self.server_learning_rate)
         self.weighting = given.get("weighting", self.weighting)
@@ -157,9 +157,9 @@ class Strategy:
     def message(self, state: ServerState, device: int) -> Tensors:
         """Return what one device receives; its size counts as downloaded bytes.
 
-        Runs on the coordinator, for the devices of a cohort only, when a device's block starts. By default all receive the
-        broadcast. Tensors of the broadcast that are returned as they are travel once to each worker; others travel with the
-        device's block.
+        Runs on the coordinator, only for the devices of a cohort, when a device's block starts. By default, all receive
+        the broadcast. Tensors of the broadcast that are returned unchanged travel once to each worker; others travel
+        with the device's block.
 
         Args:
             state: The server's state; read-only.
@@ -197,7 +197,7 @@ class Strategy:
     def cohort(self, state: ServerState, round: int, available: Sequence[int]) -> Sequence[int] | None:
         """Return the devices of a round, or None to have `fleet.cohort` of them drawn at random.
 
-        A choice depends on the arguments only, so that a resumed run repeats it.
+        The choice must depend only on the arguments, so that a resumed run repeats it.
 
         Args:
             state: The server's state; read-only.
@@ -208,7 +208,7 @@ class Strategy:
 
     # `Any` stands for `Predictor`: the weights of `super().deploy(...)`, the usual case, need no check of their type.
     def deploy(self, device: Device, broadcast: Tensors) -> Weights | Any:
-        """Return the weights for this device's user, or a `Predictor` in their place; it is then evaluated.
+        """Return the weights for this device's user, or a `Predictor` to evaluate instead.
 
         Changes to the device are discarded.
         """

@@ -1,4 +1,4 @@
-"""What a device receives, and what it keeps between rounds: helpers of strategies."""
+"""Helpers of strategies for what a device receives, and for what it keeps between rounds."""
 
 from odt_sim.device.device import Device
 from odt_sim.model.tensors import Tensors, array_of, weights_of
