@@ -43,10 +43,10 @@ class PhonesBackend:
         """Check the settings; start nothing.
 
         Args:
-            phones: The phones to wait for before the first round; None for all devices of the fleet.
-            host: The address to listen on; `0.0.0.0` for all of this machine.
+            phones: The number of phones to wait for before the first round; None for all devices of the fleet.
+            host: The address to listen on; `0.0.0.0` for all addresses of this machine.
             port: The port; 0 for a free one.
-            examples: `slices` sends phone k the run's data of device k; `own` trains on what each phone has.
+            examples: `slices` sends phone k the run's data of device k; `own` trains on each phone's own examples.
             assets: A folder in which npm installed `@litertjs/core`; None to load it from a CDN.
             certificate: A certificate as a PEM file, to serve https; None for http.
             key: The certificate's key as a PEM file.

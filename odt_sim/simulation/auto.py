@@ -38,8 +38,8 @@ def backend(
         num_cpus: The CPUs that each Ray actor reserves. A number runs the devices on Ray.
         resources: Custom resources of the Ray cluster that each actor reserves, by name. A mapping runs the devices on Ray.
         runtime_env: Ray's runtime environment for all processes of the job. A mapping runs the devices on Ray.
-        runtime: What runs the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled model; `flex`,
-            TensorFlow's interpreter with Flex ops, in a process beside each that runs devices.
+        runtime: The runtime of the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled model;
+            `flex`, TensorFlow's interpreter with Flex ops, in an extra process for each process that runs devices.
         runtime_python: For `flex`, the Python of an environment with TensorFlow 2.19; None for the variable
             `ODT_SIM_FLEX_PYTHON`.
 

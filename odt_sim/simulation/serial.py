@@ -20,8 +20,8 @@ class SerialBackend:
         """Check the settings; start nothing.
 
         Args:
-            runtime: What runs the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled model; `flex`,
-                TensorFlow's interpreter with Flex ops, in a process of its own.
+            runtime: The runtime of the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled
+                model; `flex`, TensorFlow's interpreter with Flex ops, in a separate process.
             runtime_python: For `flex`, the Python of an environment with TensorFlow 2.19; None for the variable
                 `ODT_SIM_FLEX_PYTHON`.
 

@@ -40,10 +40,11 @@ class ProcessesBackend:
         """Check the settings; start nothing.
 
         Args:
-            processes: The number of processes, this one included; None for the cores that this process may use, or
+            processes: The number of processes, including this one; None for the cores that this process may use, or
                 those of a container's CPU limit.
-            runtime: What runs the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled model; `flex`,
-                TensorFlow's interpreter with Flex ops, in a process beside each that runs devices.
+            runtime: The runtime of the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled
+                model; `flex`, TensorFlow's interpreter with Flex ops, in an extra process for each process that runs
+                devices.
             runtime_python: For `flex`, the Python of an environment with TensorFlow 2.19; None for the variable
                 `ODT_SIM_FLEX_PYTHON`.
 

@@ -109,16 +109,17 @@ class RayBackend:
         """Check the settings; start nothing.
 
         Args:
-            address: `local` starts a Ray for this process and its later runs; `auto` or `host:port` joins a running cluster.
+            address: `local` starts Ray for this process and its later runs; `auto` or `host:port` joins a running
+                cluster.
             actors: The number of actors; None for as many as fit. With `devices_per_actor=1` there is one for each device,
                 and this number is ignored.
             devices_per_actor: `auto`, or 1 for an actor with an interpreter and a checkpoint for each device.
-            num_cpus: The CPUs that each actor reserves, also a fraction; None for 1, for fewer if `actors` exceeds the CPUs
-                of a local Ray, and for 0 with `devices_per_actor=1`.
+            num_cpus: The CPUs that each actor reserves, which may be a fraction; None for 1, for fewer if `actors`
+                exceeds the CPUs of a local Ray, and for 0 with `devices_per_actor=1`.
             resources: Custom resources of the cluster that each actor reserves, by name.
             runtime_env: Ray's runtime environment for all processes of the job.
-            runtime: What runs the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled model; `flex`,
-                TensorFlow's interpreter with Flex ops, in a process beside each actor.
+            runtime: The runtime of the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled
+                model; `flex`, TensorFlow's interpreter with Flex ops, in an extra process for each actor.
             runtime_python: For `flex`, the Python of an environment with TensorFlow 2.19 on every node; None for the
                 variable `ODT_SIM_FLEX_PYTHON`.
 
