@@ -6,7 +6,7 @@ OdtSimError
 │   ├── ExportError      a Keras model cannot be exported to a trainable `.tflite`
 │   └── InvocationError  LiteRT fails while it runs a signature
 ├── DataError            examples, labels, a partition or a split are unusable
-├── CheckpointError      a checkpoint or a run's record is missing, damaged or of another model
+├── CheckpointError      a checkpoint or a run's record is missing, damaged or from another model
 │   └── VersionError     a checkpoint has another format version
 ├── FileError            a file cannot be written, or temporarily not read
 ├── StrategyError        a strategy needs what the model or the fleet lacks
@@ -17,7 +17,7 @@ Each message is one line: what is wrong, where, what was expected, what was foun
 
 
 class OdtSimError(Exception):
-    """The base class of all errors of odt_sim.
+    """The base class of all errors in odt_sim.
 
     Attributes:
         in_user_code: Whether the cause is an exception that user code raised.
@@ -51,7 +51,7 @@ class DataError(OdtSimError):
 
 
 class CheckpointError(OdtSimError):
-    """A checkpoint or a run's record is missing, damaged or of another model."""
+    """A checkpoint or a run's record is missing, damaged or from another model."""
 
 
 class VersionError(CheckpointError):

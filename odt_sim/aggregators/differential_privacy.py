@@ -5,11 +5,11 @@ fixed-denominator estimator and flat clipping.
 Rule: `(sum_i u_i min(1, max_norm / |u_i|)) / cohort + N(0, (noise_multiplier max_norm / cohort)^2)` on every number of
 every tensor, with `|u_i|` over all tensors together and `cohort` the devices that the round started with. All devices
 count equally; stragglers and excluded devices count as updates of zeros.
-Privacy: two fleets are neighbours where one user is replaced by another, with all examples and states. The sum then
+Privacy: two fleets are neighbours if one user is replaced by another, with all examples and states. The sum then
 changes by up to `2 max_norm`, so the noise is `noise_multiplier / 2` times the sensitivity. A cohort of fixed size is
 drawn uniformly without replacement; `dp-accounting` composes this by Renyi divergences (Wang, Balle and
 Kasiviswanathan 2019, Subsampled Renyi Differential Privacy and Analytical Moments Accountant, theorem 27; plain Gaussian
-where all devices take part).
+if all devices take part).
 Epsilon holds for everything that the server sends out over all rounds, towards anyone who does not have the seed.
 `docs/aggregation.md` lists what is not covered. Needs `pip install 'odt_sim[privacy]'`.
 Hyper-parameters: `max_norm`, above 0, default 1, best near the median norm of updates; `noise_multiplier`, 0 or more,

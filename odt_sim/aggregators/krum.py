@@ -6,7 +6,7 @@ tensors, to the `n - f - 2` nearest others. The result is the mean of the `selec
 ties go to the first device. `f` is `hostile` times the number of updates, rounded up; `n` must be at least `2 f + 3`, and
 `selected` at most `n - f - 2`: below that, El Mhamdi et al. 2018, The Hidden Vulnerability of Distributed Learning in
 Byzantium, proves multi-Krum resilient. As published, all devices have equal weights.
-Costs: the coordinator holds all updates of a round, 4 bytes a number and device, and compares all pairs.
+Costs: the coordinator keeps all updates of a round in memory, 4 bytes per number and device, and compares all pairs.
 Hyper-parameters: `hostile`, 0 to below 0.5, default 0.2; `selected`, 1 or more, default 1, which is Krum (m in the
 paper).
 """

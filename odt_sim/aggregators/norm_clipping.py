@@ -2,8 +2,8 @@
 
 Paper: Sun et al. 2019, Can You Really Backdoor Federated Learning?, section 4: norm thresholding of updates.
 Rule: `u <- u * min(1, max_norm / |u|)`, with the Euclidean norm `|u|` over all tensors of the update together; then the
-weighted mean. It runs beside the device, so blocks are still added up. In a real fleet a trusted server does it.
-A hostile device can still choose its direction and weight: clipping bounds scaled updates, and does not defend against
+weighted mean. It runs on the worker, so blocks are still summed. In a real fleet, a trusted server does it.
+A hostile device can still choose its direction and weight: clipping bounds scaled updates, but does not defend against
 many devices that agree on a direction.
 Hyper-parameters: `max_norm`, above 0, default 1; choose it near the norm of honest updates of the model.
 """
@@ -30,7 +30,7 @@ class NormClipping(Aggregator):
         self.max_norm = checked("max_norm", max_norm, 0, above=True, group="aggregator")
 
     def limit(self, tensors: Tensors) -> Tensors:
-        """Scale an update down to the bound; one within it is unchanged."""
+        """Scale an update down to the bound; an update within the bound is unchanged."""
         length = norm(tensors)
         if length <= self.max_norm:
             return tensors

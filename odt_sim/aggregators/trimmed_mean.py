@@ -4,7 +4,7 @@ Paper: Yin et al. 2018, Byzantine-Robust Distributed Learning: Towards Optimal S
 Rule: for each number, drop the `k` largest and the `k` smallest values of the devices and average the others; `k` is
 `hostile` times the number of updates, rounded up. As published, all devices have equal weights. While at most `k`
 devices are hostile, each number lies within the range of the honest ones.
-Costs: the coordinator holds all updates of a round, 4 bytes a number and device.
+Costs: the coordinator keeps all updates of a round in memory, 4 bytes per number and device.
 Hyper-parameters: `hostile`, 0 to below 0.5, default 0.2 (beta in the paper); 0 is the plain mean.
 """
 

@@ -1,4 +1,4 @@
-"""Poisoned labels: hostile devices learn from wrong labels.
+"""Poisoned labels: hostile devices train on wrong labels.
 
 Papers: Fang et al. 2020, Local Model Poisoning Attacks to Byzantine-Robust Federated Learning, section 5.1 (`mirrored`: of C
 classes, y becomes C - 1 - y); attack A1 of Li et al. 2021, Ditto (`random`: uniform labels).
@@ -37,10 +37,10 @@ class LabelPoisoning(Scaling):
         self.labels = labels
 
     def check(self, model: TrainableModel) -> None:
-        """Check that the model's target is the number of a class.
+        """Check that the model's target is a class index.
 
         Raises:
-            ConfigurationError: It is not.
+            ConfigurationError: The target is not a class index.
         """
         check_labels(self.name, model)
 
@@ -55,10 +55,10 @@ class LabelPoisoning(Scaling):
 
 
 def check_labels(name: str, model: TrainableModel) -> None:
-    """Check that a model has one target, the number of a class for each example.
+    """Check that a model has one target, a class index for each example.
 
     Raises:
-        ConfigurationError: It has another one.
+        ConfigurationError: The model has another target.
     """
     (first, target), *others = model.targets.items()
     if others or model.classes is None or np.dtype(target.dtype).kind != "i" or len(target.shape) != 1:

@@ -1,4 +1,4 @@
-"""Random updates: noise in place of what a device learned.
+"""Random updates: noise instead of what a device learned.
 
 Paper: Blanchard et al. 2017, Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, section 5 (Gaussian
 Byzantine workers); attack A2 of Li et al. 2021, Ditto.
@@ -30,7 +30,7 @@ class RandomUpdates(Attack):
         self.deviation = checked("deviation", deviation, 0, above=True, group="attack")
 
     def sent(self, device: Device, tensors: Tensors) -> Tensors:
-        """Return noise of the shapes of the tensors."""
+        """Return noise in the shapes of the tensors."""
         random = device.random("attack")
         return {
             name: with_numbers(tensor, self.deviation * random.standard_normal(np.shape(array_of(tensor))))

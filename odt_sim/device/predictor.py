@@ -1,4 +1,4 @@
-"""What a device's user gets where that is no single set of weights: mixtures and ensembles."""
+"""Deployed models that are more than one set of weights: mixtures and ensembles."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ Array = NDArray[Any]
 
 
 class Predictor(ABC):
-    """Answers in place of `Device.infer`; `Strategy.deploy` may return one instead of weights."""
+    """A replacement for `Device.infer`, which `Strategy.deploy` may return instead of weights."""
 
     @abstractmethod
     def predict(self, x: Rows) -> Rows:
-        """Return the outputs of rows `x`, `[rows, ...]`, in the form of `Device.infer`."""
+        """Return the outputs for rows `x`, `[rows, ...]`, in the form of `Device.infer`."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """The bytes that it keeps on the device."""
+        """The size of the predictor on the device, in bytes."""
 
 
 class Ensemble(Predictor):
-    """The mean of the answers of several sets of weights; classifiers average probabilities, others values.
+    """The mean output of several sets of weights; classifiers average probabilities, other models values.
 
     Attributes:
         device: Runs the model.
@@ -41,11 +41,11 @@ class Ensemble(Predictor):
     """
 
     def __init__(self, device: "Device", models: Sequence[Weights], shares: Sequence[float] | Array) -> None:
-        """Keep the models; run none."""
+        """Store the models; run nothing."""
         self.device, self.models, self.shares = device, list(models), np.asarray(shares, np.float64)
 
     def predict(self, x: Rows) -> Rows:
-        """Return the mean answers, as logits where the model's are."""
+        """Return the mean outputs, as logits if the model's are."""
         answers = 0.0
         for model, share in zip(self.models, self.shares, strict=True):
             self.device.restore(model)

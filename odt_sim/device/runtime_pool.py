@@ -1,4 +1,4 @@
-"""A pool of interpreters that devices borrow, and what a device keeps while it has none."""
+"""A pool of interpreters that devices borrow, and the state that a device keeps while it has none."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -89,7 +89,7 @@ class RuntimePool:
         return self.first
 
     def release(self, state: "ModelState") -> None:
-        """Take the runtime from a device without reading its state back."""
+        """Take the runtime from a device without reading the state back."""
         if self._lent is state:
             self._lent = None
 

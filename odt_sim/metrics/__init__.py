@@ -1,1 +1,1 @@
-"""Figures of one device, and of a fleet."""
+"""Metrics of one device, and of a fleet."""

@@ -1,4 +1,4 @@
-"""The answers of a model beside the targets, with a method per metric; a metric is None where it is undefined."""
+"""A model's outputs with their targets, with a method per metric; a metric is None if it is undefined."""
 
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 class Values:
-    """Predicted values, `[examples, ...]`, beside targets of the same shape; Keras' formulas."""
+    """Predicted values, `[examples, ...]`, with targets of the same shape; uses Keras' formulas."""
 
     def __init__(self, outputs: Array, y: Array, from_logits: bool = False) -> None:
         """Take outputs `[examples, ...]` and targets."""
@@ -60,7 +60,7 @@ class Values:
 
 
 class Classes:
-    """A class per example or position, beside its scores; NaN predicts no class."""
+    """The class of each example or position, with its scores; NaN predicts no class."""
 
     def __init__(self, outputs: Array, y: Array, from_logits: bool, *, binary: bool = False) -> None:
         """Take answers and labels.
@@ -85,7 +85,7 @@ class Classes:
         self.classes = 2 if binary else outputs.shape[-1]
 
     def accuracy(self) -> float:
-        """Return the fraction of right predictions."""
+        """Return the fraction of correct predictions."""
         return float(self.right.mean())
 
     def balanced_accuracy(self) -> float | None:
@@ -127,7 +127,7 @@ class Classes:
         return None if self._binary or not self._known.all() else top_k(self.outputs, self.labels, k)
 
     def precision(self) -> float:
-        """Return the fraction of right ones among the classes of a probability above one half."""
+        """Return the fraction of correct ones among the classes with a probability above one half."""
         return self._confident.precision()
 
     def recall(self) -> float:
@@ -146,7 +146,7 @@ class Classes:
         return self._decisions.micro_f1()
 
     def macro_f1(self) -> float:
-        """Return the plain mean of the classes' F1; of two classes with one score that of the second."""
+        """Return the plain mean of the classes' F1; for two classes with one score, the second's F1."""
         return self._decisions.macro_f1()
 
     @property
@@ -164,7 +164,7 @@ class Labels(Classes):
         super().__init__(outputs, y, from_logits, binary=True)
 
     def exact_match(self) -> float:
-        """Return the fraction of examples of which every label is right."""
+        """Return the fraction of examples for which every label is correct."""
         return float(self.right.reshape(-1, self.right.shape[-1]).all(axis=1).mean())
 
 

@@ -56,7 +56,7 @@ class Decisions:
         self.predicted, self.positive = predicted.sum(axis=0), positive.sum(axis=0)
 
     def precision(self) -> float:
-        """Return the fraction of right ones among all yes, 0 without any."""
+        """Return the fraction of correct ones among all yes, 0 without any."""
         return float(self.right.sum() / max(self.predicted.sum(), 1))
 
     def recall(self) -> float:

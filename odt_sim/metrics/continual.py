@@ -1,4 +1,4 @@
-"""What training over time keeps and loses: the figures of continual learning, from the periods' columns of rounds.
+"""The metrics of continual learning, from the periods' columns of rounds: what training over time keeps and loses.
 
 With `a[t, j]` the metric on the test examples of period j at the end of period t, and T the last period so far:
 
@@ -57,7 +57,7 @@ def by_period(rounds: Sequence[Mapping[str, Any]], metric: str) -> NDArray[np.fl
 def continual_figures(rounds: Sequence[Mapping[str, Any]], metric: str) -> dict[str, float] | None:
     """Return `FIGURES` of a run; None if its examples do not arrive over time.
 
-    Those are absent that no period leaves defined; `forgetting` needs two periods.
+    Undefined ones are absent; `forgetting` needs two periods.
 
     Args:
         rounds: The lines of `rounds.jsonl`, ascending.

@@ -1,4 +1,4 @@
-"""The positions of a model's outputs that count: by Keras' masks, and by labels that a loss ignores."""
+"""The positions of a model's outputs that count, given Keras' masks and the labels that a loss ignores."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,9 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def counting(model: TrainableModel, y: Arrays, masks: Arrays) -> dict[str, NDArray[Any]]:
-    """Return for each output, in the shape of its labels, 1 where a position counts; outputs of which all count are absent.
+    """Return 1 where a position counts, for each output in the shape of its labels.
+
+    Outputs of which all positions count are absent.
 
     Args:
         model: The model.

@@ -1,4 +1,4 @@
-"""The figures of one device, from the outputs of its model."""
+"""The metrics of one device, from the outputs of its model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ Arrays = Mapping[str, Array]
 def mean_loss(
     output: Output, outputs: Array, y: Array, *, losses: Array | None = None, mask: Array | None = None
 ) -> float:
-    """Return the mean loss of examples, or of their positions that count; see `output_figures`.
+    """Return the mean loss of examples, or of the positions that count; see `output_figures`.
 
     Raises:
         ModelError: The loss is unknown.
@@ -36,7 +36,7 @@ def mean_loss(
 def output_figures(
     output: Output, outputs: Array, y: Array, *, losses: Array | None = None, mask: Array | None = None
 ) -> dict[str, float]:
-    """Return the figures of one device and one output.
+    """Return the metrics of one device and one output.
 
     Args:
         output: The loss, the task and the named metrics.
@@ -47,8 +47,8 @@ def output_figures(
         mask: `[examples, ...]`, 1 where a position counts; None if all do.
 
     Returns:
-        `examples`, and the metrics that `odt_sim.metrics.tasks.output_metrics` names. Undefined figures are absent, such as
-        `auc` of one class, or `r2` of equal targets; all but `examples` where no position counts.
+        `examples`, and the metrics that `odt_sim.metrics.tasks.output_metrics` names. Undefined metrics are
+        absent, such as `auc` of one class, or `r2` of equal targets; if no position counts, all but `examples` are.
 
     Raises:
         ModelError: The loss is unknown, or a metric.
@@ -66,19 +66,19 @@ def output_figures(
 
 
 def model_figures(model: TrainableModel, answers: Arrays, y: Arrays, losses: Arrays, masks: Arrays) -> dict[str, float]:
-    """Return the figures of one device for all outputs of its model.
+    """Return the metrics of one device for all outputs of its model.
 
     Args:
         model: The model.
         answers: The outputs of `infer` by name, `{"": outputs}` for one: `[examples, ...]`.
         y: The targets by name.
         losses: `[examples]` by name, as of the signature `loss`; those that are missing are computed by the host's formulas.
-            Of several outputs, `""` alone is a loss that is no sum over outputs.
+            For several outputs, `""` alone is a loss that is not a sum over outputs.
         masks: `[examples, ...]` by name, 1 where a position counts, as `odt_sim.metrics.counting` returns them.
 
     Returns:
-        Those of `output_figures`. With several outputs, `loss` is the weighted sum of the losses of those of which a
-        position counts, and the others have the output's name: `accuracy_digit`.
+        Those of `output_figures`. With several outputs, `loss` is the weighted sum of the losses of the outputs
+        with positions that count, and the other metrics are named after their output: `accuracy_digit`.
 
     Raises:
         ModelError: A loss is unknown, or a metric.

@@ -20,12 +20,13 @@ class FleetFigures:
     "Bottom" and "worst" mean the badly served devices: the low end of an accuracy, the high end of a loss.
 
     Attributes:
-        devices: Devices with a finite value; all figures are over these.
+        devices: Number of devices with a finite value; all statistics cover only these.
         weighted_mean: Mean weighted by each device's test examples.
         mean: Mean over devices, unweighted.
         std: Population standard deviation over devices.
-        bottom_decile: A tenth of the devices is served worse than this, by linear interpolation (numpy's default).
-        top_decile: A tenth of the devices is served better than this; interpolated in the same way.
+        bottom_decile: The value than which a tenth of the devices is served worse, by linear interpolation (numpy's
+            default).
+        top_decile: The value than which a tenth of the devices is served better; interpolated in the same way.
         worst: The value of the worst-served device.
     """
 
@@ -66,7 +67,7 @@ def fleet_figures(rows: Sequence[Row], metric: str) -> FleetFigures | None:
 
 
 def gains(rows: Sequence[Row], metric: str, reference: str) -> NDArray[np.float64]:
-    """Return `[devices]` by how much `metric` is better than `reference`: below 0 is worse, NaN is unknown.
+    """Return `[devices]`, by how much `metric` is better than `reference`: below 0 is worse, NaN is unknown.
 
     Args:
         rows: One mapping per device.
@@ -84,7 +85,7 @@ def fraction_hurt(gained: NDArray[np.float64]) -> float | None:
 
 
 def evaluation_columns(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, float | None]:
-    """Return the columns of a round's record on a round that was evaluated.
+    """Return the columns that an evaluated round adds to its record.
 
     Args:
         rows: One mapping per device, with `seen`, `examples`, the metrics, and `validation_examples` and the metrics
@@ -134,10 +135,10 @@ def _period_columns(seen: Sequence[Row], metric: str) -> dict[str, float | None]
 
 
 def measured_as(row: Row, prefix: str, metrics: Sequence[str], examples: str = "examples") -> Row:
-    """Return the figures of a device under a prefix, as `fleet_figures` takes them.
+    """Return the metrics of a device under a prefix, as input for `fleet_figures`.
 
     Args:
-        row: The figures of one device.
+        row: The metrics of one device.
         prefix: `validation`, `train`, `others` and so on.
         metrics: The names of the metrics.
         examples: The column that weights the device; 0 if it has none.

@@ -1,4 +1,4 @@
-"""The losses of examples, by the formulas that the host has; a file with another loss has the signature `loss`."""
+"""The losses of examples, for losses with a formula on the host; a file with another loss has the signature `loss`."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def example_losses(
         `[examples]` float64: the mean over the positions that count, 0 without any.
 
     Raises:
-        ModelError: The loss is unknown, or another one.
+        ModelError: The loss is unknown, or has no formula on the host.
     """
     if loss is None:
         raise ModelError(

@@ -12,7 +12,7 @@ class Kind(NamedTuple):
 
     Attributes:
         higher_is_better: Whether a larger value is better.
-        percent: Whether reports write it in percent of a fraction from 0 to 1.
+        percent: Whether reports write it, a fraction from 0 to 1, in percent.
         title: The name in a sentence; None for the name itself, with spaces.
         bounded: Whether it is at most 1.
         counts: Whether it is the share of right examples, so that one example is a step of it.
@@ -78,10 +78,10 @@ _UNNUMBERED = {*KINDS} - {"top", "hit_rate", "ndcg"}
 
 
 def canonical(name: str) -> str:
-    """Return our name of a metric that a manifest names: `MeanSquaredError`, `mean_squared_error` and `mse` give `mse`.
+    """Return odt_sim's name of a manifest's metric: `MeanSquaredError`, `mean_squared_error` and `mse` give `mse`.
 
     Raises:
-        ModelError: It is none that odt_sim computes.
+        ModelError: odt_sim does not compute the metric.
     """
     plain = re.sub(r"([a-z])([A-Z])", r"\1_\2", re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)).lower()
     unique = re.sub(r"_\d+$", "", plain)  # Keras calls a second metric of a kind `precision_1`
@@ -113,12 +113,12 @@ def is_metric(column: str) -> bool:
 
 
 def is_own(name: str) -> bool:
-    """Return whether a name is that of a metric of the user."""
+    """Return whether a name is that of a user's own metric."""
     return name in _OWN
 
 
 def know(directions: Mapping[str, bool]) -> None:
-    """Let reports in this process know metrics of the user: for each whole name whether a larger value is better."""
+    """Register users' own metrics for reports in this process: for each full name, whether a larger value is better."""
     _OWN.update({name: Kind(higher, bounded=False) for name, higher in directions.items()})
 
 

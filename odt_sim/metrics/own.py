@@ -1,4 +1,4 @@
-"""Metrics of the user: functions of a device's outputs and targets."""
+"""Users' own metrics: functions of a device's outputs and targets."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,16 +19,17 @@ Arrays = Mapping[str, Array]
 
 
 class OwnMetric(NamedTuple):
-    """A metric of the user.
+    """A user's own metric.
 
     Attributes:
-        name: Its name in records and reports: that of the function; of a `functools.partial` without a `__name__`, that of
-            the function within.
-        function: Takes the outputs of `infer`, `[examples, ...]`, and the targets, and returns a number; None or NaN where
-            the examples leave it undefined. With several outputs it takes two mappings by the outputs' names. Of an output
-            with a mask or an ignored class it receives the positions that count, `[positions, ...]`.
-        higher_is_better: The function's attribute of that name, or that of the function within a `functools.partial`; True
-            without one.
+        name: Its name in records and reports: the function's; for a `functools.partial` without a `__name__`, that of
+            the wrapped function.
+        function: Receives the outputs of `infer`, `[examples, ...]`, and the targets, and returns a number; None or NaN
+            if it is undefined on the examples. With several outputs, it receives two mappings by the outputs' names.
+            For an output with a mask or an ignored class, it receives only the positions that count,
+            `[positions, ...]`.
+        higher_is_better: The function's attribute of that name, or that of the function wrapped by a
+            `functools.partial`; True without one.
     """
 
     name: str
@@ -38,10 +39,10 @@ class OwnMetric(NamedTuple):
 
 @names_arguments
 def own_metrics(functions: Sequence[Callable[..., float | None]]) -> tuple[OwnMetric, ...]:
-    """Return the metrics of some functions, whose names reports then know in this process.
+    """Return the metrics of some functions, and register their names for reports in this process.
 
     Raises:
-        ConfigurationError: One is no function, has no usable name, or has that of another metric.
+        ConfigurationError: An element is not a function, has no usable name, or has the name of another metric.
     """
     if callable(functions):
         name = getattr(functions, "__name__", type(functions).__name__)
@@ -76,11 +77,11 @@ def own_figures(
         metrics: The metrics.
         answers: The outputs of `infer` by name, `{"": outputs}` for one.
         y: The targets by name.
-        masks: `[examples, ...]` by name, 1 where a position counts; outputs of which all count are absent.
+        masks: `[examples, ...]` by name, 1 where a position counts; outputs without excluded positions are absent.
         device: The device's id, for errors.
 
     Raises:
-        SimulationError: A function failed, or returned no number.
+        SimulationError: A function failed, or did not return a number.
     """
     if not metrics:
         return {}

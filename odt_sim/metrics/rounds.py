@@ -1,4 +1,4 @@
-"""Figures over the rounds of a run: the round to report, and the rounds to a target."""
+"""Results over the rounds of a run: the round to report, and the number of rounds to a target."""
 
 import math
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from odt_sim.metrics.names import higher_is_better, is_own, kind_of
 def reported_round(rounds: Sequence[Row], metric: str) -> int | None:
     """Return the round to report: the one that validates best, without regard to test examples.
 
-    More devices with a finite figure come first: a round must not win because diverged devices drop out of its mean. Then
-    the better weighted mean over the seen devices decides, then the earlier round.
+    A round with more finite values comes first: a round must not win because diverged devices drop out of its mean.
+    Then the better weighted mean over the seen devices decides, then the earlier round.
 
     Args:
         rounds: Lines of `rounds.jsonl`, ascending, with `evaluation_columns` if evaluated.
@@ -33,10 +33,10 @@ FEWEST_EVALUATIONS = 4
 
 
 def still_improves(rounds: Sequence[Row], metric: str) -> bool | None:
-    """Return whether a run was still improving when it ended, by its validation figures.
+    """Return whether a run was still improving when it ended, by its validation means.
 
-    It was, if the best figure of the last quarter of its evaluations is better than the best one before by more than 1 % of
-    it: from 0.800 to above 0.808.
+    It was if the best mean in the last quarter of its evaluations is better than the best one before by more than 1 %
+    of it: from 0.800 to above 0.808.
 
     Args:
         rounds: Lines of `rounds.jsonl`, ascending.

@@ -59,7 +59,7 @@ def output_metrics(task: str, shape: Sequence[int], named: Sequence[str] = ()) -
     Args:
         task: A key of `TASK_METRICS`.
         shape: The output's shape with the batch as first axis.
-        named: The names of additional metrics, of ours or of Keras.
+        named: The names of additional metrics, from odt_sim or Keras.
 
     Returns:
         The task's metrics; `perplexity` of a class per position; `mae_0`, `mae_1`, ... of 2 to 10 targets; the named ones.
@@ -93,7 +93,8 @@ def is_computed(name: str, task: str) -> bool:
 def model_metrics(model: TrainableModel) -> tuple[str, ...]:
     """Return the metrics of a model; strategies are compared by the first.
 
-    With several outputs, the first is `loss`, the weighted sum, and those of an output have its name: `accuracy_digit`.
+    With several outputs, the first is `loss`, the weighted sum, and the others are named after their output:
+    `accuracy_digit`.
 
     Raises:
         ModelError: The manifest names a metric that is unknown or not defined.

@@ -1,4 +1,4 @@
-"""Transcripts of sequences by connectionist temporal classification, beside the right ones.
+"""Transcripts of sequences by connectionist temporal classification, with the correct ones.
 
 Graves et al. 2006, Connectionist Temporal Classification: Labelling Unsegmented Sequence Data with Recurrent Neural
 Networks: best path decoding (section 3.2) and the label error rate (section 2.1). Class 0 is the blank.
@@ -14,7 +14,7 @@ Tokens = NDArray[np.int64]
 
 
 class Transcripts:
-    """The labels that the likeliest class of each frame spells, and the right ones."""
+    """The labels that the likeliest classes of the frames spell, and the correct ones."""
 
     def __init__(self, outputs: Array, y: Array, from_logits: bool = True) -> None:
         """Decode the answers.
@@ -30,11 +30,11 @@ class Transcripts:
         self._distances = edit_distances(decoded(outputs.argmax(axis=-1) * known), right)
 
     def token_error_rate(self) -> float | None:
-        """Return the insertions, deletions and substitutions that make all transcripts right, for each right label."""
+        """Return the insertions, deletions and substitutions that correct all transcripts, per correct label."""
         return float(self._distances.sum() / self._labels) if self._labels else None
 
     def exact_match(self) -> float:
-        """Return the fraction of transcripts that are right."""
+        """Return the fraction of transcripts that are correct."""
         return float((self._distances == 0).mean())
 
 

@@ -9,9 +9,9 @@ from odt_sim.persistence.records import RoundRecord
 
 
 class EarlyStopping(Observer):
-    """Stops a run by its validation figures, which are means of the first metric over the seen devices.
+    """Stops a run by its validation means of the first metric over the seen devices.
 
-    The decision depends on the rounds' records alone, so that a resumed run stops after the same round.
+    The decision depends only on the rounds' records, so that a resumed run stops after the same round.
     """
 
     waits = True

@@ -10,14 +10,14 @@ from odt_sim.persistence.run_folder import TRAINED_MODEL
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """The comparison that a command has written after its run, or after all jobs of its sweep.
+    """The comparison that a command writes after its run, or after all jobs of its sweep.
 
     Attributes:
         name: The title of the comparison.
         folder: The folder of the run or the sweep, absolute.
-        files: `report.html` and `comparison.json` there.
-        figures: The pictures there, as PNG.
-        tables: The tables of the terminal, as text of 120 columns.
+        files: `report.html` and `comparison.json` in the folder.
+        figures: The plots in the folder, as PNG files.
+        tables: The tables as printed in a terminal with 120 columns.
     """
 
     name: str
@@ -28,10 +28,10 @@ class WrittenReport:
 
 
 class Tracker(Observer):
-    """An observer that is chosen with `tracker._target_=package.module.Class`; it tracks nothing by default."""
+    """An observer selected with `tracker._target_=package.module.Class`; by default, it tracks nothing."""
 
     def on_report(self, report: WrittenReport) -> None:
-        """Called by `odt-sim run` after its comparison, on a tracker of its own that follows no run."""
+        """Called by `odt-sim run` after its comparison, on a separate tracker that follows no run."""
 
 
 def trained_model(folder: Path) -> Path | None:
