@@ -238,7 +238,7 @@ class Fleet(Settings, group="fleet"):
         "number of devices that attack, drawn by the seed from the seen ones, or a list of ids; no metric includes them",
         least=0,
     )
-    min_devices: int = setting(1, "fewest contributing devices in a round; a round with fewer ends the run", least=0)
+    min_devices: int = setting(1, "fewest contributing devices; a round with fewer ends the run", least=0)
     stragglers: float = setting(
         0.0, "fraction of a round's devices that are slow; fedprox and fednova use their partial work, others drop it",
         least=0, below=1,
