@@ -13,7 +13,7 @@ from odt_sim.data.dataset_checks import as_targets
 from odt_sim.model.trainable import TrainableModel
 
 MOST_PREPARED, MOST_BYTES = 8, 1 << 24
-"""The most batches that are prepared before the first of their steps, and the bytes of their inputs."""
+"""The most batches to prepare before the first of their steps, and the most bytes of their inputs."""
 NO_INPUTS: Mapping[str, Array] = MappingProxyType({})
 
 
@@ -25,7 +25,7 @@ class Batch(NamedTuple):
         y: `[batch, ...]`, as the model takes it; several targets are columns.
         sample_weight: `[batch]` float32, the factor of each row's loss before the mean over the batch.
         examples: The number of real rows; the others are padding.
-        inputs: Values of further training inputs by name, those of each example with the batch as first axis.
+        inputs: Values of further training inputs by name; values for each example have the batch as first axis.
     """
 
     x: Rows
@@ -38,8 +38,9 @@ class Batch(NamedTuple):
 def batches(model: TrainableModel, x: Rows, y: Rows, inputs: Mapping[str, Array] = NO_INPUTS) -> Iterator[Batch]:
     """Yield all rows, in order, in batches of the model's size.
 
-    The last batch may have fewer real rows. If the model takes any number of rows, it is not padded. If the model takes
-    `sample_weight`, padding has weight 0 and the loss is the mean over the real rows. Else the first rows are repeated.
+    The last batch may have fewer real rows. If the model takes any number of rows, the batch is not padded. If the
+    model takes `sample_weight`, padding has weight 0 and the loss is the mean over the real rows. Else the first rows
+    are repeated.
 
     Args:
         model: The model to train.
@@ -51,7 +52,7 @@ def batches(model: TrainableModel, x: Rows, y: Rows, inputs: Mapping[str, Array]
 
 
 def targets_of(model: TrainableModel, y: Rows) -> Rows:
-    """Return targets as a model takes them, converted by `odt_sim.data.dataset_checks.as_targets`."""
+    """Convert targets to the form that a model takes, by `odt_sim.data.dataset_checks.as_targets`."""
     if not isinstance(y, Columns):
         target = model.targets[""]
         return as_targets(y, target.shape[1:], target.dtype, model.classes)
@@ -66,7 +67,7 @@ def targets_of(model: TrainableModel, y: Rows) -> Rows:
 
 
 def cut(model: TrainableModel, x: Rows, y: Rows, inputs: Mapping[str, Array] = NO_INPUTS) -> Iterator[Batch]:
-    """Yield what `batches` yields, for targets `y` as the model takes them, or for the positions of rows as `x` and `y`."""
+    """Yield the batches of `batches`, for converted targets `y`, or for the positions of rows as `x` and `y`."""
     size = model.batch_size
     x, y, ones = read_only(x), read_only(y), read_only(np.ones(size, np.float32))
     full = len(x) - len(x) % size
@@ -79,7 +80,7 @@ def cut(model: TrainableModel, x: Rows, y: Rows, inputs: Mapping[str, Array] = N
 
 
 def _last(model: TrainableModel, x: Rows, y: Rows, inputs: Mapping[str, Array], start: int) -> Batch:
-    """Return the last batch, of fewer real rows than the model's size."""
+    """Return the last batch, which has fewer real rows than the model's batch size."""
     size, real = model.batch_size, len(x) - start
     if not model.fixed_batch:
         rows, targets, weight = x[start:], y[start:], np.ones(real, np.float32)
@@ -107,7 +108,7 @@ def padded(rows: Rows, size: int) -> Rows: ...
 def padded(rows: Rows, size: int) -> Rows:
     """Return `size` rows, padded with the first row.
 
-    Zeros would not do: a model may return NaN for them, and NaN times a weight of 0 is NaN.
+    Zeros are unsuitable: a model may return NaN for them, and NaN times a weight of 0 is NaN.
     """
     if len(rows) == size:
         return rows
@@ -117,9 +118,9 @@ def padded(rows: Rows, size: int) -> Rows:
 
 
 def prepared(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
-    """Yield batches as many at a time as are prepared before the first of their steps; see `InterpreterCall.each`.
+    """Yield groups of batches, each prepared before the first of its steps; see `InterpreterCall.each`.
 
-    Large ones come one by one: they would take much memory, and their steps are so long that little is gained.
+    Large batches come one by one: a group would take much memory, and their steps are so long that little is gained.
     """
     left = iter(batches)
     for first in left:

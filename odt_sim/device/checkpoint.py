@@ -1,4 +1,4 @@
-"""Checkpoints of devices, which are atomically written files with a checksum; and files of weights alone."""
+"""Checkpoints of devices, written atomically with a checksum, and files that contain only weights."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
-    """Write tensors and texts, by name, to a safetensors file with a checksum.
+    """Write tensors and metadata texts, by name, to a safetensors file with a checksum.
 
     Raises:
         FileError: The file cannot be written; an earlier file stays intact.
@@ -29,10 +29,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[st
 
 
 def read_saved(path: Path) -> bytes:
-    """Read the file of a checkpoint, or of weights.
+    """Return the bytes of a file with a checkpoint or weights.
 
     Raises:
-        CheckpointError: It is missing.
+        CheckpointError: The file is missing.
     """
     return Folder(path.parent).read(path.name)
 
@@ -49,7 +49,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
 def write_checkpoint(
     path: Path, model: TrainableModel, weights: Weights, slots: Sequence[Array], epochs: int, steps: int
 ) -> None:
-    """Write a device's weights, optimizer slots, and epochs and steps trained in its round.
+    """Write a device's weights, optimizer slots, and the numbers of epochs and steps trained in its round.
 
     Raises:
         FileError: The file cannot be written.
@@ -68,7 +68,7 @@ def checkpoint_of(content: bytes, path: Path, model: TrainableModel) -> tuple[We
         model: The device's model.
 
     Raises:
-        CheckpointError: The file is damaged, of another model, or not a device's checkpoint.
+        CheckpointError: The file is damaged, belongs to another model, or is not a device's checkpoint.
     """
     tensors, texts = unpacked(content, str(path))
     if texts.get("fingerprint") != model.fingerprint:
@@ -77,12 +77,12 @@ def checkpoint_of(content: bytes, path: Path, model: TrainableModel) -> tuple[We
     if set(tensors) != {*model.layout.names, *slots}:
         raise CheckpointError(f"{path}: is not a device checkpoint; use a file that `Device.save` wrote")
     weights = Weights.from_tensors(model.layout, [tensors[name] for name in model.layout.names])
-    steps = int(texts.get("steps", 0))  # none in files of odt_sim 0.1
+    steps = int(texts.get("steps", 0))  # missing in files of odt_sim 0.1
     return weights, [tensors[name] for name in slots], int(texts["epochs"]), steps
 
 
 def weights_alone(content: bytes, path: Path, model: TrainableModel) -> Weights | None:
-    """Return the weights of a `.safetensors` file of weights alone, as the phone's page saves it; None for other files.
+    """Return the weights of a `.safetensors` file without metadata, as the phone page saves it; None for other files.
 
     Args:
         content: The file.
@@ -90,7 +90,7 @@ def weights_alone(content: bytes, path: Path, model: TrainableModel) -> Weights 
         model: The device's model.
 
     Raises:
-        CheckpointError: The file is of another model.
+        CheckpointError: The file belongs to another model.
         ModelError: A weight has another shape.
     """
     try:

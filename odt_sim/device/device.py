@@ -39,7 +39,7 @@ Array = NDArray[Any]
 Pair = tuple[Any, Any]
 
 FIRST = ("batches", 0)
-"""The purpose and the epoch of the batches that a device trains on first."""
+"""The key (purpose, epoch) of the batches that a device trains on first."""
 
 
 class _FirstPass(NamedTuple):
@@ -141,7 +141,7 @@ class Device:
         self._offset: GradientOffset | None = None
 
     def __reduce__(self) -> str:
-        """Say that an interpreter cannot be sent to another process.
+        """Refuse to be pickled: an interpreter cannot be sent to another process.
 
         Raises:
             TypeError: Always.
@@ -149,7 +149,7 @@ class Device:
         raise TypeError("a Device cannot be pickled: it holds an interpreter; make it in the process that uses it")
 
     def __repr__(self) -> str:
-        """Return one line: the number, the model and the numbers of examples."""
+        """Return one line: the id, the model and the numbers of examples."""
         train, validation, test = map(len, (self.train_examples, self.validation_examples, self.test_examples))
         examples = f"{train} training, {validation} validation and {test} test examples"
         return f"{type(self).__name__}({self.id}: {self.model.name}, {examples})"
@@ -168,7 +168,7 @@ class Device:
         return Examples.checked(self.model, *given, f"device {self.id}, {split}")
 
     def _initial_slots(self) -> Sequence[Array]:
-        """Return the optimizer's initial slots; random layers get a seed of this device and round."""
+        """Return the optimizer's initial slots; the seeds of random layers depend on the device and the round."""
         slots = list(self._pool.first.initial_slots)
         for i in self.model.random_states:
             seed = self.random("masks", i).integers(2**31 - 1)  # the range that Keras draws from
@@ -236,7 +236,7 @@ class Device:
         return FurtherInputs.checked(self.model, inputs, len(self.train_examples), f"device {self.id}")
 
     def _train(self, step: Step, plan: TrainingPlan, further: FurtherInputs, given: float | None) -> list[float]:
-        """Run the steps of a plan and return their losses; small steps run several in a call."""
+        """Run the steps of a plan and return their losses; small models run several steps per call."""
         sizes = steps_at_once(self._model_state.runtime(head=step.on_embeddings), step, self._offset)
         if not sizes:
             return self._steps(step, self._next_batches(step, plan, further), given)
@@ -258,10 +258,10 @@ class Device:
     def _next_stacks(
         self, step: Step, plan: TrainingPlan, further: FurtherInputs, sizes: tuple[int, ...]
     ) -> Iterator[StackedBatches]:
-        """Yield the batches of `_next_batches`, as many at a time as a call takes, and count their steps."""
+        """Yield the batches of `_next_batches`, stacked for calls of several steps, and count the steps."""
         rows, weights = self._rows_of(step), further.of_rows.get(SAMPLE_WEIGHT)
         passes = plan.passes(len(rows), self.model.batch_size)
-        while some := list(islice(passes, sizes[0])):  # so many passes have no steps left over
+        while some := list(islice(passes, sizes[0])):  # whose steps are a multiple of the largest size
             orders = [self._order("batches", self._epochs + i, own) for i, own in enumerate(some)]
             self._epochs += len(orders)
             steps = sum(-(-len(order) // self.model.batch_size) for order in orders)
@@ -282,7 +282,7 @@ class Device:
         Args:
             plan: The epochs or steps; the device's plan by default.
             purpose: Selects the random order; `batches` is the order of `train` in a round's first epochs.
-            inputs: Values of the model's further training inputs, as `train` takes them; batches carry them to `train_step`.
+            inputs: Values of the model's further training inputs, as in `train`; batches carry them to `train_step`.
 
         Raises:
             DataError, ModelError: An input does not fit, see `train`.
@@ -385,7 +385,7 @@ class Device:
 
         Args:
             signature: The signature's name.
-            inputs: An array for each of its inputs, by name; a batch has the model's size.
+            inputs: An array for each of its inputs, by name; batches have the model's batch size.
 
         Raises:
             ModelError: The file has no such signature, or an input is missing, unknown or of another shape or dtype.
@@ -442,7 +442,7 @@ class Device:
     def infer(self, x: Any) -> Rows:
         """Return the model's outputs, `[rows, ...]` float32, for any number of rows `[rows, ...]`.
 
-        Several inputs are a mapping or a tuple of arrays; several outputs are returned as columns.
+        Pass several inputs as a mapping or a tuple of arrays; several outputs are returned as columns.
 
         Raises:
             DataError: The rows do not fit the model.
@@ -477,7 +477,7 @@ class Device:
         return self._inference.embedded(split, self._split(split))
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
-        """Return the metrics of `test`, `validation` or `train`: `examples`, `loss`, and others by task.
+        """Return the metrics of `test`, `validation` or `train`: `examples`, `loss`, the task's and the user's metrics.
 
         Raises:
             DataError: The device has no such examples.
@@ -522,8 +522,8 @@ class Device:
 
     def _predicted(self, predictor: Predictor, examples: Examples) -> dict[str, Any]:
         x, y = examples.take()
-        masks = self._inference.answers("infer", x)[1] if self.model.masks else {}  # they follow from the inputs
-        self.predictor = None  # it may use this device
+        masks = self._inference.answers("infer", x)[1] if self.model.masks else {}  # they depend on the inputs only
+        self.predictor = None  # the predictor may use this device
         try:
             with self._errors_of(f"predictor {type(predictor).__name__}", predictor):
                 outputs = predictor.predict(x)
@@ -582,7 +582,7 @@ class Device:
         Raises:
             ModelError: The weights do not belong to this model.
             ConfigurationError: They are neither `Weights` nor a path.
-            CheckpointError: The checkpoint is missing, damaged or of another model.
+            CheckpointError: The checkpoint is missing, damaged or belongs to another model.
         """
         if not isinstance(weights, Weights | str | os.PathLike):
             raise ConfigurationError(

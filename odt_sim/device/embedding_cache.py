@@ -21,12 +21,12 @@ Array = NDArray[Any]
 
 
 class Embedded(NamedTuple):
-    """The embeddings of a device's split, and what they were computed from, but for the array with the embedded rows.
+    """The embeddings of a device's split, and the sources that identify them, except the array with the embedded rows.
 
     Attributes:
         device: The device's id.
         split: The split's name.
-        rows: The bytes of the embedded rows' positions, which are compared at once; None for all rows.
+        rows: The embedded rows' positions as bytes, for one fast comparison; None for all rows.
         body: The digest of the body's parameters.
         embeddings: `[examples, ...]`.
     """
@@ -43,14 +43,14 @@ class _Entry(NamedTuple):
 
     Attributes:
         x: A weak reference to the array with the embedded rows, compared by identity.
-        embedded: What was computed.
+        embedded: The embeddings.
     """
 
     x: "weakref.ref[Rows]"
     embedded: Embedded
 
     def matches(self, examples: Examples, body: str) -> bool:
-        """Whether the entry belongs to these examples and this body."""
+        """Return whether the entry belongs to these examples and this body."""
         own = self.embedded
         return own.body == body and self.x() is examples.x and own.rows == _bytes_of(examples.index)
 
@@ -62,10 +62,10 @@ def _bytes_of(index: NDArray[np.int64] | None) -> bytes | None:
 class EmbeddingCache:
     """Embeddings by device and split, with least-recently-used eviction, for any number of threads.
 
-    An entry holds a whole split in its own order, so a cached result equals a computed one.
+    An entry contains a whole split in its own order, so a cached result equals a computed one.
 
     Attributes:
-        on_computed: Called with the embeddings that were not in the cache, to add them to the caches of other processes.
+        on_computed: Called with newly computed embeddings, to add them to the caches of other processes.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -106,7 +106,7 @@ class EmbeddingCache:
         return computed.embeddings
 
     def add(self, embedded: Embedded, x: Rows) -> None:
-        """Keep embeddings of some rows of `x`, in place of others of this device and split."""
+        """Store embeddings of some rows of `x`, replacing earlier ones of this device and split."""
         key, size = (embedded.device, embedded.split), embedded.embeddings.nbytes
         with self._lock:
             self._drop(key)

@@ -17,7 +17,7 @@ from odt_sim.model.manifest import CTC, task_of
 from odt_sim.model.trainable import TrainableModel
 
 ROUNDING = 1e-6
-"""What a probability in float32 may exceed 1 by."""
+"""The amount by which a probability in float32 may exceed 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Examples:
     """Selected rows of `x` and `y`; the arrays are read-only, because devices share them.
 
     Attributes:
-        x: `[rows, ...]`, with rows of other devices; several inputs are columns.
+        x: `[rows, ...]`, including rows of other devices; several inputs are columns.
         y: `[rows, ...]`; several targets are columns.
         index: `[examples]` int64, the selected rows; None for all.
     """
@@ -44,19 +44,19 @@ class Examples:
         return len(self.x) if self.index is None else len(self.index)
 
     def take(self, order: NDArray[np.int64] | None = None) -> tuple[Rows, Rows]:
-        """Return `x` and `y` of the examples, read-only, in the given order of positions or in their own."""
+        """Return `x` and `y` of the examples, read-only, in the given order of positions, by default unchanged."""
         rows = self.index if order is None else order if self.index is None else self.index[order]
         return (
             (self.x, self.y) if rows is None else (read_only(rows_at(self.x, rows)), read_only(rows_at(self.y, rows)))
         )
 
     def with_embeddings(self, embeddings: Array) -> "Examples":
-        """Return the examples with embeddings `[examples, ...]`, in their order, in place of `x`."""
+        """Return the examples with embeddings `[examples, ...]`, in the same order, instead of `x`."""
         return Examples(embeddings, self.y if self.index is None else self.y[self.index])
 
     @classmethod
     def checked(cls, model: TrainableModel, x: Any, y: Any, what: str) -> "Examples":
-        """Return all rows of `x` and `y`, once they are checked against the model.
+        """Check `x` and `y` against the model, and return all their rows.
 
         Args:
             model: The model.
@@ -79,7 +79,7 @@ class Examples:
 
 
 def check_ids(model: TrainableModel, x: Rows, what: str) -> None:
-    """Check that inputs which a model looks up in a table, such as words in its vocabulary, are in that table.
+    """Check that ids that a model looks up in a table, such as words of a vocabulary, are in the table.
 
     Args:
         model: The model.
@@ -102,7 +102,7 @@ def check_ids(model: TrainableModel, x: Rows, what: str) -> None:
 
 
 def _check_no_one_hot(model: TrainableModel, y: Rows, what: str) -> None:
-    """Refuse a number for each class where a model takes the numbers of classes."""
+    """Refuse one number per class, such as one-hot targets, where a model takes class numbers."""
     for name, array in arrays_of(y).items():
         target, classes = model.targets[name], model.classes_by_target.get(name)
         takes_labels = np.dtype(target.dtype).kind == "i" and array.ndim == len(target.shape) + 1
@@ -115,11 +115,11 @@ def _check_no_one_hot(model: TrainableModel, y: Rows, what: str) -> None:
 
 
 def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
-    """Check that the targets of a classifier are its classes, an ignored one included, or probabilities in 0..1.
+    """Check that a classifier's targets are its class numbers, including the ignored one, or probabilities in 0..1.
 
     Args:
         model: The model.
-        y: The targets before their conversion; those of other models, and others than numbers, have no range.
+        y: The targets before their conversion; targets of other models, and those that are not numbers, have no range.
         what: The name for errors, such as `device 3, train, y`.
 
     Raises:
@@ -150,10 +150,10 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
 
 
 def named_rows(values: Any, names: tuple[str, ...], what: str) -> Rows:
-    """Return values as rows with a model's names; an array, or the only column, for a single empty name.
+    """Return values as rows with a model's names; for a single empty name, return the array or the only column.
 
     Raises:
-        DataError: The values are single and the names several, or the reverse, or a name differs.
+        DataError: There is one array for several names, or the reverse, or a name differs.
     """
     if isinstance(values, Columns) or several(values) or (len(names) > 1 and isinstance(values, list)):
         columns = Columns.of(values, what)
@@ -184,7 +184,7 @@ def _name(what: str, name: str) -> str:
 def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
     """Return `values` as an array that fits the input `tensor`.
 
-    Only integers and floats become others of their kind, and booleans integers.
+    Integers and floats are converted only to types of their own kind, and booleans only to integers.
 
     Raises:
         DataError: A row's shape or the dtype does not fit, or a value is too large, NaN or infinite.
@@ -213,7 +213,7 @@ def _converted(array: Array, wanted: np.dtype[Any]) -> Array:
     if array.dtype.kind == wanted.kind == "f":
         with np.errstate(over="ignore"):  # overflow becomes infinite and is refused later
             return array.astype(wanted)
-    if array.dtype.kind == "b" and wanted.kind in "iu":  # boolean inputs of a model are integers in its file
+    if array.dtype.kind == "b" and wanted.kind in "iu":  # a model's boolean inputs are integers in its file
         return array.astype(wanted)
     if array.dtype.kind not in "iu" or wanted.kind not in "iu":
         pixels = array.dtype == np.uint8 and wanted.kind == "f"

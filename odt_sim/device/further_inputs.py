@@ -15,9 +15,9 @@ from odt_sim.model.trainable import TrainableModel
 Arrays = Mapping[str, NDArray[Any]]
 SAMPLE_WEIGHT = "sample_weight"
 LEAST_WEIGHT = 1e-20
-"""What stands for a given weight of 0: a row of weight 0 is padding, which counts and batch statistics leave out.
+"""Replaces a given weight of 0, because rows of weight 0 are padding, which counts and batch statistics leave out.
 
-Float32's smallest numbers would make steps slow.
+Float32's smallest numbers would slow down the steps.
 """
 _WEIGHTS = TrainInput("weights_of_examples", (None,), default=1.0)  # the form of given sample weights
 
@@ -27,7 +27,7 @@ class FurtherInputs:
     """Checked values by name; inputs that are not given have the manifest's default.
 
     Attributes:
-        of_rows: Values of each example, `[examples, ...]`.
+        of_rows: Values for each example, `[examples, ...]`.
         constant: Values that are the same in every step.
     """
 
@@ -36,11 +36,11 @@ class FurtherInputs:
 
     @classmethod
     def checked(cls, model: TrainableModel, given: Mapping[str, Any] | None, rows: int, what: str) -> "FurtherInputs":
-        """Return given values as a model takes them.
+        """Check given values and return them in the dtypes of the model.
 
         Args:
             model: The model.
-            given: Values by the names of its training inputs; None for none.
+            given: Values by the names of the model's training inputs; None for none.
             rows: The number of examples.
             what: The name for errors, such as `device 3`.
 
@@ -53,11 +53,11 @@ class FurtherInputs:
         return cls(of_rows, {name: value for name, value in values.items() if name not in of_rows})
 
     def rows(self, order: NDArray[np.int64]) -> Arrays:
-        """Return the values of examples in an order."""
+        """Return the examples' values in an order."""
         return {name: array[order] for name, array in self.of_rows.items()}
 
     def added(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Return batches with the constant values, too, and with weights of examples in place."""
+        """Add the constant values to batches, and apply the weights of examples."""
         if SAMPLE_WEIGHT in self.of_rows:
             batches = map(_weighted, batches)
         if not self.constant:
@@ -69,7 +69,7 @@ NONE = FurtherInputs()
 
 
 def _weighted(batch: Batch) -> Batch:
-    """Return a batch with the given weights of its examples times those that make padding count nothing."""
+    """Multiply a batch's weights, which are 0 for padding, by the given weights of its examples."""
     inputs = {name: array for name, array in batch.inputs.items() if name != SAMPLE_WEIGHT}
     return batch._replace(sample_weight=batch.sample_weight * batch.inputs[SAMPLE_WEIGHT], inputs=inputs)
 
@@ -94,7 +94,7 @@ def _checked(model: TrainableModel, name: str, value: Any, rows: int, what: str)
             f"{what}: training input {name!r}: expected {declared.dtype} {list(shape)}, found {array.dtype} "
             f"{list(array.shape)}" + ("; give a row for each example" if declared.of_rows else "")
         )
-    # NaN of a diverged model makes NaN losses, which exclude the device.
+    # NaN is accepted: from a diverged model, it leads to NaN losses, which exclude the device.
     with np.errstate(over="ignore"):  # a weight becomes infinite and is refused
         array = array.astype(declared.dtype, copy=False)
     if name != SAMPLE_WEIGHT:
@@ -118,7 +118,7 @@ def _shape(declared: TrainInput, rows: int) -> tuple[int, ...]:
 
 
 def checked_call(model: TrainableModel, signature: str, inputs: Mapping[str, Any], what: str) -> Arrays:
-    """Return the inputs of a call of one signature.
+    """Check the inputs of a signature call, and return them in the declared dtypes.
 
     Args:
         model: The model.

@@ -39,12 +39,12 @@ class Calls:
     rows: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def add_steps(self, signature: str, steps: int, rows: int) -> None:
-        """Count training steps on some examples in all."""
+        """Count training steps and the examples of all these steps."""
         self.train += steps
         self._add(signature, steps, rows)
 
     def add_inference(self, signature: str, calls: int, rows: int) -> None:
-        """Count calls of inference or embedding on some examples in all."""
+        """Count calls of inference or embedding and the examples of all these calls."""
         self.infer += calls
         self._add(signature, calls, rows)
 
@@ -57,12 +57,12 @@ class Inference:
     """Runs a device's `infer`, `embed` and `head_infer`, and counts the calls."""
 
     def __init__(self, device: int, state: ModelState, pool: RuntimePool, calls: Calls) -> None:
-        """Run the model with a device's state.
+        """Use a device's state; run nothing yet.
 
         Args:
             device: The device's id.
-            state: Its weights.
-            pool: The pool that its embeddings are cached in.
+            state: The device's weights.
+            pool: The pool that caches the device's embeddings.
             calls: The counter to increase.
         """
         self._device, self._state, self._pool, self._calls = device, state, pool, calls
@@ -78,7 +78,7 @@ class Inference:
         return self.answers(signature, x)[0]
 
     def answers(self, signature: str, x: Rows) -> tuple[Rows, dict[str, Array]]:
-        """Return the outputs of a signature, and their masks by the names of the outputs."""
+        """Return the outputs of a signature, and the masks by output name."""
         self._calls.add_inference(signature, _call_count(self._pool.model, signature, len(x)), len(x))
         returned = self._run(signature, x)
         return self._main(signature, returned), parts(returned, "mask") if self._pool.model.masks else {}
@@ -104,7 +104,7 @@ class Inference:
         return only(self._main("embed", self._run("embed", x)), "the embedding", "export it with one")
 
     def _main(self, signature: str, returned: Mapping[str, Array]) -> Rows:
-        """Return the main outputs among what a signature returned."""
+        """Return the main outputs among the outputs of a signature."""
         model = self._pool.model
         return rows_of({name: returned[own] for name, own in model.main_outputs(signature).items()})
 
@@ -114,11 +114,11 @@ class Inference:
 
 
 def check_answers(answers: Any, model: TrainableModel, rows: int) -> None:
-    """Check what a predictor or a correction of the user returned for some rows, for a model with one output.
+    """Check the answers of a user's predictor or correction, for a model with one output.
 
     Raises:
-        TypeError: It is no array.
-        ValueError: Its shape is not that of what `infer` returns; targets would take that shape, so that figures were wrong.
+        TypeError: They are not an array.
+        ValueError: Their shape differs from the output of `infer`; targets would take that shape, and metrics be wrong.
     """
     if len(model.answers) > 1:
         return
@@ -131,14 +131,14 @@ def check_answers(answers: Any, model: TrainableModel, rows: int) -> None:
 
 
 def losses_of(runtime: Runtime, x: Rows, y: Rows, outputs: Rows, masks: Mapping[str, Array]) -> dict[str, Array]:
-    """Return each example's loss, `[rows]`, by the signature `loss`: in sum (`""`), and by the name of several outputs.
+    """Return each example's loss, `[rows]`, from the signature `loss`: the sum as `""`, and that of each named output.
 
     Args:
         runtime: The model.
         x: `[rows, ...]`.
         y: `[rows, ...]`.
-        outputs: What `infer` returns for them.
-        masks: Their masks by the names of the outputs.
+        outputs: The outputs of `infer` for these rows.
+        masks: The masks by output name.
     """
     given = prefixed("x", x) | prefixed("y", targets_of(runtime.model, y)) | prefixed("logits", outputs)
     given |= {full("mask", name): mask for name, mask in masks.items()}
@@ -150,7 +150,7 @@ def losses_of(runtime: Runtime, x: Rows, y: Rows, outputs: Rows, masks: Mapping[
 
 
 def _batches(runtime: Runtime, signature: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what a signature returns for rows, called batch by batch."""
+    """Return the outputs of a signature for rows, computed batch by batch."""
     rows = len(next(iter(inputs.values())))
     size, fixed = _call_size(runtime.model, signature)
     returned = []

@@ -1,16 +1,16 @@
-"""Silence the output of native code."""
+"""Suppression of what native code prints."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 
-_one_at_a_time = RLock()  # a second thread would keep the replaced standard error and put that back
+_one_at_a_time = RLock()  # a second thread would save and restore the replaced standard error
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Drop what the process writes to standard error; LiteRT's first interpreter prints a line that no setting turns off."""
+    """Discard standard error of the process; LiteRT's first interpreter prints a line that no setting turns off."""
     with _one_at_a_time:
         try:
             kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)

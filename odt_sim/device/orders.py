@@ -13,7 +13,7 @@ class Orders:
     """
 
     def __init__(self, generator: Callable[[], np.random.Generator], examples: int) -> None:
-        """Draw nothing yet.
+        """Start before the first epoch, without drawing an order.
 
         Args:
             generator: Returns the generator before the first epoch.
@@ -23,10 +23,10 @@ class Orders:
         self._generator, self._next = generator(), 0
 
     def of(self, epoch: int) -> NDArray[np.int64]:
-        """Return the positions of all examples in the order of an epoch; asking again gives it again."""
+        """Return the positions of all examples in the order of an epoch; repeated calls return the same order."""
         if epoch < self._next:
             self._generator, self._next = self._first(), 0
-        while self._next < epoch:  # as after a checkpoint within a round
+        while self._next < epoch:  # for example after a checkpoint within a round
             self._draw()
         return self._draw()
 

@@ -66,15 +66,15 @@ def learning_rate_of(
     scheduled: Callable[[], float],
     round: int = 0,
 ) -> float:
-    """Return the step size: the given one, else the plan's, else the model's own; what is not given decays by the round.
+    """Return the step size: the given one, else the plan's or the model's own, which decay with the round.
 
     Args:
         model: The model to train.
         plan: The device's plan.
-        given: The step size of a call; None for none.
+        given: The step size passed to a call; None for none.
         what: The name for errors, such as `device 3`.
         scheduled: Returns the step size of the model's schedule; called only if it has one.
-        round: The round, from 1 on.
+        round: The round, counted from 1.
 
     Raises:
         ConfigurationError: The given step size is not finite.
@@ -95,6 +95,6 @@ def learning_rate_of(
 
 
 def own_learning_rate(model: TrainableModel) -> float | None:
-    """Return the learning rate of the model's optimizer, the first of a schedule; None if its file names none."""
+    """Return the learning rate of the model's optimizer, for a schedule the first one; None if the file names none."""
     rate = model.manifest.optimizer.get("learning_rate") if model.manifest else None
     return None if rate is None else float(rate)

@@ -37,7 +37,7 @@ class Ensemble(Predictor):
     Attributes:
         device: Runs the model.
         models: All weights of each model.
-        shares: `[models]`, the weight of each, with the sum 1.
+        shares: `[models]`, the weight of each model; the sum is 1.
     """
 
     def __init__(self, device: "Device", models: Sequence[Weights], shares: Sequence[float] | Array) -> None:

@@ -1,4 +1,4 @@
-"""What this machine's processor can do."""
+"""Capabilities of this machine's processor."""
 
 from functools import cache
 from pathlib import Path
@@ -8,9 +8,9 @@ from odt_sim.control_groups import lines
 
 @cache
 def has_avx512(described: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return whether it has AVX-512, as far as Linux tells; False elsewhere.
+    """Return whether the processor has AVX-512, according to Linux; False on other systems.
 
     Args:
-        described: Linux' description of the processors.
+        described: Linux's description of the processors.
     """
     return any(line.startswith("flags") and "avx512f" in line.split() for line in lines(described))

@@ -12,7 +12,7 @@ from odt_sim.model.trainable import TrainableModel
 
 
 def random_rows(model: TrainableModel, random: np.random.Generator, count: int) -> tuple[Rows, Rows]:
-    """Return `x` and `y` of a number of rows; integers are 0 or 1 where the model does not say which are right."""
+    """Return `x` and `y` with `count` rows; integers are 0 or 1 where the model does not declare the valid ones."""
     x = rows_of({name: _values(tensor, random, count) for name, tensor in model.inputs.items()})
     classes = model.classes_by_target
     y = {name: _targets(tensor, classes[name], random, count) for name, tensor in model.targets.items()}
@@ -23,7 +23,7 @@ def random_rows(model: TrainableModel, random: np.random.Generator, count: int) 
 
 
 def spelled(labels: NDArray[Any], frames: int) -> NDArray[Any]:
-    """Return labels from 1 with zeros behind them, as few as some frames can spell if all are equal."""
+    """Return labels of at least 1, padded with zeros; they are so few that `frames` can spell them if all are equal."""
     return np.where(np.arange(labels.shape[1]) < (frames + 1) // 2, np.maximum(labels, 1), 0).astype(labels.dtype)
 
 
@@ -35,7 +35,7 @@ def _values(tensor: TensorInfo, random: np.random.Generator, count: int) -> NDAr
 
 def _targets(tensor: TensorInfo, classes: int | None, random: np.random.Generator, count: int) -> NDArray[Any]:
     """Return values, class labels, or one-hot rows where the model takes those."""
-    if classes is None:  # of a regression, or of a loss of the model's own, which may be one of labels
+    if classes is None:  # a regression, or a custom loss, which may take labels
         return _values(tensor, random, count)
     labels = random.integers(0, classes, (count, *tensor.shape[1:-1])).astype(np.int32)
     one_hot = tensor.shape[-1] == classes and len(tensor.shape) > 1

@@ -1,4 +1,4 @@
-"""Typed access to a model's signatures, in any runtime."""
+"""Typed access to a model's signatures, on any engine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,16 +22,16 @@ NO_LOSS = "export its step with the output 'loss'"
 
 
 def inputs_of(model: TrainableModel, signature: str, x: Rows) -> dict[str, Array]:
-    """Return the inputs of `infer` or `embed`, or of `head_infer`, which takes embeddings."""
+    """Return the inputs of `infer`, `embed` or `head_infer` by name; for `head_infer`, `x` contains embeddings."""
     return prefixed("x", x) if isinstance(x, Columns) else dict.fromkeys(model.signatures[signature].inputs, x)
 
 
 class Runtime:
-    """One engine with a model or with its head, single-threaded.
+    """A single-threaded engine that runs a model or its head.
 
     Attributes:
         model: The model.
-        file: The file that the engine runs, and what it holds of the model.
+        file: The file that the engine runs, and the parameters and slots that it contains.
         initial: All weights of a fresh engine, read-only.
         initial_slots: All of the optimizer's slots of a fresh engine.
     """
@@ -49,14 +49,14 @@ class Runtime:
             model: The model.
             start: Starts the engine, by default LiteRT's interpreter.
             file: The file to run; by default the model's own.
-            whole: For the head's file, whose variables have no values of their own: a runtime of the whole model.
+            whole: A runtime of the whole model, needed for the head's file, which has no initial values; else None.
 
         Raises:
             ModelError: The engine cannot load the model or cannot read its weights.
         """
         self.model, self.file = model, file or own_file(model)
         self._engine = start(self.file.content, model.where)
-        self._views = getattr(self._engine, "views", self._engine.call)  # an engine without `views` gives copies
+        self._views = getattr(self._engine, "views", self._engine.call)  # an engine without `views` returns copies
         self._each = getattr(self._engine, "each", self._call_each)
         self._place = getattr(self._engine, "place", lambda *_: None)  # other engines take all inputs in the call
         self._offset: Weights | None = None
@@ -82,7 +82,7 @@ class Runtime:
         return self._engine.call(signature, **inputs)
 
     def _call_each(self, signature: str, inputs: Sequence[Mapping[str, Array]], output: str) -> list[Array]:
-        """Do what an engine's `each` does, for an engine without it."""
+        """Run a signature once for each of several inputs, for an engine without `each`."""
         return [self.call(signature, **given)[output] for given in inputs]
 
     def train(
@@ -97,7 +97,7 @@ class Runtime:
         """Run a training step on each batch and return the losses.
 
         Args:
-            batches: The rows of each step; `x` holds embeddings if the signature takes them.
+            batches: The rows of each step; `x` contains embeddings if the signature takes them.
             learning_rates: The step sizes.
             signature: The training signature.
             b: The gradient offset, for a model with `set_gradient_offset`; None for zero.
@@ -116,7 +116,7 @@ class Runtime:
         return losses
 
     def steps_at_once(self, signature: str) -> tuple[int, ...]:
-        """Return the numbers of steps that `train_at_once` takes, the largest first; none if steps run one by one."""
+        """Return the step counts that `train_at_once` supports, the largest first; none if steps run one by one."""
         return self.file.several.get(signature, ())
 
     def train_at_once(
@@ -128,7 +128,7 @@ class Runtime:
         b: Weights | None = None,
         mu: float = 0.0,
     ) -> list[float]:
-        """Run one of the numbers `steps_at_once` of steps in one call and return their losses; see `train`."""
+        """Run as many steps as one of `steps_at_once` in one call and return their losses; see `train`."""
         self._write_offset(b)
         self._weights = None
         steps = len(learning_rates)
@@ -145,7 +145,7 @@ class Runtime:
         return losses
 
     def _rows_of(self, several: str, declared: Mapping[str, TensorInfo], batches: StackedBatches) -> dict[str, Array]:
-        """Put the rows of several steps in their place if the engine has one, and return the inputs to give."""
+        """Return the inputs with the rows of several steps; where possible, write the rows into the engine instead."""
         [name] = declared.keys() & ROWS
         rows, inputs = batches.x, {POSITIONS: batches.positions}
         place = self._place(several, name)
@@ -155,7 +155,7 @@ class Runtime:
         return inputs
 
     def _inputs(self, batch: Batch, learning_rate: float, signature: str, mu: float) -> dict[str, Array]:
-        """Return what a training signature takes."""
+        """Return the inputs of a training signature."""
         x, y = batch.x, batch.y
         values: dict[str, Any] = {
             "x": x,
@@ -183,13 +183,13 @@ class Runtime:
         return self.call(signature, **inputs)
 
     def _loss(self, batch: Batch) -> float:
-        """Return the loss of a batch before a step, for a file of another tool whose step returns none."""
+        """Return the loss of a batch before a step, for a foreign file whose step returns no loss."""
         model = self.model
         outputs, y = (only(rows[: batch.examples], model.where, NO_LOSS) for rows in (self.infer(batch.x), batch.y))
         return mean_loss(model.outputs[0], outputs, y)
 
     def _write_offset(self, b: Weights | None) -> None:
-        """Set the gradient offset, unless the engine holds it already; None for zero."""
+        """Set the gradient offset, unless the engine already has it; None for zero."""
         if b is not self._offset:
             self._set_offset(Weights.zeros(self.file.offset) if b is None else b.select(self.file.offset))
             self._offset = b
@@ -199,7 +199,7 @@ class Runtime:
             self.call("set_gradient_offset", **{f"b{i}": tensor for i, tensor in enumerate(b.tensors())})
 
     def finalize(self) -> None:
-        """End a training: set the weights to their moving averages."""
+        """End the training: set the weights to their moving averages."""
         self._weights = None
         self.call("finalize")
 
@@ -216,7 +216,7 @@ class Runtime:
         return weights
 
     def read(self) -> Weights:
-        """Return the weights that the engine holds, or more of the model if it was given more; read-only."""
+        """Return the engine's weights, read-only; also further ones of the model if `write` received them."""
         if self._weights is None:
             outputs = self._views("parameters")
             vector = np.concatenate([outputs[name].reshape(-1) for name in self._restore_names])
@@ -225,10 +225,10 @@ class Runtime:
         return self._weights
 
     def write(self, weights: Weights) -> None:
-        """Set all weights, unless the engine holds this very object; the caller must not change them afterwards.
+        """Set all weights, unless the engine already has this very object; the caller must not change them afterwards.
 
         Args:
-            weights: The weights that the engine holds, or more of the model.
+            weights: Weights of the model, at least those in the engine's file.
         """
         if weights is self._weights:
             return
@@ -238,14 +238,14 @@ class Runtime:
         self._weights = weights
 
     def read_slots(self) -> list[Array]:
-        """Return a copy of the optimizer's slots that the engine holds; empty if it has none."""
+        """Return a copy of the engine's optimizer slots; empty if it has none."""
         if not self._slot_names:
             return []
         outputs = self.call("optimizer_state")
-        return [np.asarray(outputs[name]) for name in self._slot_names]  # a step count comes as a scalar
+        return [np.asarray(outputs[name]) for name in self._slot_names]  # a step count is returned as a scalar
 
     def write_slots(self, slots: Sequence[Array]) -> None:
-        """Set the optimizer's slots that the engine holds, given all of the model."""
+        """Set the engine's optimizer slots, selected from all slots of the model."""
         if self._slot_names:
             held = [slots[i] for i in self.file.slots]
             self.call("restore_optimizer_state", **dict(zip(self._slot_names, held, strict=True)))

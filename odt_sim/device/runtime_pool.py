@@ -47,39 +47,39 @@ class RuntimePool:
         Args:
             model: The model.
             start: Starts an engine, by default LiteRT's interpreter.
-            edits: Whether the engine may run files that are made of the model's own, see `odt_sim.model.repeated`,
+            edits: Whether the engine may run files derived from the model's own, see `odt_sim.model.repeated`,
                 `odt_sim.model.narrow_products` and `odt_sim.model.head_file`.
             embeddings: The cache to share with other pools; a new one by default.
-            usual_steps: The steps of a usual training, which small models run in few calls; None if there is none.
+            usual_steps: The number of steps of a usual training, which small models run in few calls; None if unknown.
         """
         self.model = model
         self._usual_steps = usual_steps
         self._start = start
         self._edits = edits
         self.embeddings = embeddings or EmbeddingCache()
-        self._lent: ModelState | None = None  # the state that the runtime holds
+        self._lent: ModelState | None = None  # the state in the runtime
         self._rates: dict[int, float] = {}
 
     @cached_property
     def first(self) -> Runtime:
-        """The runtime, which also has the initial weights and slots."""
+        """The runtime, which also provides the initial weights and slots."""
         return self._started()
 
     @cached_property
     def head(self) -> "RuntimePool":
-        """The pool of an interpreter with the head's own file; this pool if there is none."""
+        """The pool whose interpreter runs the head's file; this pool if there is no such file."""
         one_engine = getattr(self._start, "runs_flex", False)  # a second one is a process with TensorFlow
         file = head_file(self.model, self._usual_steps) if self._edits and not one_engine else None
         return HeadPool(self.first, file, self._start) if file else self
 
     def scheduled_rate(self, step: int) -> float:
-        """Return the learning rate of a step by the model's signature `schedule`."""
+        """Return the learning rate of a step from the model's signature `schedule`."""
         if step not in self._rates:
             self._rates[step] = float(self.first.call("schedule", step=np.int32(step))["learning_rate"].item())
         return self._rates[step]
 
     def acquire(self, state: "ModelState") -> Runtime:
-        """Return the runtime with a device's state; the device that had it keeps its own on the host."""
+        """Return the runtime with a device's state; the state of the previous device moves to the host."""
         if self._lent is not state:
             before, self._lent = self._lent, None
             if before:
@@ -94,9 +94,9 @@ class RuntimePool:
             self._lent = None
 
     def files(self) -> tuple[EngineFile, EngineFile | None]:
-        """Return the file to run, and the one that LiteRT's compiled model runs faster; None if there is none.
+        """Return the file to run, and a file that LiteRT's compiled model runs faster; None if there is none.
 
-        They are made once for this process and its later forks.
+        Both are built once for this process and its later forks.
         """
         if not self._edits:
             return own_file(self.model), None
@@ -107,13 +107,13 @@ class RuntimePool:
     def _started(self) -> Runtime:
         file, narrow = self.files()
         if narrow:
-            with suppress(ModelError):  # another release of LiteRT, or int64; the interpreter computes the same bits
+            with suppress(ModelError):  # another LiteRT release, or int64; the interpreter computes the same bits
                 return Runtime(self.model, start_with_variable_weights, narrow)
         return Runtime(self.model, self._start, file)
 
 
 class HeadPool(RuntimePool):
-    """An interpreter with the head of a model."""
+    """A pool whose interpreter runs the head of a model."""
 
     def __init__(self, whole: Runtime, file: EngineFile, start: StartEngine) -> None:
         """Create an empty pool.
@@ -138,7 +138,7 @@ class ModelState:
         self._pool = self._lender = pool  # the lender is the pool that the device last borrowed from
         self._weights, self._slots = weights, slots
         self._weights_current = self._slots_current = True  # whether the host's copies are up to date
-        self._head: Weights | None = None  # the head's weights, where those in `_weights` are old
+        self._head: Weights | None = None  # the head's weights, if those in `_weights` are outdated
         self._body: Weights | None = weights
 
     @property
@@ -151,14 +151,14 @@ class ModelState:
         return self._weights
 
     def select(self, layout: Layout) -> Weights:
-        """Return a copy of some weights; of the head's without one of all."""
+        """Return a copy of some weights; the head's are copied without the others."""
         self._fetch_weights()
         of_head = self._head is not None and _covers(self._head.layout, layout)
         return (self._head if self._head is not None and of_head else self.weights).select(layout)
 
     @property
     def body(self) -> Weights:
-        """Weights whose parameters outside the head are this state's; the same object as long as these stay."""
+        """Weights with this state's parameters outside the head; the same object until one of these changes."""
         if self._body is None:
             self._body = self.weights
         return self._body
@@ -185,7 +185,7 @@ class ModelState:
         self.release()
 
     def replace_head(self, weights: Weights) -> None:
-        """Set some of the head's weights; everything else stays."""
+        """Set some of the head's weights; everything else stays unchanged."""
         _ = self.slots  # reads changes back
         self._fetch_weights()
         if self._head is not None and not _covers(weights.layout, self._head.layout):
@@ -195,7 +195,7 @@ class ModelState:
         self.release()
 
     def runtime(self, *, changes: bool = False, head: bool = False) -> Runtime:
-        """Return a runtime that holds this state.
+        """Return a runtime with this state.
 
         Args:
             changes: Whether the caller trains, which changes weights and slots.
@@ -214,7 +214,7 @@ class ModelState:
         return runtime
 
     def release(self) -> None:
-        """Return the runtime; changes that were not read are lost."""
+        """Return the runtime to the pool; changes that were not read back are lost."""
         self._lender.release(self)
 
     def write_to(self, runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""The batches of several steps in one array each, for small models, whose steps run several in a call."""
+"""The batches of several steps, stacked in arrays, for small models that run several steps per call."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -21,8 +21,8 @@ class StackedBatches(NamedTuple):
     """The rows of several training steps.
 
     Attributes:
-        x: `[rows, ...]`: all of the device's examples, or the rows that these steps take if those are fewer.
-        positions: `[steps, batch]` int32: the rows of `x` that each step takes.
+        x: `[rows, ...]`: all of the device's examples, or the rows that these steps use if those are fewer.
+        positions: `[steps, batch]` int32: the rows of `x` that each step uses.
         y: `[steps, batch, ...]`, as the model takes it.
         sample_weight: `[steps, batch]` float32.
     """
@@ -33,7 +33,7 @@ class StackedBatches(NamedTuple):
     sample_weight: NDArray[np.float32]
 
     def first(self) -> Batch:
-        """Return the first batch, its padding counted as examples."""
+        """Return the first batch; its padding counts as examples."""
         rows = self.positions[0]
         return Batch(rows_at(self.x, rows), self.y[0], self.sample_weight[0], len(rows))
 
@@ -45,14 +45,14 @@ def stacked_batches(
     weights: Array | None,
     sizes: Sequence[int],
 ) -> Iterator[StackedBatches]:
-    """Yield the batches of passes over examples, which are those of `batches` for each pass.
+    """Yield the batches of passes over examples, the same as those of `batches` for each pass.
 
     Args:
         model: A model that takes batches of a fixed size.
         examples: The examples, with one array as `x` and one as `y`.
         orders: The positions of each pass.
         weights: `[examples]`, weights of the examples; None for no weights.
-        sizes: The steps of one yield, from the largest size to 1; each is the largest that the rest fills.
+        sizes: The numbers of steps to yield at a time, from the largest to 1; the largest that can be filled is used.
     """
     positions = np.concatenate([padded_order(model, order) for order in orders]).reshape(-1, model.batch_size)
     sample_weight = np.concatenate([padding_weights(model, len(order)) for order in orders]).reshape(positions.shape)
@@ -60,7 +60,7 @@ def stacked_batches(
         sample_weight = sample_weight * weights[positions]
     x, index = only(examples.x, model.where, ADVICE), examples.index
     y = only(targets_of(model, examples.y if index is None else examples.y[index]), model.where, ADVICE)
-    own: Array | None = None  # all of the examples' rows, once a step needs them
+    own: Array | None = None  # the rows of all examples, once a step needs them
     start = 0
     for size in sizes:
         while start + size <= len(positions):
@@ -84,7 +84,7 @@ def _consecutive(shape: tuple[int, int]) -> NDArray[np.int32]:
 
 
 def padded_order(model: TrainableModel, order: Positions) -> Positions:
-    """Return positions in an order, continued to fill the last batch; see `odt_sim.device.batches.batches`."""
+    """Return an order of positions, extended to fill the last batch; see `odt_sim.device.batches.batches`."""
     missing = -len(order) % model.batch_size
     if not missing:
         return order
@@ -97,7 +97,7 @@ def padded_order(model: TrainableModel, order: Positions) -> Positions:
 def padding_weights(model: TrainableModel, examples: int) -> NDArray[np.float32]:
     """Return the weights of the rows of a pass, read-only.
 
-    Padding counts nothing, and the last batch as much as a full one.
+    Padding has weight 0, and the last batch counts as much as a full one.
     """
     return _padding_weights(model.batch_size, "sample_weight" in model.capabilities, examples)
 

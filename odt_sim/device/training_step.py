@@ -1,6 +1,6 @@
 """Training steps: the signature that trains a group of parameters, and gradient offsets.
 
-A gradient offset makes a step use `g + mu w + b` in place of the gradient `g`. With `b = -mu w_ref` this is the proximal
+A gradient offset makes a step use `g + mu w + b` instead of the gradient `g`. With `b = -mu w_ref` this is the proximal
 term of FedProx, Ditto and pFedMe; with `b = c - c_i` it is SCAFFOLD's correction; FedDyn combines both.
 """
 
@@ -24,10 +24,10 @@ from odt_sim.model.weights import Layout, Weights
 
 
 class Step(NamedTuple):
-    """A training signature and what it changes.
+    """A training signature and the parameters that it changes.
 
     Attributes:
-        signature: `train`, `train_<group>`, or `head_train`, which takes embeddings in place of `x`.
+        signature: `train`, `train_<group>`, or `head_train`, which takes embeddings instead of `x`.
         trained: The trainable parameters that it changes.
         only_head: Whether it changes nothing outside the head.
     """
@@ -87,11 +87,11 @@ class GradientOffset:
 
     @classmethod
     def checked(cls, model: TrainableModel, b: Weights | None, mu: float) -> "GradientOffset | None":
-        """Return an offset with a copy of `b` (None for zero); None where nothing is added.
+        """Return an offset with a copy of `b` (None for zero); None if nothing is added.
 
         Raises:
             ConfigurationError: `mu` is not finite.
-            ModelError: The model's steps take no offset, or `b` does not hold the trainable parameters.
+            ModelError: The model's steps take no offset, or `b` does not contain the trainable parameters.
         """
         if not (isinstance(mu, int | float | np.number) and math.isfinite(mu)):
             raise ConfigurationError(f"gradient offset: expected a finite mu, found {shown(mu)}")
@@ -114,7 +114,7 @@ class GradientOffset:
 
 
 def steps_at_once(runtime: Runtime, step: Step, offset: GradientOffset | None) -> tuple[int, ...]:
-    """Return the numbers of steps that `run_stack` takes, the largest first; none if steps run one by one."""
+    """Return the step counts that `run_stack` supports, the largest first; none if steps run one by one."""
     return () if _on_host(runtime, offset) else runtime.steps_at_once(step.signature)
 
 
@@ -125,7 +125,7 @@ def run_stack(
     learning_rates: Sequence[float],
     offset: GradientOffset | None,
 ) -> list[float]:
-    """Run several steps in one call and return their losses; the bits are those of single steps."""
+    """Run several steps in one call and return their losses; results are bit-for-bit those of single steps."""
     b, mu = (offset.b, offset.mu) if offset else (None, 0.0)
     return runtime.train_at_once(batches, learning_rates, signature=step.signature, b=b, mu=mu)
 
@@ -146,7 +146,7 @@ def run_steps(
 
 
 def _on_host(runtime: Runtime, offset: GradientOffset | None) -> bool:
-    """Return whether there is an offset that the model's steps do not take."""
+    """Return whether the host must add the offset, because the model's steps do not take one."""
     return offset is not None and "set_gradient_offset" not in runtime.model.signatures
 
 

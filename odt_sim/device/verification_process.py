@@ -1,6 +1,6 @@
 """The subprocess of `odt_sim.model.verification`: `python -m odt_sim.device.verification_process NAME SECONDS`.
 
-It reads a `.tflite` file from standard input and calls on zeros whatever devices call. Native code may crash here.
+It reads a `.tflite` file from standard input and runs all signatures that devices call, on zeros. It may crash.
 """
 
 import gc
@@ -62,7 +62,7 @@ def _zeros(tensor: TensorInfo, rows: int) -> Array:
 def limit_resources(seconds: float) -> int:
     """Limit this process to `seconds` of CPU time and three quarters of the memory, without writing files.
 
-    macOS limits no memory.
+    On macOS, memory stays unlimited.
 
     Returns:
         The memory limit in bytes.
@@ -103,5 +103,5 @@ def main(content: bytes, where: str, seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    gc.disable()  # a graph of many small objects, and the process ends soon
+    gc.disable()  # the graph has many small objects, and the process ends soon
     end(main(sys.stdin.buffer.read(), sys.argv[1], float(sys.argv[2])))

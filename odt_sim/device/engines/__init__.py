@@ -1,10 +1,10 @@
-"""What runs the signatures of a `.tflite` file: the contract, and the choice of one.
+"""Engines, which run the signatures of a `.tflite` file: their interface, and the choice of one.
 
 | `backend.runtime` | runs files in |
 |---|---|
 | `litert` | LiteRT's interpreter, or its compiled model where that computes the same bits faster |
 | `compiled` | LiteRT's compiled model |
-| `flex` | TensorFlow's interpreter with Flex ops, in a process and an environment of its own |
+| `flex` | TensorFlow's interpreter with Flex ops, in a separate process and environment |
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ FLEX_MEMORY = 660 << 20
 
 
 class Engine(Protocol):
-    """One instance of a file, with the values of its variables; it runs signatures by name."""
+    """An instance of a file, with the values of its variables, that runs signatures by name."""
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature.
@@ -50,7 +50,7 @@ class RuntimeChoice:
     """The runtime of a run; calling it starts an engine.
 
     Attributes:
-        name: One of the table above.
+        name: A runtime of the table above.
         python: For `flex`, the Python of an environment with TensorFlow 2.19; None for `ODT_SIM_FLEX_PYTHON`, else for
             this one if it has TensorFlow 2.19.
     """
@@ -77,7 +77,7 @@ class RuntimeChoice:
     def __call__(self, content: bytes, where: str) -> Engine:
         """Start an engine; see `StartEngine`.
 
-        The modules are imported here, because a run uses one of them.
+        The modules are imported here, because a run uses only one of them.
         """
         if self.name == "compiled":
             from odt_sim.device.engines.compiled import CompiledEngine
@@ -96,10 +96,10 @@ LITERT = RuntimeChoice()
 
 
 def start_with_variable_weights(content: bytes, where: str) -> Engine:
-    """Start LiteRT's compiled model so that it is fast at FULLY_CONNECTED whose weights are not constant.
+    """Start LiteRT's compiled model with fast kernels for FULLY_CONNECTED with variable weights.
 
     Raises:
-        ModelError: It cannot load the file, or cannot run one of its signatures.
+        ModelError: The compiled model cannot load the file, or cannot run one of its signatures.
     """
     from odt_sim.device.engines.compiled import CompiledEngine
 

@@ -20,10 +20,10 @@ from odt_sim.errors import InvocationError, ModelError
 from odt_sim.model.computed_outputs import with_computed_outputs
 
 DTYPES = ("bool", "float16", "float32", "int8", "int32", "uint8")
-"""What its buffers pass to and from numpy."""
+"""The dtypes that the model's buffers pass to and from numpy."""
 
 DYNAMIC_FULLY_CONNECTED = 8
-"""XNNPACK's flag `TFLITE_XNNPACK_DELEGATE_FLAG_DYNAMIC_FULLY_CONNECTED`, of LiteRT's `xnnpack_delegate.h`."""
+"""XNNPACK's flag `TFLITE_XNNPACK_DELEGATE_FLAG_DYNAMIC_FULLY_CONNECTED`, from LiteRT's `xnnpack_delegate.h`."""
 
 
 class CompiledEngine:
@@ -145,7 +145,7 @@ class _Call:
 
 def _check_dtypes(tensors: Mapping[str, Any], kind: str, signature: str, where: str) -> None:
     for name, details in tensors.items():
-        dtype = str(details["dtype"])  # numpy lacks that of strings, "unknown"
+        dtype = str(details["dtype"])  # "unknown" for strings, which have no numpy dtype here
         if dtype not in DTYPES:
             raise ModelError(
                 f"{where}: {kind} {name!r} of {signature!r} is {dtype}, which LiteRT's compiled model cannot pass "
@@ -155,7 +155,7 @@ def _check_dtypes(tensors: Mapping[str, Any], kind: str, signature: str, where: 
 
 @cache
 def _environment(process: int) -> Environment:
-    """Return the environment of a process, which a fork cannot use; it is never freed, as that prints lines."""
+    """Return the environment of a process, which forks cannot use; it is never freed, because that prints lines."""
     with quiet():
         environment = Environment.create(options=EnvironmentOptions())
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment))
@@ -164,7 +164,7 @@ def _environment(process: int) -> Environment:
 
 @cache
 def _end_silently() -> None:
-    """Close standard error after Python's own exit, once a model has run.
+    """Have standard error closed at process exit, after Python's own exit.
 
     LiteRT then frees an environment of its own, and prints a line for each accelerator, which no setting turns off.
     """

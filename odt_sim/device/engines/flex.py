@@ -1,7 +1,7 @@
-"""TensorFlow's interpreter with Flex ops, in a process of another environment.
+"""TensorFlow's interpreter with Flex ops, in a subprocess with another environment.
 
-TensorFlow 2.19 is the last whose interpreter runs Flex ops, and it does not go together with the TensorFlow that exports. So
-each process of a run starts one `flex_process.py` in that environment, which holds any number of interpreters.
+TensorFlow 2.19 is the last release whose interpreter runs Flex ops, and it cannot be installed with the TensorFlow that
+exports. So each process of a run starts one `flex_process.py` in that environment, with any number of interpreters.
 """
 
 import atexit
@@ -32,7 +32,7 @@ ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OPE
 
 
 class FlexEngine:
-    """One interpreter in the process."""
+    """One interpreter in the subprocess."""
 
     def __init__(self, content: bytes, where: str, python: str | None = None) -> None:
         """Load a file; see `StartEngine`.
@@ -95,7 +95,7 @@ def _has_flex() -> bool:
 
 
 class _FailedError(Exception):
-    """The process answered with an error, or ended."""
+    """The subprocess answered with an error, or ended."""
 
     def __init__(self, text: str, by_inputs: bool = False) -> None:
         super().__init__(text)
@@ -103,10 +103,10 @@ class _FailedError(Exception):
 
 
 class _Process:
-    """The process; one question at a time."""
+    """The subprocess, which answers one question at a time."""
 
     def __init__(self, python: str) -> None:
-        """Start it, which takes TensorFlow some seconds."""
+        """Start the subprocess; TensorFlow takes some seconds to load."""
         self.dropped: list[int] = []
         self._lock = Lock()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  a pipe that is not read would fill up
@@ -151,7 +151,7 @@ class _Process:
             words = self._last_words() or error
             self.end()
             raise _FailedError(f"its process ended ({words})") from error
-        except BaseException:  # such as a time limit: the answer would be taken for that of the next question
+        except BaseException:  # such as a time limit: the next question would get this answer
             self.end()
             raise
         if answer.get("error"):

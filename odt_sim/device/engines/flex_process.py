@@ -1,4 +1,4 @@
-"""The process of `flex.py`, and the messages between the two.
+"""The subprocess of `flex.py`, and the messages between the two.
 
 It runs as a script in an environment that has numpy and TensorFlow 2.19, but neither odt_sim nor LiteRT. A message is the
 length of a JSON header as 8 bytes, the header, and the arrays' bytes one after the other.
@@ -54,7 +54,7 @@ def _exactly(stream: Any, count: int) -> bytes:
 def main() -> None:
     """Answer questions until the other side ends."""
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what TensorFlow prints is no answer
+    os.dup2(2, 1)  # keep TensorFlow's prints out of the answers
     queue = SimpleQueue[Message]()
     Thread(target=_listen, args=(questions, queue), daemon=True).start()
     try:
@@ -80,7 +80,7 @@ def _listen(questions: BinaryIO, queue: "SimpleQueue[Message]") -> None:
 def _answer(server: "_Server", question: dict[str, Any], arrays: Arrays, answers: BinaryIO) -> None:
     try:
         header, outputs = server.answer(question, arrays)
-    except Exception as error:  # whatever TensorFlow raises is the other side's to report
+    except Exception as error:  # the other side reports whatever TensorFlow raises
         by_inputs = isinstance(error, ValueError | KeyError | TypeError)
         header, outputs = {"error": _one_line(error), "by_inputs": by_inputs}, {}
     write_message(answers, header, outputs)
@@ -120,7 +120,7 @@ class _Server:
 
 
 def _plain(value: Any) -> Any:
-    """Return an array without Python objects: strings come as objects."""
+    """Return an array without Python objects; TensorFlow returns strings as objects."""
     array = np.asarray(value)
     return array.astype(np.bytes_) if array.dtype == object else array
 

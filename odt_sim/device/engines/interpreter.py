@@ -12,7 +12,7 @@ from odt_sim.errors import InvocationError, ModelError
 Result = TypeVar("Result")
 
 LARGE = 1 << 14
-"""Bytes of an input from which numpy copies it: LiteRT holds Python's lock meanwhile, and copies a read-only one twice."""
+"""Bytes from which numpy copies an input: LiteRT would hold Python's lock meanwhile, and copy a read-only one twice."""
 
 
 class InterpreterEngine:
@@ -40,7 +40,7 @@ class InterpreterEngine:
         return self._run(signature, lambda prepared: prepared.run({}, copied=False))
 
     def place(self, signature: str, name: str) -> Array | None:
-        """Return an input of a signature to write to before its next call, which is then without it.
+        """Return a view of an input, to be written before the signature's next call, which then omits this input.
 
         Returns:
             None if the next call needs all inputs.
@@ -62,8 +62,8 @@ class InterpreterEngine:
 class InterpreterCall:
     """A signature and the shapes of its last inputs.
 
-    LiteRT's runner resizes its inputs and allocates its tensors in each call, a third of a small call's time. So calls go
-    past it, by attributes that another release of LiteRT may lack.
+    LiteRT's runner resizes its inputs and allocates its tensors in each call, a third of a small call's time. So calls
+    bypass it, through attributes that another release of LiteRT may lack.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -88,14 +88,14 @@ class InterpreterCall:
     def each(self, inputs: Sequence[Mapping[str, Array]], output: str) -> list[Array]:
         """Run the signature once for each of several inputs and return copies of one output; see `run`.
 
-        A long call evicts Python's own code and data from the processor's caches, so as little as possible is between two
-        calls.
+        A long call evicts Python's own code and data from the processor's caches, so as little code as possible runs
+        between two calls.
         """
         shapes, native, subgraph = self._shapes, self._native, self._subgraph
         alike = all({name: array.shape for name, array in given.items()} == shapes for given in inputs)
         if native is None or self._placed or not alike:
             return [self.run(given)[output] for given in inputs]
-        self._shapes = None  # a call that fails declares nothing for the next one
+        self._shapes = None  # after a failed call, the next one allocates again
         tensor, pairs = dict(self._outputs)[output], [[(self._inputs[n], a) for n, a in own.items()] for own in inputs]
         outputs = []
         for of_call in pairs:
@@ -111,12 +111,12 @@ class InterpreterCall:
 
         Args:
             inputs: Its inputs by name.
-            copied: Whether the outputs are copies; others may be views, which are valid until the interpreter's next call.
+            copied: Whether to copy the outputs; else they may be views, valid until the interpreter's next call.
         """
         if self._native is None:
             return dict(self._runner(**inputs))
         shapes, known = self._placed | {name: array.shape for name, array in inputs.items()}, self._shapes
-        self._placed, self._shapes = {}, None  # a call that fails declares nothing for the next one
+        self._placed, self._shapes = {}, None  # after a failed call, the next one allocates again
         if shapes != known:
             self._allocate({name: array.shape for name, array in inputs.items()})
         outputs = self._run(inputs, copied)
@@ -124,9 +124,9 @@ class InterpreterCall:
         return outputs
 
     def _allocate(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Allocate the tensors of a call whose inputs have some shapes.
+        """Allocate the tensors of a call with inputs of the given shapes.
 
-        LiteRT's runner also resizes what has its shape already, and on ARM resizing a number (a shape without axes) crashes.
+        LiteRT's runner also resizes inputs that already have their shape, and on ARM, resizing a scalar crashes.
         """
         declared = self._runner.get_input_details()
         if shapes.keys() != declared.keys():
@@ -147,7 +147,7 @@ class InterpreterCall:
     def _set(self, tensor: int, array: Array) -> None:
         if array.nbytes >= LARGE:
             place = self._view(tensor)
-            if place.dtype == array.dtype:  # LiteRT refuses others, numpy would convert them
+            if place.dtype == array.dtype:  # LiteRT refuses other dtypes, numpy would convert them
                 np.copyto(place, array)
                 return
         self._native.SetTensor(tensor, array, self._subgraph)
