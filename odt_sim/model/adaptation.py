@@ -1,7 +1,7 @@
-"""A foreign trainable `.tflite` file under the names of the signature contract.
+"""Adaptation of a foreign trainable `.tflite` file to the signature contract.
 
-The file's own signatures stay where their names are free. Added are `train` and `infer` under canonical names, signatures
-that read and write weights and optimizer slots where the file has none that fit, and a manifest.
+The file's own signatures stay where their names are free. The adaptation adds `train` and `infer` under canonical
+names, a manifest, and signatures that read and write weights and optimizer slots where the file has none that fit.
 """
 
 import re
@@ -40,7 +40,7 @@ class Adaptation:
     Attributes:
         content: Its bytes.
         roles: The roles of the file's own signatures; None if it has a manifest.
-        notes: What was found and added, a sentence each.
+        notes: Sentences on what was found and added.
         unusable: The weights that start with NaN or infinity.
     """
 
@@ -60,19 +60,19 @@ def adapted(
     from_logits: bool = True,
     flex: bool = False,
 ) -> Adaptation:
-    """Return a foreign file under the contract's names; a file with a manifest stays as it is.
+    """Return a foreign file with the contract's signatures; a file with a manifest stays unchanged.
 
     Args:
         content: The file's bytes.
         where: The file's name, for errors.
         signatures: Corrections of the roles, see `roles.find_roles`.
         groups: By group, the layers or the numbers of weights, see `layers.described`.
-        loss: The loss that `train` minimizes, one of `manifest.LOSSES`; None infers it where it is sure.
+        loss: The loss that `train` minimizes, one of `manifest.LOSSES`; None infers it where it is certain.
         from_logits: Whether that loss takes the output of `infer` as logits.
         flex: Whether Flex ops are accepted.
 
     Raises:
-        ModelError: The file cannot be trained, or a correction does not fit; the message says what would make it.
+        ModelError: The file cannot be trained, or a correction does not fit; the message says what to do.
     """
     if has_metadata(content, METADATA_NAME):
         if signatures or groups:
@@ -95,7 +95,7 @@ def adapted(
 
 
 def not_trainable(graph: Graph, roles: Roles, *, flex: bool = False) -> str:
-    """Return why a file does not train here and what would make it; empty if it trains."""
+    """Return why a file does not train here and what would make it train; empty if it trains."""
     if roles.missing:
         joins = "" if any(entry.declared for entry in graph.signatures.values()) else f"; {JOIN}"
         return f"{roles.missing}; export a training step with odt_sim.export, or name it: +model.signatures.train=NAME{joins}"
@@ -125,7 +125,7 @@ def not_trainable(graph: Graph, roles: Roles, *, flex: bool = False) -> str:
 
 
 def _unset(graph: Graph, roles: Roles) -> list[Variable]:
-    """Return the variables that `train` or `infer` read, that have no initial value and are no optimizer slots."""
+    """Return the variables without an initial value that `train` or `infer` read, except for optimizer slots."""
     slots = set(slots_of(graph, roles))
     read = [name for role in ("train", "infer") for name in [roles[role].signature]]
     found = [v for v in graph.variables.values() if not v.initialized and set(v.read_by) & set(read)]
@@ -148,7 +148,7 @@ def weights_of(graph: Graph, roles: Roles) -> list[Handle]:
 
 
 def slots_of(graph: Graph, roles: Roles) -> list[Handle]:
-    """Return the optimizer's slots: the variables that training sets, that a signature reads, and that are no weights.
+    """Return the optimizer's slots: the variables that training sets and a signature reads, except for weights.
 
     The order is that of the file's own `optimizer_state`, else that of the step.
     """
@@ -162,7 +162,7 @@ def slots_of(graph: Graph, roles: Roles) -> list[Handle]:
 
 
 def _numbered(flow: Flow, wanted: Callable[[Handle], bool]) -> list[Handle]:
-    """Return the wanted variables that a signature returns under names with one prefix and a number, in their order."""
+    """Return the wanted variables that a signature returns under names with one prefix and a number, in that order."""
     numbers = {name: re.fullmatch(r"(\D*)(\d+)", name) for name in flow.entry.outputs}
     prefixes = {match[1] for match in numbers.values() if match}
     own = {
@@ -196,7 +196,7 @@ class _Adapter:
         return Adaptation(content, self._roles, tuple(self._notes), () if "initialize" in self._roles else nan)
 
     def _check_forms(self) -> None:
-        """Check that the host can hold weights and slots."""
+        """Check that the host can store weights and slots."""
         if not self._weights:
             raise ModelError(f"{self._where}: inference reads no float32 variable; there is nothing to train")
         for v in (*self._weights, *self._slots):
@@ -233,7 +233,7 @@ class _Adapter:
         return entry.subgraph, inputs, {key: entry.outputs[own] for key, own in role.outputs.items()}
 
     def _name_chain(self, model: Any, train: Role) -> None:
-        """Make a step that takes what inference takes of one that takes features of it."""
+        """Turn a step that takes features into one that takes the inputs of inference."""
         before, given, returned = self._canonical(self._roles["embed"])
         after, inputs, outputs = self._canonical(train)
         link = (returned["output"], inputs["x"])
@@ -289,7 +289,7 @@ class _Adapter:
     # --- manifest
 
     def _check_loss(self, loss: str | None) -> None:
-        """Check that the loss of a step is known: its own one, or the one that inference's outputs give."""
+        """Check that the loss of a step is known: the step returns it, or it is computed from inference's outputs."""
         if "loss" in self._roles["train"].outputs:
             return
         train = self._roles["train"].signature

@@ -1,17 +1,17 @@
-"""What the page for phones and LiteRT.js can train."""
+"""Check that LiteRT.js, and so the page for phones, can train a model."""
 
 from odt_sim.errors import ModelError
 from odt_sim.model.trainable import TrainableModel
 
 TYPES = ("float32", "int32", "uint8")
-"""The types that LiteRT.js passes at the border of signatures."""
+"""The types of inputs and outputs that LiteRT.js supports."""
 
 
 def check_for_browsers(model: TrainableModel) -> None:
     """Check that browsers can train a model.
 
     Raises:
-        ModelError: The file takes any number of rows, or passes other types than `TYPES`.
+        ModelError: The file takes any number of rows, or an input or output has another type than `TYPES`.
     """
     if not (model.fixed_batch and all(tensor.shape[0] > 0 for tensor in model.infer_inputs.values())):
         raise ModelError(

@@ -1,7 +1,7 @@
-"""Which tensors of a model in several files belong together: bottleneck, training of the head, optimizer.
+"""Match the tensors of a model in several files: bottleneck, training of the head, optimizer.
 
-Such files have no signatures, and their outputs often have no telling names. What connects them is found by forms (shape and
-dtype), and the weights among the optimizer's inputs by running it.
+Such files have no signatures, and their outputs often have no telling names. Tensors are matched by form (shape and
+dtype), and the weights among the optimizer's inputs are found by running the optimizer.
 """
 
 import re
@@ -21,15 +21,15 @@ from odt_sim.model.graph_reader import read_graph
 
 GRADIENT = r"(d|g|grad|gradient|delta)s?_.*|.*grad.*"
 CONVERTER = r"^serving_default_|:\d+$"
-"""What the converter adds to the names of inputs."""
+"""The parts that the converter adds to the names of inputs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One of the files: a single function whose tensors are called by their indices.
+    """One of the files: a single function with tensors that are identified by index.
 
     Attributes:
-        role: What it does, such as `bottleneck`.
+        role: Its role, such as `bottleneck`.
         where: The file's name, for errors.
         content: Its bytes.
         graph: Its graph.
@@ -52,7 +52,7 @@ class Part:
 
     @property
     def flow(self) -> Flow:
-        """What its tensors depend on."""
+        """The dependencies of its tensors."""
         return flow_of(self.graph, next(iter(self.graph.signatures)))
 
     def tensor(self, index: int) -> Tensor:
@@ -115,7 +115,7 @@ class Weight:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """How the files are connected; all numbers are tensors of their files.
+    """The connections between the files; all numbers are tensors of their files.
 
     Attributes:
         features: The input of `train_head` that the bottleneck returns.
@@ -157,7 +157,7 @@ def part(role: str, content: bytes, where: str) -> Part:
 
 
 def chained(bottleneck: Part, head: Part, optimizer: Part) -> Chain:
-    """Find out how the files are connected.
+    """Find the connections between the files.
 
     Raises:
         ModelError: Their shapes do not chain, or chain in more than one way.
@@ -220,7 +220,7 @@ def _logits(head: Part, features: int, y: int, weights: Any) -> int:
 def _updates(optimizer: Part, forms: Mapping[str, int]) -> dict[str, tuple[int, int, int]]:
     """Return each weight's input, its gradient's input, and the output that is its new value, by form.
 
-    Alone among zeros, a weight stays what it is, and changes no other output; a gradient and a state are scaled.
+    If all other inputs are 0, a weight stays unchanged and changes no other output; a gradient and a state are scaled.
     """
     found: dict[str, list[tuple[int, int]]] = {form: [] for form in forms}
     for tensor in optimizer.inputs:
@@ -243,7 +243,7 @@ def _updates(optimizer: Part, forms: Mapping[str, int]) -> dict[str, tuple[int, 
 
 
 def _unchanged(optimizer: Part, tensor: int) -> int | None:
-    """Return the only output that an input changes alone among zeros, if that output equals the input."""
+    """Return the only output that an input changes if all others are 0, provided that the output equals the input."""
     value = np.random.default_rng(0).normal(size=optimizer.tensor(tensor).shape).astype(np.float32)
     outputs = optimizer.run(lambda i, zeros: value if i == tensor else _idle(zeros))
     changed = [i for i in optimizer.outputs if np.any(outputs[i]) and outputs[i].shape]

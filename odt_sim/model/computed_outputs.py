@@ -1,6 +1,6 @@
-"""Outputs that are constants, such as `done` of signatures that only set variables, made outputs of an op.
+"""Make constant outputs, such as `done` of signatures that only set variables, outputs of an op.
 
-LiteRT's compiled model prints a line in each call for every output that is a constant.
+LiteRT's compiled model prints a line in each call for every constant output.
 """
 
 from functools import lru_cache
@@ -16,7 +16,7 @@ from odt_sim.model.graph_reader import read_graph
 
 @lru_cache(4)
 def with_computed_outputs(content: bytes) -> bytes:
-    """Return a file whose outputs are all computed; the file itself if they are, or if it is damaged."""
+    """Return a file whose outputs are all computed; the file itself if they already are, or if it is damaged."""
     try:
         if not _has_constant_outputs(read_graph(content, "")):
             return content
@@ -28,13 +28,13 @@ def with_computed_outputs(content: bytes) -> bytes:
 
 
 def _has_constant_outputs(graph: Graph) -> bool:
-    """Return whether an output of a signature is a constant; unpacking takes five times as long."""
+    """Return whether an output of a signature is a constant; unpacking the file would take five times as long."""
     entries = graph.signatures.values()
     return any(graph.subgraphs[own.subgraph].tensors[i].constant for own in entries for i in own.outputs.values())
 
 
 def compute_outputs(file: Any) -> None:
-    """Let an op compute each output that is a constant.
+    """Replace each constant output by the output of an op.
 
     Args:
         file: A file in its object form.
@@ -60,7 +60,7 @@ def _compute(file: Any, subgraph: Any, constant: int) -> int:
 
 
 def _copying(file: Any, tensor: int, result: int, dtype: int) -> Any:
-    """Return an op that copies a tensor: a CAST, since LiteRT computes others of a constant before the first call."""
+    """Return an op that copies a tensor: a CAST, since LiteRT runs other ops on constants before the first call."""
     options = schema.CastOptionsT()
     options.inDataType = options.outDataType = dtype
     return made(file, OPS.CAST, [tensor], [result], options)

@@ -92,7 +92,7 @@ def check_described(flat: FlatModel, manifest: Manifest, where: str) -> None:
 
 
 def _check_train_inputs(flat: FlatModel, described: Sequence[TrainInput], where: str) -> None:
-    """Check that `train` takes known and described inputs only, and those as described.
+    """Check that `train` takes only known and described inputs, and that these are as described.
 
     Raises:
         ModelError: An input is unknown or missing, or has another shape or dtype.
@@ -221,7 +221,7 @@ def check_answer(flat: FlatModel, signature: str, where: str) -> None:
 
 
 def _check_losses(flat: FlatModel, where: str) -> None:
-    """Check the signature `loss`, which returns each example's loss of the outputs of `infer`."""
+    """Check the signature `loss`, which computes each example's loss from the outputs of `infer`."""
     signature, infer, train = flat.signatures["loss"], flat.signatures["infer"], flat.signatures["train"]
     given = {**infer.outputs, **{name: t for name, t in train.inputs.items() if is_one_of(name, ROW_INPUTS)}}
     for name, tensor in signature.inputs.items():
@@ -281,7 +281,7 @@ def _check_rows(flat: FlatModel, signature: str, names: tuple[str, ...], where: 
 
 
 def _check_known(flat: FlatModel, signature: str, known: tuple[str, ...], where: str) -> None:
-    """Check that a signature takes known inputs only, and x or x_<name>, not both."""
+    """Check that a signature takes only known inputs, and x or x_<name>, not both."""
     inputs = flat.signatures[signature].inputs
     rows = {full(prefix, part) for prefix in ROW_INPUTS if prefix in known for part in parts(inputs, prefix)}
     unknown = sorted(set(inputs) - rows - set(known))

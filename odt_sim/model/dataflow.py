@@ -1,4 +1,4 @@
-"""Which inputs and variables each tensor of a signature depends on, and what each variable is set to."""
+"""The inputs and variables that a signature's tensors, and the new values of its variables, depend on."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Flow:
     assigned: dict[Handle, frozenset[str | Handle]]
 
     def of_output(self, name: str) -> frozenset[str | Handle]:
-        """Return what an output depends on."""
+        """Return the inputs and variables that an output depends on."""
         return self.sources.get(self.entry.outputs[name], frozenset())
 
     def updated(self) -> tuple[Handle, ...]:
@@ -43,7 +43,7 @@ class Flow:
         }
 
     def cone(self, tensor: int) -> Iterator[Op]:
-        """Yield the ops that a tensor of the signature's subgraph is computed by, and those of subgraphs they call."""
+        """Yield the ops that compute a tensor of the signature's subgraph, and those of subgraphs that they call."""
         subgraph = self.graph.subgraphs[self.entry.subgraph]
         waiting, seen = [tensor], {tensor}
         while waiting:

@@ -1,4 +1,4 @@
-"""A `.tflite` file as a tree of objects that can be changed, and written again."""
+"""A `.tflite` file as a tree of objects that can be changed and written again."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -20,7 +20,7 @@ def unpacked(content: bytes) -> Any:
 
 
 def packed(model: Any) -> bytes:
-    """Return the bytes of a file in its object form; tensors and options that are one object are written once."""
+    """Return the bytes of a file in its object form; shared objects of tensors and options are written once."""
     builder, made, written = flatbuffers.Builder(1 << 20), copy(model), dict[int, _WrittenOnce]()
     made.subgraphs = [copy(subgraph) for subgraph in model.subgraphs]
     for subgraph in made.subgraphs:
@@ -34,7 +34,7 @@ def packed(model: Any) -> bytes:
 
 
 class _WrittenOnce:
-    """A part of a file, written where it is first met."""
+    """A part of a file, written only where it first occurs."""
 
     def __init__(self, part: Any) -> None:
         self._part = part
@@ -69,7 +69,7 @@ def initializers(model: Any) -> set[int]:
 
 
 def handles_of(model: Any, subgraph: Any) -> dict[int, bytes]:
-    """Return the variables' names by the tensors that are their handles."""
+    """Return the variables' names by the tensors of their handles."""
     operators = operators_of(model, subgraph, OPS.VAR_HANDLE)
     return {int(operator.outputs[0]): operator.builtinOptions.sharedName for operator in operators}
 
@@ -94,7 +94,7 @@ def made(model: Any, kind: int, inputs: Sequence[int], outputs: Sequence[int], o
         inputs: The tensors that it takes.
         outputs: The tensors that it computes.
         options: Its options, such as `ReshapeOptionsT()` of `schema`.
-        version: The least version of the op.
+        version: The lowest version of the op.
     """
     operator = schema.OperatorT()
     operator.opcodeIndex, operator.builtinOptions = opcode(model, kind, version), options
@@ -118,7 +118,7 @@ def add_tensor(subgraph: Any, name: str, shape: Sequence[int], dtype: int, buffe
         subgraph: A subgraph in its object form.
         name: The tensor's name.
         shape: Its shape.
-        dtype: Its type, of `schema.TensorType`.
+        dtype: Its type, from `schema.TensorType`.
         buffer: The buffer of a constant; 0 for a tensor that an op computes.
     """
     tensor = schema.TensorT()
@@ -147,7 +147,7 @@ def rearranging(model: Any, subgraph: Any, tensor: int, vector: Sequence[int], r
 
 
 def reshape_to(reshape: Any, shape: NDArray[np.int32]) -> Any:
-    """Return a copy of a RESHAPE whose options name another shape; its second input stays."""
+    """Return a copy of a RESHAPE with another shape in its options; its second input stays."""
     changed = copy(reshape)
     changed.builtinOptionsType, changed.builtinOptions = schema.BuiltinOptions.ReshapeOptions, schema.ReshapeOptionsT()
     changed.builtinOptions.newShape = shape

@@ -1,7 +1,8 @@
 """Fields of a flatbuffer's table, read with few Python calls.
 
-The classes of the schema look up the table's layout again for each field. A file of 10,000 tensors and ops takes them most of
-a second. Many tables share a layout, which is read once. Slots are the positions of fields in the schema, which never change.
+The classes of the schema look up the table's layout again for each field, which takes most of a second for a file of
+10,000 tensors and ops. Here, a layout that many tables share is read once. Slots are the positions of fields in the
+schema, which never change.
 """
 
 import struct
@@ -17,10 +18,10 @@ _FEW = tuple(struct.Struct(f"<{count}i") for count in range(8))
 
 
 class Fields:
-    """The fields of a table; wrong offsets raise `struct.error`, or give other values of the content.
+    """The fields of a table; wrong offsets raise `struct.error`, or return other values of the content.
 
     Attributes:
-        position: Where the table is in the content.
+        position: The position of the table in the content.
     """
 
     __slots__ = ("_content", "_layouts", "_offsets", "position")
@@ -53,7 +54,7 @@ class Fields:
         return int(form.unpack_from(self._content, self.position + self._offsets[slot])[0])
 
     def vector(self, slot: int) -> tuple[int, int]:
-        """Return where a vector's items start, and how many there are; none if it is absent."""
+        """Return the start of a vector's items, and their number; 0 if it is absent."""
         if not self.present(slot):
             return 0, 0
         start = self.target(slot)
@@ -64,7 +65,7 @@ class Fields:
         return self.vector(slot)[1]
 
     def integers(self, slot: int) -> tuple[int, ...]:
-        """Return a vector of signed integers of 32 bits; empty if it is absent."""
+        """Return a vector of signed 32-bit integers; empty if it is absent."""
         start, count = self.vector(slot)
         few = _FEW[count] if count < len(_FEW) else struct.Struct(f"<{count}i")
         return few.unpack_from(self._content, start)
@@ -85,7 +86,7 @@ class Fields:
         return (Fields(self._content, start + 4 * i + offset, self._layouts) for i, offset in enumerate(offsets))
 
     def target(self, slot: int) -> int:
-        """Return the position to which a field that is present refers."""
+        """Return the position to which a present field refers."""
         place = self.position + self._offsets[slot]
         offset: int = UNSIGNED.unpack_from(self._content, place)[0]
         return place + offset

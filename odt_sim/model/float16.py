@@ -9,11 +9,11 @@ from ai_edge_litert import schema_py_generated as schema
 from odt_sim.model.editing import OPS, add_buffer, drop_unused, made, packed, tensors_of, unpacked
 
 FEWEST = 16
-"""The number of values from which a constant is stored in float16; a DEQUANTIZE of fewer takes more room than it saves."""
+"""The fewest values of a constant to store as float16; with fewer, a DEQUANTIZE takes more space than it saves."""
 
 
 def with_half_floats(content: bytes) -> bytes:
-    """Return an inference-only file with float16 constants, which the runtime turns into float32 when it loads them."""
+    """Return an inference-only file with float16 constants, which the runtime converts to float32 on loading."""
     model = unpacked(content)
     for subgraph in model.subgraphs:
         shared: dict[int, int] = {}
@@ -24,7 +24,7 @@ def with_half_floats(content: bytes) -> bytes:
 
 
 def _float_constants(model: Any, subgraph: Any) -> list[int]:
-    """Return the constants that float16 can hold and that ops read."""
+    """Return the constants that float16 can represent and that ops read."""
     used = {i for operator in subgraph.operators for i in tensors_of(operator.inputs)}
     found = []
     for index in sorted(used):
@@ -38,7 +38,7 @@ def _float_constants(model: Any, subgraph: Any) -> list[int]:
 
 
 def _dequantized(model: Any, subgraph: Any, index: int, shared: dict[int, int]) -> Any:
-    """Move a constant to a float16 tensor, and return the op that makes the float32 tensor of it."""
+    """Move a constant to a float16 tensor, and return the op that converts it to the float32 tensor."""
     tensor = subgraph.tensors[index]
     if tensor.buffer not in shared:
         values = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.float32).astype(np.float16)

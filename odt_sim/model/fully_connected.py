@@ -10,7 +10,7 @@ from odt_sim.model.editing import OPS, add_buffer, drop_unused, kind_of, made, o
 
 
 def with_fully_connected(content: bytes) -> bytes:
-    """Return a file in which BATCH_MATMUL by one constant matrix is FULLY_CONNECTED.
+    """Return a file with FULLY_CONNECTED instead of BATCH_MATMUL by one constant matrix.
 
     Training needs variable weights, for which BATCH_MATMUL is the fast op. LiteRT quantizes a constant matrix by channel in
     FULLY_CONNECTED only.
@@ -23,7 +23,7 @@ def with_fully_connected(content: bytes) -> bytes:
 
 
 def make_fully_connected(model: Any, subgraph: Any) -> None:
-    """Make FULLY_CONNECTED of a subgraph's products by one constant matrix.
+    """Turn a subgraph's products by one constant matrix into FULLY_CONNECTED.
 
     Args:
         model: A file in its object form.
@@ -33,7 +33,7 @@ def make_fully_connected(model: Any, subgraph: Any) -> None:
 
 
 def connect_fully(model: Any, operator: Any, left: int, weights: int) -> None:
-    """Make FULLY_CONNECTED of an op that keeps its result.
+    """Turn an op into FULLY_CONNECTED; the output tensor stays.
 
     Args:
         model: A file in its object form.
@@ -87,7 +87,7 @@ class _Rewriting:
         return self._weights[key]
 
     def _transpose(self, index: int) -> int:
-        """Return the tensor with the last two axes exchanged, after an op that computes it."""
+        """Return a tensor with the last two axes exchanged, and add the op that computes it."""
         if index not in self._transposed:
             given = self._subgraph.tensors[index]
             order = np.arange(len(given.shape), dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Constant weights that take up the factors and terms of channels after them, such as biases and BatchNormalization."""
+"""Fuse factors and terms of channels, such as biases and BatchNormalization, into the constant weights before them."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ CHANNELS = {OPS.CONV_2D: 0, OPS.DEPTHWISE_CONV_2D: 3, OPS.FULLY_CONNECTED: 0}
 
 
 def fuse_channels(model: Any, subgraph: Any) -> None:
-    """Multiply weights by the constant of a MUL, and add to biases that of an ADD, where it is the only use of the output.
+    """Fuse the constant of a MUL into weights, and that of an ADD into biases, if nothing else uses the output.
 
     Args:
         model: A file in its object form.
@@ -37,7 +37,7 @@ class _Fusing:
                 self._users.setdefault(tensor, []).append(operator)
 
     def fuse(self, product: Any) -> bool:
-        """Take up the op after a product; return whether it could."""
+        """Fuse the op after a product into the product; return whether that was possible."""
         output = int(product.outputs[0])
         users = self._users.get(output, [])
         free = product.builtinOptions.fusedActivationFunction == schema.ActivationFunctionType.NONE
@@ -81,7 +81,7 @@ class _Fusing:
         return integers(self._subgraph.tensors[int(tensor)].shape)
 
     def _value(self, tensor: int) -> NDArray[np.float32] | None:
-        """Return a constant of float32; None for any other tensor."""
+        """Return the value of a float32 constant; None for any other tensor."""
         own = self._subgraph.tensors[tensor]
         data = self._model.buffers[own.buffer].data
         if data is None or own.type != schema.TensorType.FLOAT32:

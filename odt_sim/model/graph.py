@@ -1,7 +1,7 @@
 """The typed graph of any `.tflite` file: subgraphs, tensors, ops, variables and signatures.
 
-`odt_sim.model.graph_reader.read_graph` makes it from a file's bytes. Nothing here runs the model, and nothing is allocated by
-declared sizes: constants are views of the file's bytes.
+`odt_sim.model.graph_reader.read_graph` reads it from a file's bytes. Nothing here runs the model or allocates memory of
+a declared size: constants are views of the file's bytes.
 """
 
 from collections import Counter, defaultdict
@@ -21,10 +21,10 @@ READS = ("READ_VARIABLE", "FlexReadVariableOp")
 ASSIGNS = ("ASSIGN_VARIABLE", "FlexAssignVariableOp", "FlexAssignAddVariableOp", "FlexAssignSubVariableOp")
 HANDLES = ("VAR_HANDLE", "FlexVarHandleOp")
 RANDOM = ("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL")
-"""Ops with a sequence of their own, which a copy of the op begins again."""
+"""Ops with their own random sequence, which a copy of the op starts again."""
 
 ACTIVATIONS = ("Relu", "Relu6", "Maximum", "Minimum")
-"""TensorFlow's ops that its converter may make a part of a product; the last two are the bounds of hard_tanh."""
+"""TensorFlow's ops that its converter may fuse into a product; the last two are the bounds of hard_tanh."""
 
 CALLS = {
     "WHILE": ("condSubgraphIndex", "bodySubgraphIndex"),
@@ -34,10 +34,10 @@ CALLS = {
     "STABLEHLO_WHILE": ("condSubgraphIndex", "bodySubgraphIndex"),
     "STABLEHLO_COMPOSITE": ("decompositionSubgraphIndex",),
 }
-"""Ops that run other subgraphs, and the options that hold these."""
+"""Ops that run other subgraphs, and their options with the subgraphs' indices."""
 
 CONTROL = frozenset(CALLS) - {"CALL_ONCE"}
-"""Those of them that run in each call; the subgraphs may read and set variables."""
+"""Ops of `CALLS` that run their subgraphs in each call; the subgraphs may read and set variables."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +62,14 @@ class Tensor:
 
     @property
     def constant(self) -> bool:
-        """Whether the file holds its value."""
+        """Whether the file contains its value."""
         return self.data is not None
 
     def value(self) -> NDArray[Any]:
         """Return a constant's value, a read-only view of the file's bytes.
 
         Raises:
-            ModelError: It is no constant, its dtype is not one of numpy, or the bytes do not fill its shape.
+            ModelError: The tensor is not a constant, numpy lacks its dtype, or the bytes do not fill its shape.
         """
         try:
             array = np.frombuffer(b"" if self.data is None else self.data.data, np.dtype(self.dtype))
@@ -224,7 +224,7 @@ class Graph:
         return self.subgraphs[self.signatures[signature].subgraph]
 
     def reachable(self, index: int) -> tuple[int, ...]:
-        """Return a subgraph and all that it runs in every call, each once, also where they call each other in a circle."""
+        """Return a subgraph and all that it runs in every call, each once, even if they call each other in a cycle."""
         found, waiting = {index: None}, [index]
         while waiting:
             for op in self.subgraphs[waiting.pop()].ops:
@@ -250,7 +250,7 @@ class Graph:
 
     @cached_property
     def handles(self) -> tuple[Mapping[int, Handle], ...]:
-        """By subgraph, the variables' identities by the tensors that are their handles, also handles that are passed on."""
+        """By subgraph, the variables' identities by the tensors of their handles, including passed-on handles."""
         found: list[dict[int, Handle]] = [{} for _ in self.subgraphs]
         for index, subgraph in enumerate(self.subgraphs):
             for op in subgraph.ops:
@@ -338,7 +338,7 @@ def unrestored_variables(graph: Graph, signatures: Collection[str]) -> list[str]
 
     Args:
         graph: The file's graph.
-        signatures: The names of the signatures to regard.
+        signatures: The names of the signatures to consider.
     """
 
     def trains(name: str) -> bool:
@@ -378,7 +378,7 @@ def _handle(op: Op) -> Handle:
 
 
 def _form(tensors: list[Tensor]) -> tuple[tuple[int, ...] | None, str | None]:
-    """Return the shape and the dtype of a variable's value, from a tensor whose sizes are all fixed where there is one."""
+    """Return the shape and the dtype of a variable's value, if possible from a tensor whose sizes are all fixed."""
     if not tensors:
         return None, None
     best = next((t for t in tensors if t.constant), None) or next((t for t in tensors if t.fixed), tensors[0])

@@ -1,4 +1,4 @@
-"""Read the typed graph of a `.tflite` file; any bytes end in a graph or in one line."""
+"""Read the typed graph of a `.tflite` file; any bytes lead to a graph or to an error of one line."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from odt_sim.model.graph import CALLS, EntryPoint, Graph, Op, Subgraph, Tensor
 IDENTIFIER = b"TFL3"
 MAIN = "main"  # the name of the entry point of a file without signatures
 LARGEST = 1_000_000
-"""The most tensors and ops of a file; LiteRT's largest models have some ten thousand."""
+"""The most tensors and ops of a file; LiteRT's largest models have about ten thousand."""
 
 LONGEST_NAME = 1000
 
@@ -23,7 +23,7 @@ OTHERS = {
     b"\x08\x01\x12": "a SavedModel's protocol buffer",
     b"\x80\x02": "a Python pickle, such as an old PyTorch model",
 }
-"""What begins with these bytes; ONNX files have no mark."""
+"""Other file formats by their first bytes; ONNX files have no mark."""
 
 _KINDS = {value: name for name, value in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
 _DTYPES = {value: name.lower() for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
@@ -34,14 +34,14 @@ _OPTIONS, _OPTIONS_2 = (
 
 
 def read_graph(content: bytes, where: str) -> Graph:
-    """Read the graph of any `.tflite` file, also of one that only infers or that needs Flex ops.
+    """Read the graph of any `.tflite` file, even if it only infers or needs Flex ops.
 
     Args:
         content: The file's bytes.
         where: The file's name, for errors.
 
     Raises:
-        ModelError: The bytes are no readable `.tflite` file.
+        ModelError: The bytes are not a readable `.tflite` file.
     """
     check_identifier(content, where)
     try:
@@ -51,7 +51,7 @@ def read_graph(content: bytes, where: str) -> Graph:
 
 
 def damaged(where: str, error: Exception) -> ModelError:
-    """Return the error for a file whose flatbuffer cannot be followed."""
+    """Return the error for a file whose flatbuffer cannot be read."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     return ModelError(f"{where}: damaged .tflite file ({reason}); copy or export it again")
 
@@ -67,7 +67,7 @@ def has_metadata(content: bytes, name: str) -> bool:
 
 
 def check_identifier(content: bytes, where: str) -> None:
-    """Check that a file begins as a `.tflite` file.
+    """Check that a file has the mark of `.tflite` files.
 
     Raises:
         ModelError: It does not.
@@ -142,7 +142,7 @@ class _Reader:
         """Return a view of a buffer; None for an empty one."""
         buffer = self._buffers[index]
         start, length = buffer.vector(0)
-        if (offset := buffer.unsigned(1, UNSIGNED_64)) > 1:  # a file above 2 GB keeps its buffers behind the flatbuffer
+        if (offset := buffer.unsigned(1, UNSIGNED_64)) > 1:  # a file above 2 GB stores its buffers after the flatbuffer
             start, length = offset, buffer.unsigned(2, UNSIGNED_64)
         return np.frombuffer(self._content, np.uint8, length, start) if length else None
 

@@ -1,7 +1,8 @@
-"""The head of a model in a small file of its own, made in memory, for devices that train the head on embeddings.
+"""The head of a model in a separate small file, built in memory, for devices that train the head on embeddings.
 
-A device that trains or evaluates only the head writes and reads only the head's weights and slots. Its steps run several in
-a call, even where the whole file is too large for that. The ops are those of the model's own file, and so are the bits.
+A device that trains or evaluates only the head writes and reads only the head's weights and slots. Several steps run in
+one call, even where the whole file is too large for that. The ops are those of the model's own file, so results are
+bit-for-bit the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +33,7 @@ def head_file(model: TrainableModel, usual: int | None = None) -> EngineFile | N
 
     Args:
         model: The model.
-        usual: The steps of a usual training, see `odt_sim.model.repeated.steps_of_calls`.
+        usual: The number of steps of a usual training, see `odt_sim.model.repeated.steps_of_calls`.
 
     Returns:
         None if the model has no such signatures, or they use control flow or variables that no signature sets.
@@ -82,11 +83,11 @@ def _of_head(source: "_Source", signature: str, prefix: str, used: set[Handle]) 
 
 
 class _Source:
-    """A file, and another one that is made of parts of it.
+    """A file, and a new file that is built from its parts.
 
     Attributes:
-        functions: The signatures that matter here, by name.
-        made: The other file in its object form. It has no initializers, which would set all variables of the model.
+        functions: The signatures that are needed here, by name.
+        made: The new file in its object form. It has no initializers, which would set all variables of the model.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -104,7 +105,7 @@ class _Source:
         self.made.signatureDefs = []
 
     def copy(self, name: str) -> None:
-        """Copy a signature but for its initializers."""
+        """Copy a signature without its initializers."""
         function = self._with_constants(name)
         subgraph, declared = function.subgraph, function.declared
         once = {id(operator) for operator in function.ops(OPS.CALL_ONCE)}
@@ -114,7 +115,7 @@ class _Source:
         self.made.signatureDefs.append(declared)
 
     def copy_reader(self, name: str, prefix: str, numbers: Iterable[int]) -> None:
-        """Add a signature that returns the variables of some numbers, which it numbers anew; none for no numbers."""
+        """Add a signature that returns the variables with these numbers, renumbered; without numbers, add none."""
         if not numbers:
             return
         function, reader = self._with_constants(name), NewSubgraph(self.made, name)
@@ -125,7 +126,7 @@ class _Source:
         reader.sign(name)
 
     def copy_writer(self, name: str, prefix: str, numbers: Mapping[int, Handle]) -> None:
-        """Add a signature that sets the variables of some numbers, which it numbers anew; none for no numbers."""
+        """Add a signature that sets the variables with these numbers, renumbered; without numbers, add none."""
         if not numbers:
             return
         function, writer = self._with_constants(name), NewSubgraph(self.made, name)
@@ -140,7 +141,7 @@ class _Source:
         writer.sign(name)
 
     def _with_constants(self, name: str) -> "_Function":
-        """Return a signature once its constants are in the new file."""
+        """Copy the constants of a signature to the new file, and return the signature."""
         function = self.functions[name]
         for tensor in function.subgraph.tensors:
             if tensor.buffer not in self._buffers:
@@ -211,7 +212,7 @@ class _Function:
 
     @cached_property
     def _makers(self) -> dict[int, Any]:
-        """The op that makes each tensor."""
+        """The op that computes each tensor."""
         return {
             int(tensor): operator
             for operator in self.subgraph.operators

@@ -20,7 +20,7 @@ def model_digest(model: TrainableModel, initial: Weights) -> str:
 
     Exports for different strategies differ in their signatures (`train_head`, `set_gradient_offset`, `embed`) and in terms of
     the loss. The digest covers what they have in common: the manifest, the graph of `infer`, and the weights. It does not
-    cover what only training shows, such as the rate of a Dropout layer or a term.
+    cover settings that only affect training, such as the rate of a Dropout layer or a term of the loss.
 
     Args:
         model: The model.
@@ -40,12 +40,12 @@ def _text(part: Any) -> bytes:
 
 @lru_cache(maxsize=4)
 def _ops(content: bytes, where: str) -> bytes:
-    """Return the description of `infer`, which each run of a sweep would read from the whole file."""
+    """Return the description of `infer`, cached because each run of a sweep would read the whole file for it."""
     return _text(_description(read_graph(content, where).subgraph("infer")))
 
 
 def _manifest(model: TrainableModel) -> dict[str, Any]:
-    """Return what the manifest says of the model, without names and the inputs of terms, which the export added."""
+    """Return the manifest's fields, without names and without the inputs of terms, which the export added."""
     if model.manifest is None:
         return {"loss": model.loss}
     fields = json.loads(replace(model.manifest, train_inputs=()).to_json())

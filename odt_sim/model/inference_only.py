@@ -28,10 +28,10 @@ from odt_sim.model.graph import CALLS, RANDOM
 from odt_sim.model.matrix_products import flatten_products
 
 _CALLS = {getattr(OPS, name): CALLS[name] for name in ("WHILE", "IF", "CALL")}
-"""Ops that call subgraphs, and the options that hold these."""
+"""Ops that call subgraphs, and their options with the subgraphs' indices."""
 
 INFERENCE = "odt_sim.inference"
-"""The metadata with `infer` as a file of its own, from `x` and the weights `a0..aN`; see `native_inference`."""
+"""The metadata entry with a separate file of `infer`, which takes `x` and weights `a0..aN`; see `native_inference`."""
 
 _WEIGHT = re.compile(rb"a\d+")
 _ARITHMETIC = (OPS.ADD, OPS.SUB, OPS.MUL, OPS.DIV)
@@ -39,10 +39,10 @@ _RANDOM = tuple(getattr(OPS, name) for name in RANDOM)
 
 
 def inference_only(content: bytes, where: str) -> bytes:
-    """Return a file with the signature `infer` alone; the variables' initial values are its constants.
+    """Return a file with only the signature `infer`, in which the variables' initial values are constants.
 
     Args:
-        content: The bytes of a file of `with_initial_weights`.
+        content: The bytes of a file from `with_initial_weights`.
         where: The file's name, for errors.
 
     Raises:
@@ -73,7 +73,7 @@ def _metadata(model: Any, name: str) -> bytes | None:
 
 
 def _native(content: bytes, values: dict[bytes, bytes], where: str) -> bytes:
-    """Return the file that an export keeps for inference, with the values of variables in place of inputs."""
+    """Return the file that an export keeps for inference, with the values of variables instead of inputs."""
     model = unpacked(content)
     model.metadata = model.metadataBuffer = None
     [subgraph], [signature] = model.subgraphs, model.signatureDefs
@@ -114,7 +114,7 @@ def _initial_values(model: Any) -> dict[bytes, int]:
 
 
 def _reachable(model: Any, first: int) -> list[int]:
-    """Return the subgraphs that one calls, itself first."""
+    """Return a subgraph and those that it calls, itself first."""
     found = [first]
     for index in found:
         for operator in model.subgraphs[index].operators:
@@ -124,7 +124,7 @@ def _reachable(model: Any, first: int) -> list[int]:
 
 
 def _read_constants(model: Any, subgraph: Any, values: dict[bytes, int], where: str) -> None:
-    """Replace what a subgraph reads from variables by constants."""
+    """Replace the variables that a subgraph reads by constants."""
     handles = handles_of(model, subgraph)
     for operator in operators_of(model, subgraph, OPS.READ_VARIABLE):
         name = handles.get(int(operator.inputs[0]))
@@ -143,7 +143,7 @@ def _renumbered(model: Any, operators: list[Any], called: list[int]) -> list[Any
 
 
 def _fold(model: Any, subgraph: Any) -> None:
-    """Compute what depends on constants only, with the kernels that would compute it on the phone."""
+    """Compute the ops that depend only on constants, with the kernels that would run them on the phone."""
     constant = {i for i, tensor in enumerate(subgraph.tensors) if model.buffers[tensor.buffer].data is not None}
     folded: list[Any] = []
     kept: list[Any] = []
@@ -163,7 +163,7 @@ def _fold(model: Any, subgraph: Any) -> None:
 
 
 def _repeats_a_row(array: NDArray[Any]) -> bool:
-    """Return whether an array is one row for each example, as what an RNN's first place computes of its initial state."""
+    """Return whether an array repeats one row per example, as results of an RNN's first step from its initial state."""
     if array.ndim < 2 or len(array) < 2 or not array.size:
         return False
     rows = np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)
@@ -171,7 +171,7 @@ def _repeats_a_row(array: NDArray[Any]) -> bool:
 
 
 def _is_broadcast(model: Any, subgraph: Any, operators: list[Any], index: int) -> bool:
-    """Return whether all that is computed of a tensor stays the same if one row of it is broadcast."""
+    """Return whether everything computed from a tensor stays the same if one row of it is broadcast."""
     shapes = [tensor.shape for tensor in subgraph.tensors]
     users = [operator for operator in operators if index in tensors_of(operator.inputs)]
     return index not in tensors_of(subgraph.outputs) and all(

@@ -18,7 +18,7 @@ from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.weights import Layout, Weights
 
 REMEMBERED = 4 << 20
-"""Bytes of the largest file whose form is remembered: a larger one takes memory, and less of its time goes into its ops."""
+"""The largest file, in bytes, whose form is cached: larger ones take memory, and caching saves less of their time."""
 
 
 def with_initial_weights(content: bytes, weights: Weights, where: str = "model") -> bytes:
@@ -58,12 +58,13 @@ class _Blank:
 
 @dataclass(frozen=True)
 class _Form:
-    """What the files of a model with any weights have in common.
+    """The common part of a model's files with different weights.
 
     Attributes:
         file: The file.
-        unsigned: The file without its manifest, whose fingerprint the manifest has; None without a manifest.
-        signature: Where the fingerprint starts in the file.
+        unsigned: The file without its manifest, of which the manifest contains the fingerprint; None without a
+            manifest.
+        signature: The position of the fingerprint in the file.
     """
 
     file: _Blank
@@ -82,7 +83,7 @@ class _Form:
 def _form(content: bytes, layout: Layout, where: str) -> _Form:
     """Return the form of a model's files.
 
-    To read and write a file's ops takes up to a second, and deploying a fleet writes a file for each device.
+    Reading and writing a file's ops takes up to a second, and deploying a fleet writes a file for each device.
     """
     model = unpacked(content)
     names = dict(zip(_variables(model), layout.names, strict=False))
@@ -111,7 +112,7 @@ def _blank(model: Any, buffers: list[tuple[int, str]]) -> _Blank:
 
 
 def _starts(content: bytes) -> list[int]:
-    """Return where the data of each buffer of a file start."""
+    """Return the position of the data of each buffer of a file."""
     return [buffer.vector(0)[0] for buffer in Fields.root(content).tables(BUFFERS)]
 
 

@@ -1,4 +1,4 @@
-"""Join a model that is spread over several `.tflite` files without signatures into one trainable file."""
+"""Join the `.tflite` files without signatures over which a model is spread into one trainable file."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,17 +24,18 @@ def join(
     optimizer: str | os.PathLike[str],
     initialize: str | os.PathLike[str] | None = None,
 ) -> bytes:
-    """Return one trainable file of those whose app holds the head's weights and passes them to each file.
+    """Return one trainable file, made of files whose app keeps the head's weights and passes them to each file.
 
-    Its variables are the head's weights and the optimizer's state. Its `train` runs the bottleneck, `train_head` and the
-    optimizer, and sets the variables. Its `infer` returns what `train_head` computes before it looks at the targets.
+    Its variables are the head's weights and the optimizer's state. Its `train` runs the bottleneck, `train_head` and
+    the optimizer, and sets the variables. Its `infer` returns the outputs that `train_head` computes before it uses the
+    targets.
 
     Args:
         bottleneck: The file that returns the features of x.
-        train_head: Returns the loss and the weights' gradients; takes features, targets and weights.
-        optimizer: Returns the new weights and its new state, if it has one; takes the old ones, gradients, and possibly a
-            learning rate, which then becomes an input of `train`.
-        initialize: Returns the initial weights; without it they are zeros.
+        train_head: The file that takes features, targets and weights, and returns the loss and the weights' gradients.
+        optimizer: The file that takes the weights, gradients and its state, if it has one, and returns the new weights
+            and state. If it takes a learning rate, this becomes an input of `train`.
+        initialize: The file that returns the initial weights; by default they are zeros.
 
     Raises:
         ModelError: A file cannot be read or run, the shapes do not chain, or the result does not train.
@@ -56,7 +57,7 @@ def join(
 
 
 def _initial(initialize: Part) -> dict[str, NDArray[Any]]:
-    """Return the initial weights by form."""
+    """Return the initial weights by form (dtype and shape)."""
     outputs = initialize.run(lambda _, zeros: zeros)
     return {initialize.form(i): value for i, value in outputs.items()}
 

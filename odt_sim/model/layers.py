@@ -1,4 +1,4 @@
-"""Names, layers, roles and groups of a foreign model's weights, from its variables and where inference uses them."""
+"""Names, layers, roles and groups of a foreign model's weights, from its variables and their use in inference."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _layers(names: Sequence[str], variables: Sequence[Variable]) -> list[str]:
-    """Return each weight's layer: the path of its name, else `layer<i>`, begun by each weight with two axes or more."""
+    """Return each weight's layer: the path of its name, else `layer<i>`; a weight with two axes or more begins one."""
     layers, number = [], -1
     for name, variable in zip(names, variables, strict=True):
         path = name.rpartition("/")[0]

@@ -13,12 +13,12 @@ SQUARES = ("SQUARED_DIFFERENCE", "SQUARE", "FlexSquaredDifference", "FlexSquare"
 
 
 class Loss(NamedTuple):
-    """A loss and what it takes.
+    """A loss and the form of its input.
 
     Attributes:
-        name: One of `manifest.LOSSES`; None if it is not sure.
+        name: One of `manifest.LOSSES`; None if it is uncertain.
         from_logits: Whether it takes the inference's output as logits.
-        reason: What it was inferred by, or why it is not sure.
+        reason: The reason for this loss, or why it is uncertain.
     """
 
     name: str | None
@@ -27,11 +27,11 @@ class Loss(NamedTuple):
 
 
 def inferred_loss(roles: Roles) -> Loss:
-    """Infer the loss of a file with `train` and `infer`, only where it is sure.
+    """Infer the loss of a file with `train` and `infer`, only where it is certain.
 
-    An output behind a softmax is a probability of classes, one behind a sigmoid a probability of one class. Targets with
-    fewer axes than the output, or with one column, are class numbers. Else the logarithms or squares in the training loss
-    decide.
+    An output after a softmax contains the probabilities of classes, an output after a sigmoid the probability of one
+    class. Targets with fewer axes than the output, or with one column, are class numbers. Else the logarithms or
+    squares in the training loss decide.
     """
     infer, train = roles.flow("infer"), roles.flow("train")
     last = _last(list(infer.cone(infer.entry.outputs[roles["infer"].outputs["output"]])))

@@ -22,7 +22,7 @@ LOSSES = (
     *REGRESSIONS,
 )
 CTC = "ctc"
-"""The loss of transcripts, which the file computes."""
+"""The loss for transcripts, which the file computes."""
 TASKS = ("classification", "regression", "multi_label", "ranking", "transcription", "other")
 _MORE_THAN_SGD = (  # settings of Keras' SGD that change its step, and constraints that project the weights after it
     "constraints",
@@ -59,12 +59,12 @@ class Parameter:
 
     @property
     def moves(self) -> bool:
-        """Whether training may change it; frozen parameters never travel."""
+        """Whether training may change it; frozen parameters are never sent."""
         return self.role != "frozen"
 
 
 def task_of(loss: str | None) -> str:
-    """Return the task that a loss implies: that of `LOSSES` or `CTC`, else `other`."""
+    """Return the task that a loss implies; `other` for a loss that is neither in `LOSSES` nor `CTC`."""
     if loss == CTC:
         return "transcription"
     if loss not in LOSSES:
@@ -74,15 +74,15 @@ def task_of(loss: str | None) -> str:
 
 @dataclass(frozen=True)
 class Output:
-    """One output of a model: its loss, and how its figures are computed.
+    """One output of a model: its loss and its metrics.
 
     Attributes:
         name: The name in `y_<name>` and `logits_<name>`, an identifier; empty for a model with one output.
-        loss: The loss of this output; None for a function of the author's own.
+        loss: The loss of this output; None for a custom function of the author.
         from_logits: Whether the loss takes the output as logits rather than as probabilities.
         delta: The error at which Huber's loss turns from quadratic to linear.
         loss_weight: The factor of its loss in the sum over the outputs.
-        task: One of `TASKS`; `other` if its loss is the only figure.
+        task: One of `TASKS`; `other` if its loss is the only metric.
         metrics: The names of additional metrics.
         mask: Whether `infer` also returns `mask`, or `mask_<name>`: 1 where a position counts.
         ignore_class: The label whose positions count neither in training nor in evaluation; None for none.
@@ -107,7 +107,7 @@ class Manifest:
         name: The model's name.
         parameters: The weights in the order of the signature `parameters`: `a0..aN`.
         loss: The loss of the first output: one of `LOSSES`, or another name if the file has the signature `loss`; None for
-            a function of the author's own.
+            a custom function of the author.
         from_logits: Whether that loss takes the output of `infer` as logits rather than as probabilities.
         optimizer: The optimizer's name and settings, from Keras' `get_config`, and `constraints` if weights have any.
             Empty if unknown.

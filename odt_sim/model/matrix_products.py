@@ -1,7 +1,7 @@
-"""Products of matrices without the first axis of size 1 that an export gives them, nor the ops that add and remove it.
+"""Remove the first axis of size 1 that an export gives to matrix products, and the ops that add and remove it.
 
-TensorFlow's converter makes another op of a product at rank 2, which is slower with variable weights, and loses a ReLU right
-after it. LiteRT's BATCH_MATMUL takes matrices as well, and computes the same bits.
+For a product at rank 2, TensorFlow's converter uses another op, which is slower with variable weights, and loses a ReLU
+right after it. LiteRT's BATCH_MATMUL also takes matrices, and computes the same bits.
 """
 
 from copy import copy
@@ -14,7 +14,7 @@ from odt_sim.model.editing import OPS, add_buffer, integers, kind_of, operators_
 
 
 def flatten_products(file: Any, subgraph: Any) -> None:
-    """Flatten the products whose factors were reshaped right before, and whose result is right after.
+    """Flatten the products whose factors are reshaped right before them, and whose result right after.
 
     Args:
         file: A file in its object form.
@@ -49,7 +49,7 @@ class _Flattening:
         self._dropped.add(id(after[0]))
 
     def operators(self) -> list[Any]:
-        """Return the ops that are left, in order."""
+        """Return the remaining ops, in order."""
         flattened = {id(self._reshapes[i]): op for i, (_, op) in self._flat.items() if op is not None}
         kept = [op for op in self._subgraph.operators if id(op) not in self._dropped]
         used = {i for op in kept for i in integers(op.inputs)} | {*integers(self._subgraph.outputs)}
@@ -58,7 +58,7 @@ class _Flattening:
         return [op for own, added in pairs for op in (own, added) if op is not None and id(op) not in unused]
 
     def _matrix(self, factor: int) -> int:
-        """Return what a factor was reshaped from, if that is the matrix, else a new tensor of a new op."""
+        """Return the tensor that a factor was reshaped from if it is the matrix, else a new tensor of a new op."""
         if factor not in self._flat:
             reshape, shape = self._reshapes[factor], self._shape(factor)[1:]
             source = int(reshape.inputs[0])

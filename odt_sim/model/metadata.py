@@ -1,7 +1,7 @@
 """Add metadata to a `.tflite` file.
 
-Tables of a flatbuffer refer forward only (https://flatbuffers.dev/internals). So a new root in front of a file can refer
-to the file's own tables, which stay as they are; to unpack and pack a graph of 10,000 ops takes seconds.
+Tables of a flatbuffer only refer forward (https://flatbuffers.dev/internals). So a new root before a file's content can
+refer to the file's own tables, which stay unchanged. Unpacking and packing a graph of 10,000 ops would take seconds.
 """
 
 import struct

@@ -18,7 +18,7 @@ ROW_INPUTS = ("x", "y")
 
 
 def parts(values: Mapping[str, Value], prefix: str) -> dict[str, Value]:
-    """Return the values of a prefix without it: `{"": value}` of `x`, or `{"user": ..., "item": ...}` of `x_user`, `x_item`.
+    """Return values by name without prefix: `{"": value}` for `x`, `{"user": ..., "item": ...}` for `x_user`, `x_item`.
 
     Args:
         values: Values by their names in a signature.

@@ -1,8 +1,9 @@
-"""Products by few columns, for processors with AVX-512: a copy of a file, in memory, that has them as FULLY_CONNECTED.
+"""Matrix products with few columns, for AVX-512: an in-memory copy of a file with FULLY_CONNECTED instead of them.
 
-XNNPACK multiplies by 32 columns at once there, so that a product by 16, such as that of a recurrent layer's states, takes as
-long as one by 32. For FULLY_CONNECTED it has kernels of 16, too. LiteRT's delegate runs it with variable weights under a flag
-that only the compiled model takes. The sums have the same terms in the same order, and so the same bits.
+On AVX-512, XNNPACK multiplies by 32 columns at once, so a product with 16 columns, such as that of a recurrent layer's
+states, takes as long as one with 32. For FULLY_CONNECTED, it also has kernels for 16 columns. LiteRT's delegate runs
+that op with variable weights under a flag that only the compiled model has. The sums have the same terms in the same
+order, so results are bit-for-bit the same.
 """
 
 from collections.abc import Collection
@@ -22,24 +23,24 @@ from odt_sim.model.graph_reader import damaged, read_graph
 from odt_sim.model.trainable import TrainableModel
 
 COLUMNS = range(3, 17)
-"""The columns of a narrow product; XNNPACK has other kernels for fewer."""
+"""The numbers of columns of a narrow product; XNNPACK has other kernels for fewer."""
 
 ROWS = 32
-"""The fewest rows of one; below, its columns take longer to transpose than they save."""
+"""The fewest rows of a narrow product; with fewer, transposing the columns takes longer than it saves."""
 
 LEAST_SHARE = 0.25
-"""The share of a step's multiplications in narrow products below which the copy does not pay."""
+"""The share of a step's multiplications in narrow products below which the copy does not pay off."""
 
 MOST_OPS = 10_000
-"""Ops of all signatures; unpacking and packing a file takes 0.15 to 0.4 ms for each, once for a process and its forks."""
+"""The most ops of all signatures: unpacking and packing a file takes 0.15 to 0.4 ms per op, once per process tree."""
 
 
 def narrow_products(model: TrainableModel) -> EngineFile | None:
     """Return a model's file with the narrow products of its training steps as FULLY_CONNECTED.
 
     Returns:
-        None if few of a step's multiplications are in such products, or if the file has FULLY_CONNECTED itself, whose bits
-        the flag would change.
+        None if few of a step's multiplications are in such products, or if the file already has FULLY_CONNECTED, whose
+        results the flag would change.
 
     Raises:
         ModelError: The file is damaged.
@@ -70,13 +71,13 @@ def _with_fully_connected(content: bytes, where: str) -> bytes | None:
 
 
 def _share(step: Subgraph) -> float:
-    """Return the share of a step's multiplications that narrow products do."""
+    """Return the share of a step's multiplications in narrow products."""
     sizes = {place: _multiplications(step, op) for place, op in enumerate(step.ops) if op.kind == "BATCH_MATMUL"}
     return sum(sizes[place] for place in _narrow(step)) / max(1, sum(sizes.values()))
 
 
 def _narrow(step: Subgraph) -> list[int]:
-    """Return the places of the narrow products among a step's ops."""
+    """Return the positions of the narrow products among a step's ops."""
     return [place for place, op in enumerate(step.ops) if op.kind == "BATCH_MATMUL" and _is_narrow(step, op)]
 
 
@@ -102,7 +103,7 @@ class _Rewriting:
         self._operators = list[Any]()
 
     def rewrite(self, products: Collection[int]) -> None:
-        """Make FULLY_CONNECTED of the products at some places among the ops."""
+        """Turn the products at some positions among the ops into FULLY_CONNECTED."""
         for place, operator in enumerate(self._subgraph.operators):
             if place in products:
                 left, right = map(int, operator.inputs)

@@ -1,6 +1,6 @@
-"""The NodeDef that a Flex op carries in its custom options, without TensorFlow.
+"""Read the NodeDef in the custom options of a Flex op, without TensorFlow.
 
-The options are a flexbuffer of the op's name and the serialized NodeDef, a protocol buffer:
+The options are a flexbuffer with the op's name and the serialized NodeDef, a protocol buffer:
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/framework/node_def.proto
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from flatbuffers import flexbuffers
 
 NAME, OP, ATTRIBUTE = 1, 2, 5  # the numbers of NodeDef's fields
-KEY, VALUE, TEXT = 1, 2, 2  # those of an entry of a map, and of an AttrValue that is a text
+KEY, VALUE, TEXT = 1, 2, 2  # the fields of a map's entry, and of an AttrValue with a text
 
 
 def of_custom_options(options: bytes) -> bytes:

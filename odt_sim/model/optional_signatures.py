@@ -4,14 +4,14 @@
 |---|---|---|
 | `train_<group>` | as `train` | as `train`; trains one group of parameters, or several joined by `_` |
 | `embed` | `x` | `embedding`, the input of the head; several inputs are `x_<name>` here, too |
-| `head_train` | as `train`, with `embedding` in place of `x` | as `train`; trains the head |
+| `head_train` | as `train`, with `embedding` instead of `x` | as `train`; trains the head |
 | `head_infer` | `embedding` | as `infer` |
 | `set_gradient_offset` | `b0..bK`, one for each trainable parameter | any |
 | `schedule` | `step`, counted from 0 | `learning_rate` of the step |
 | `finalize` | | any; ends a training: sets the weights to their moving averages |
 
-With `set_gradient_offset`, every training step takes `mu` and uses g + mu w + b in place of the gradient g. The last two
-count only if the manifest's optimizer has a `schedule`, or `use_ema`. Signatures with other names are not checked.
+With `set_gradient_offset`, every training step takes `mu` and uses g + mu w + b instead of the gradient g. The last two
+are used only if the manifest's optimizer has a `schedule`, or `use_ema`. Signatures with other names are not checked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -92,7 +92,7 @@ def _check_embeddings(flat: FlatModel, where: str) -> None:
 
 
 def _in_place_of(x: TensorInfo, embedding: TensorInfo) -> TensorInfo:
-    """Return the embedding as an input with the rows of x; an output may not declare its rows."""
+    """Return the embedding as an input with the rows of x, because an output may not declare its rows."""
     return replace(embedding, shape=(*x.shape[:1], *embedding.shape[1:]))
 
 

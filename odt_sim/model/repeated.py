@@ -1,8 +1,8 @@
-"""Several training steps in one call: a copy of a file, in memory, whose steps are also there many times in a row.
+"""Several training steps in one call: an in-memory copy of a file with signatures that repeat its step.
 
-A small model's step takes less time than the call around it. Each added signature runs the ops of the file's own step, in
-their order, as often as its number of steps says, so that weights and losses are those of single calls, to the bit. It takes
-a device's rows once, and each step gathers its own: the batches of some epochs would not fit the processor's caches.
+A small model's step takes less time than the call around it. Each added signature runs the ops of the file's own step,
+in their order, once for each of its steps, so weights and losses are bit-for-bit those of single calls. It takes a
+device's rows once, and each step gathers its own: the batches of several epochs would not fit the processor's caches.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,36 +23,35 @@ from odt_sim.model.surgery import NewSubgraph
 from odt_sim.model.trainable import TrainableModel
 
 STEPS = (16, 8, 2)
-"""The numbers of steps of a call, the largest first; a training takes the largest that its rest fills."""
+"""The numbers of steps of a call, the largest first; a training uses the largest that its remaining steps fill."""
 
 MOST_OPS = 160
-"""Ops of a step; more need more memory than their calls cost time."""
+"""The most ops of a step; with more, the time of the saved calls is not worth the memory."""
 
 MOST_OPS_OF_FILE = 500
-"""Ops of all signatures; unpacking and packing a file takes 0.15 to 0.4 ms for each, in every process that trains."""
+"""The most ops of all signatures: unpacking and packing takes 0.15 to 0.4 ms per op, in each training process."""
 
 MOST_PRODUCTS = 1 << 21
-"""Trainable weights times the rows of a batch: about 0.2 ms a step, above which the call does not count."""
+"""The most trainable weights times rows of a batch: about 0.2 ms per step, above which the call hardly matters."""
 
 INPUTS = frozenset({"x", "embedding", "y", "sample_weight", "learning_rate", "mu"})
-"""What a step may take; models of several inputs or of further ones take single steps."""
+"""The inputs that a step may have; models with several inputs or with further ones take single steps."""
 
 ROWS = frozenset({"x", "embedding"})
-"""The inputs that take a device's rows, from which each step takes its own."""
+"""The inputs that take a device's rows, from which each step gathers its own."""
 
 POSITIONS = "positions"
 """The input `[steps, batch]` int32 with the rows of each step."""
 
 DTYPES = frozenset({"float32", "int32", "int16", "int8", "uint8", "bool"})
-"""Types of inputs that LiteRT's UNPACK takes."""
+"""Types of inputs that LiteRT's UNPACK supports."""
 
 
 def steps_of_calls(usual: int | None) -> tuple[int, ...]:
-    """Return the numbers of steps of a call, the largest first, so that usual trainings take few calls.
+    """Return the numbers of steps of a call, the largest first, so that a usual training needs few calls.
 
     Args:
-        usual: The steps of a usual training, such as 10, which one call takes, or 30, which two of 15 take; None if there is
-            none.
+        usual: The number of steps of a usual training: 10 need one call, 30 need two calls of 15; None if unknown.
     """
     if usual is None or usual < 2:
         return STEPS
@@ -65,7 +64,7 @@ def repeated(model: TrainableModel, usual: int | None = None) -> EngineFile:
 
     Args:
         model: The model.
-        usual: The steps of a usual training, see `steps_of_calls`.
+        usual: The number of steps of a usual training, see `steps_of_calls`.
 
     Raises:
         ModelError: The file is damaged.
@@ -80,7 +79,7 @@ def repeated(model: TrainableModel, usual: int | None = None) -> EngineFile:
 
 @lru_cache(4)
 def _with_steps(content: bytes, counts: tuple[int, ...], where: str) -> bytes:
-    """Return a file with the signatures, made once for all jobs of a sweep that load it."""
+    """Return a file with the signatures, built once for all jobs of a sweep that load it."""
     try:
         file = unpacked(content)
         add_repeated(file, "train", counts)
@@ -95,7 +94,7 @@ def repeated_name(signature: str, steps: int) -> str:
 
 
 def is_small(model: TrainableModel, signature: str, weights: int) -> bool:
-    """Return whether a step takes arrays of fixed shapes, returns its loss, and costs little beside its call.
+    """Return whether a step takes arrays of fixed shapes, returns its loss, and costs little compared with its call.
 
     Args:
         model: The model.
@@ -116,7 +115,7 @@ def add_repeated(file: Any, signature: str, counts: Sequence[int]) -> None:
     Args:
         file: The file.
         signature: The training signature.
-        counts: The steps of each added one.
+        counts: The number of steps of each added signature.
     """
     [declared] = [s for s in file.signatureDefs if s.signatureKey in (signature, signature.encode())]
     step = file.subgraphs[declared.subgraphIndex]
@@ -130,15 +129,15 @@ def add_repeated(file: Any, signature: str, counts: Sequence[int]) -> None:
 
 
 class _Repetition:
-    """The making of a signature of several steps.
+    """Builds a signature of several steps.
 
-    Steps hand their variables' values to the next step as tensors; they are read once and set once.
+    Each step passes the variables' values to the next one as tensors; variables are read once and set once.
     """
 
     def __init__(self, file: Any, step: Any, parts: StepParts, added: NewSubgraph, count: int) -> None:
         self._file, self._step, self._parts, self._added, self._count = file, step, parts, added, count
         self._names = handles_of(file, step)
-        self._stacks = dict[int, int]()  # tensors with the steps as first axis, by those of the step
+        self._stacks = dict[int, int]()  # tensors with the steps as first axis, by the step's tensors
         self._lasting = dict[int, int]()  # constants and handles
 
     def add(self, inputs: Mapping[int, str], loss: int) -> None:
@@ -146,7 +145,7 @@ class _Repetition:
 
         Args:
             inputs: The names of the step's inputs by their tensors.
-            loss: The tensor that is its loss.
+            loss: The loss tensor.
         """
         added, count = self._added, self._count
         stacked = {i: name for i, name in inputs.items() if name not in ROWS}
@@ -188,11 +187,11 @@ class _Repetition:
         """Add the ops of each step, and set the variables to their last values.
 
         Args:
-            pieces: The tensors of each step by the tensors of the step that they stand for.
-            kept: The tensors to return.
+            pieces: By tensors of the file's step, the tensors that replace them in each step.
+            kept: The tensors of the file's step to return.
 
         Returns:
-            Those of each step.
+            By kept tensor, the tensors that replace it in each step.
         """
         values, handles, results = dict[bytes, int](), dict[bytes, int](), {tensor: list[int]() for tensor in kept}
         made = _outputs_of(self._step.operators) | self._stacks.keys()
@@ -221,7 +220,7 @@ class _Repetition:
         return results
 
     def _place(self, places: dict[int, int], tensor: int) -> int:
-        """Return what stands for a tensor of the step, which may be a constant that no op has used yet."""
+        """Return the tensor that replaces a tensor of the step; add it for a constant that no op has used yet."""
         if tensor not in places:
             places[tensor] = self._added.copied(self._step, tensor)
         return places[tensor]

@@ -1,4 +1,4 @@
-"""Which signature of a foreign `.tflite` file plays which role, found from names, shapes and the graph."""
+"""The roles of a foreign `.tflite` file's signatures, found from names, shapes and the graph."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ TAKEN = {  # what a correction may name, besides the signature's own name
     "embed": ("x", "output"),
 }
 LEAST = {"train": 2, "infer": 1, "embed": 1}
-"""How many inputs a signature of a role takes at least."""
+"""The least number of inputs of a signature, by role."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Role:
         inputs: The file's own names of inputs by canonical ones: `x`, `y`, `sample_weight`, `learning_rate`, `mu`.
         outputs: The file's own names of outputs by canonical ones: `loss` or `output`.
         certainty: How sure the finding is; `given` for a correction.
-        reasons: What it was found by.
+        reasons: The reasons for this role.
     """
 
     role: str
@@ -71,7 +71,7 @@ class Roles:
     Attributes:
         found: The roles by name.
         flows: The dependencies in each signature.
-        missing: Why there is no `train` or no `infer`; empty if there are both.
+        missing: Why there is no `train` or no `infer`; empty if both exist.
     """
 
     found: Mapping[str, Role]
@@ -100,7 +100,7 @@ def find_roles(graph: Graph, where: str, corrections: Corrections | None = None)
         corrections: By role, a signature's name, or a mapping with `name` and the file's own names of inputs and outputs.
 
     Raises:
-        ModelError: A correction names a role, signature, input or output that there is not.
+        ModelError: A correction names a role, signature, input or output that does not exist.
     """
     given = _checked(graph, where, corrections or {})
     finder = _Finder(graph, given)
@@ -220,7 +220,7 @@ class _Finder:
     # --- inputs and outputs
 
     def _name_train(self) -> None:
-        """Find out which input of the training step is x, y, the learning rate, ..., and which output the loss."""
+        """Find out which input of the training step is x, y, the learning rate, ..., and which output is the loss."""
         role, given = self._found["train"], self._given.get("train", {})
         flow = self._flows[role.signature]
         infer = self._flows[self._found["infer"].signature]
@@ -256,7 +256,7 @@ class _Finder:
         self._found["train"] = replace(role, inputs=inputs, outputs=outputs, reasons=tuple(reasons))
 
     def _loss(self, flow: Flow) -> str | None:
-        """Return the output that is the loss: one number that is called so, else the only one that is no metric."""
+        """Return the loss among the outputs: the first number named like one, else the first not named like a metric."""
         numbers = [
             name
             for name, i in flow.entry.outputs.items()
@@ -286,7 +286,7 @@ class _Finder:
         return self._flows[self._found["train"].signature].updated() if "train" in self._found else ()
 
     def _weights(self) -> set[Handle]:
-        """Return what training updates and inference reads: no slots of an optimizer. If that is nothing, all it updates."""
+        """Return the variables that training updates and inference reads; if none, all that training updates."""
         trained, infer = set(self._trained()), self._found.get("infer")
         return (trained & set(self._graph.read_by(infer.signature)) if infer else trained) or trained
 

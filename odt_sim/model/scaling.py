@@ -1,4 +1,4 @@
-"""What a model does to an input before anything else, such as the 1/255 of a layer that scales pixels."""
+"""Constant factors that a model first applies to an input, such as the 1/255 of a layer that scales pixels."""
 
 import numpy as np
 
@@ -8,14 +8,14 @@ KEEPING = (
     *("RESHAPE", "TRANSPOSE", "EXPAND_DIMS", "SQUEEZE"),
     *("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SLICE", "STRIDED_SLICE", "PAD"),
 )
-"""Ops with values of the same size as those of their first input."""
+"""Ops that keep the scale of their first input's values."""
 PRODUCTS = ("BATCH_MATMUL", "FULLY_CONNECTED")
 
 
 def scales(graph: Graph, signature: str) -> dict[str, float]:
     """Return the factor of each float input of a signature, by its name; inputs without a factor are left out.
 
-    An input has one if all that is computed from it begins with multiplications by a constant number.
+    An input has a factor if everything computed from it begins with multiplications by a constant number.
     """
     subgraph, found = graph.subgraph(signature), dict[str, float]()
     for name, tensor in graph.signatures[signature].inputs.items():
@@ -26,7 +26,7 @@ def scales(graph: Graph, signature: str) -> dict[str, float]:
 
 
 def unscaled(graph: Graph, signature: str) -> list[str]:
-    """Return the inputs of a signature that a product of matrices takes as they are, such as those of a Dense layer."""
+    """Return the inputs of a signature that a matrix product takes without scaling, such as those of a Dense layer."""
     subgraph, inputs = graph.subgraph(signature), graph.signatures[signature].inputs
     return [name for name, tensor in inputs.items() if _is_multiplied(subgraph, tensor)]
 
@@ -37,7 +37,7 @@ def _is_multiplied(subgraph: Subgraph, tensor: int) -> bool:
 
 
 def _factor(subgraph: Subgraph, tensor: int) -> float:
-    """Return the factor that a tensor is multiplied by, 1 if none."""
+    """Return the factor by which a tensor is multiplied; 1 if there is none."""
     factor = 1.0
     if subgraph.tensors[tensor].dtype != "float32":
         return factor
@@ -52,7 +52,7 @@ def _factor(subgraph: Subgraph, tensor: int) -> float:
 
 
 def _number(subgraph: Subgraph, op: Op, tensor: int) -> float | None:
-    """Return the constant number that an op multiplies a tensor by; None if it does anything else."""
+    """Return the constant number by which an op multiplies a tensor; None if it does anything else."""
     if op.kind not in ("MUL", "DIV") or (op.kind == "DIV" and op.inputs[0] != tensor):
         return None
     others = [subgraph.tensors[i] for i in op.inputs if i != tensor]

@@ -1,4 +1,4 @@
-"""Keep the equal constants of a `.tflite` file once, such as the frozen weights that several signatures read."""
+"""Store equal constants of a `.tflite` file once, such as the frozen weights that several signatures read."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.flatbuffer_fields import BUFFERS, Fields
 
 WORTH = 0.1
-"""The least share of a file that repeated constants take; to unpack and pack a graph of 10,000 ops takes seconds."""
+"""The least share of repeated constants in a file: unpacking and packing a graph of 10,000 ops takes seconds."""
 
 _DATA = 0  # the slot of a buffer
 

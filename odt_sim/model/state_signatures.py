@@ -1,6 +1,6 @@
-"""Signatures that return and set variables, in a form that every runtime of LiteRT passes.
+"""Signatures that return and set variables, with types that every LiteRT runtime can pass.
 
-It is that of exports, see `odt_sim.export.border`: integers and booleans cross the border of signatures as int32.
+As in exports, see `odt_sim.export.border`, signatures take and return integers and booleans as int32.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,18 +12,18 @@ from odt_sim.model.graph import Variable
 from odt_sim.model.surgery import NewSubgraph
 
 CAST = ("bool", "int8", "int16", "int64", "uint16", "uint32")
-"""Types of variables that cross the border as int32."""
+"""Types of variables that signatures take and return as int32."""
 
 GATHERED = ("bool", "float32", "int8", "int16", "int32", "int64", "uint8")
-"""Types of scalars that LiteRT's GATHER takes."""
+"""Types of scalars that LiteRT's GATHER supports."""
 
 
 def add_pair(
     model: Any, names: tuple[str, str], prefix: str, variables: Sequence[Variable], initializers: Iterable[int]
 ) -> tuple[str, str]:
-    """Add a signature that returns variables and one that sets them, under the given names, which are returned.
+    """Add a signature that returns variables and one that sets them, and return their names.
 
-    Both run the file's initializers first, as LiteRT would else run them later and reset what was set.
+    Both run the file's initializers first; otherwise, LiteRT would run them later and reset the variables.
     """
     reader, writer = (NewSubgraph(model, name) for name in names)
     for i, variable in enumerate(variables):
@@ -39,7 +39,7 @@ def add_pair(
 
 
 def _returned(reader: NewSubgraph, variable: Variable) -> int:
-    """Return a variable's value as it crosses the border."""
+    """Return a variable's value in the type of the output."""
     value, dtype = reader.read(variable), _dtype(variable)
     if variable.shape == () and dtype in GATHERED:  # READ_VARIABLE resizes it; CompiledModel would return other memory
         value = reader.gathered(value, dtype)
@@ -47,13 +47,13 @@ def _returned(reader: NewSubgraph, variable: Variable) -> int:
 
 
 def _given(writer: NewSubgraph, name: str, variable: Variable) -> int:
-    """Return a new input as the value of a variable."""
+    """Return a new input, cast to the type of a variable."""
     value = writer.input(name, variable.shape or (), _passed(variable))
     return value if _passed(variable) == _dtype(variable) else writer.cast(value, _dtype(variable))
 
 
 def _passed(variable: Variable) -> str:
-    """Return the type in which a variable crosses the border: its own if int32 lacks its initial value."""
+    """Return the type in which signatures pass a variable: its own if int32 cannot represent its initial value."""
     dtype = _dtype(variable)
     if dtype not in CAST:
         return dtype

@@ -1,7 +1,8 @@
-"""The parts of a training step that several steps in a row compute at once.
+"""The parts of a training step that can be computed at once for several successive steps.
 
-What depends on a step's inputs alone, such as one-hot labels, can be computed for all steps before the first, and what only
-the loss needs after the last. The ops are the same, on tensors with the steps as a further first axis, and so are the bits.
+Ops that depend only on a step's inputs, such as those for one-hot labels, can run for all steps before the first one,
+and ops that only the loss needs, after the last one. They are the same ops on tensors with the steps as a further first
+axis, so results are bit-for-bit the same.
 """
 
 from collections import defaultdict
@@ -22,16 +23,16 @@ ELEMENTWISE = frozenset(
         *(OPS.NEG, OPS.ABS, OPS.LOG, OPS.EXP, OPS.SQUARE, OPS.SQRT, OPS.CAST),
     }
 )
-"""Ops that take a further first axis as they are."""
+"""Ops that support a further first axis without changes."""
 
 WITH_CONSTANT = frozenset({OPS.RESHAPE, OPS.SUM})
-"""Ops that take it with another second input, a shape or axes."""
+"""Ops that support it with another second input, a shape or axes."""
 
 STACKED = (TYPES.FLOAT32, TYPES.INT32)
-"""Types that LiteRT's PACK and UNPACK take, and that have no scale."""
+"""Types that LiteRT's PACK and UNPACK support, and that have no scale."""
 
 MOST_NUMBERS = 4096
-"""The most numbers of a step's tensor that is kept until after the last step."""
+"""The most elements of a step's tensor that is kept until after the last step."""
 
 MOST_AXES = 3
 """The most axes of a step's tensors: LiteRT's ops broadcast over at least four."""
@@ -39,12 +40,12 @@ MOST_AXES = 3
 
 @dataclass(frozen=True)
 class StepParts:
-    """The ops of a step, each part in the order of the step.
+    """The ops of a step in three parts, each in the order of the step.
 
     Attributes:
-        before: Those that depend on inputs and constants alone.
-        between: All others.
-        after: Those that only the loss needs.
+        before: Ops that depend only on inputs and constants.
+        between: All other ops.
+        after: Ops that only the loss needs.
     """
 
     before: list[Any]
@@ -58,8 +59,8 @@ def parts_of(file: Any, step: Any, inputs: Collection[int], loss: int) -> StepPa
     Args:
         file: A file in its object form.
         step: The step's subgraph.
-        inputs: The tensors that are its inputs with the steps as a further first axis; others are given step by step.
-        loss: The tensor that is its loss.
+        inputs: The inputs that are passed with the steps as a further first axis; others are passed step by step.
+        loss: The loss tensor.
     """
     by_step = {*integers(step.inputs)} - set(inputs)
     varying = {i for op in step.operators for i in integers(op.outputs)} | {*integers(step.inputs)}
@@ -99,7 +100,7 @@ def _takes_steps(file: Any, step: Any, operator: Any, given: Collection[int]) ->
 
 
 def _is_fixed(step: Any, tensor: int) -> bool:
-    """Return whether a tensor has numbers that can be stacked, and a known shape."""
+    """Return whether a tensor has a type that can be stacked, and a known shape."""
     own = step.tensors[tensor]
     known = own.hasRank or bool(_shape(step, tensor))
     return known and -1 not in integers(own.shapeSignature) and own.type in STACKED

@@ -26,7 +26,7 @@ def empty() -> Any:
 
 
 def adopted(model: Any, other: Any) -> Any:
-    """Return the main subgraph of another file for use in this one, which gets its ops' codes and constants."""
+    """Return the main subgraph of another file for use in this one, and add its op codes and constants to this one."""
     codes, buffers = len(model.operatorCodes), len(model.buffers)
     model.operatorCodes.extend(other.operatorCodes)
     model.buffers.extend(other.buffers)
@@ -110,26 +110,26 @@ class NewSubgraph:
         return self._inputs[name]
 
     def input_like(self, name: str, subgraph: Any, tensor: int) -> int:
-        """Return a new input of the form of another subgraph's tensor."""
+        """Return a new input with the form (type and shape) of another subgraph's tensor."""
         self._inputs[name] = self.copied(subgraph, tensor)
         return self._inputs[name]
 
     def stacked_input(self, name: str, subgraph: Any, tensor: int, count: int) -> int:
-        """Return a new input of the form of another subgraph's tensor with a further first axis of `count`."""
+        """Return a new input with the form of another subgraph's tensor and a further first axis of `count`."""
         self._inputs[name] = self.stacked_form(subgraph, tensor, count)
         return self._inputs[name]
 
     def stacked_form(self, subgraph: Any, tensor: int, count: int) -> int:
-        """Return a new tensor of the form of another subgraph's with a further first axis of `count`, without data."""
+        """Return a new tensor with the form of another subgraph's and a further first axis of `count`, without data."""
         own = copy(subgraph.tensors[tensor])
         own.shape, own.shapeSignature, own.buffer = [count, *integers(own.shape)], None, 0
         self._subgraph.tensors.append(own)
         return len(self._subgraph.tensors) - 1
 
     def rows(self, name: str, positions: int, subgraph: Any, tensor: int) -> list[int]:
-        """Return rows of a new input at each row of positions, as tensors of the form of another subgraph's.
+        """Add an input, and return a tensor of its rows for each row of positions, with the form of another subgraph's.
 
-        The input has as many rows as there are positions, of which those at no position may be anything.
+        The input has as many rows as there are positions; rows at no position may have any values.
 
         Args:
             name: The input's name.
@@ -149,7 +149,7 @@ class NewSubgraph:
         return results
 
     def pieces(self, stack: int, subgraph: Any, tensor: int, count: int) -> list[int]:
-        """Return a tensor cut along its first axis into `count` tensors of the form of another subgraph's."""
+        """Cut a tensor along its first axis into `count` tensors with the form of another subgraph's; return them."""
         return self._unpack(stack, [self.copied(subgraph, tensor) for _ in range(count)])
 
     def _unpack(self, stack: int, pieces: list[int]) -> list[int]:
@@ -159,7 +159,7 @@ class NewSubgraph:
         return pieces
 
     def stacked(self, tensors: Sequence[int]) -> int:
-        """Return tensors of one form as one, along a new first axis."""
+        """Stack tensors of one form along a new first axis, and return the result."""
         stack = self.stacked_form(self._subgraph, tensors[0], len(tensors))
         options = schema.PackOptionsT()
         options.valuesCount, options.axis = len(tensors), 0
@@ -167,11 +167,11 @@ class NewSubgraph:
         return stack
 
     def inline(self, subgraph: Any, given: Mapping[int, int], wanted: Collection[int]) -> dict[int, int]:
-        """Add what another subgraph of this file needs to compute some of its tensors.
+        """Add the ops with which another subgraph of this file computes some of its tensors.
 
         Args:
             subgraph: The other subgraph.
-            given: By tensors of the other one, those that stand for them here.
+            given: By tensors of the other subgraph, those that replace them here.
             wanted: The tensors to compute.
 
         Returns:
@@ -187,12 +187,12 @@ class NewSubgraph:
         return places | {i: self.copied(subgraph, i) for i in wanted if i not in places}
 
     def repeat(self, operator: Any, subgraph: Any, places: dict[int, int]) -> None:
-        """Add an op of another subgraph of this file.
+        """Add a copy of an op of another subgraph of this file.
 
         Args:
             operator: The op.
             subgraph: The other subgraph.
-            places: By tensors of the other one, those that stand for them here; new ones are added.
+            places: By tensors of the other subgraph, those that replace them here; new ones are added.
         """
         moved = copy(operator)
         for side in ("inputs", "outputs"):
@@ -227,7 +227,7 @@ class NewSubgraph:
         return tensor
 
     def copied(self, subgraph: Any, tensor: int) -> int:
-        """Return a new tensor of the form and the data of another subgraph's tensor."""
+        """Return a new tensor with the form and the data of another subgraph's tensor."""
         self._subgraph.tensors.append(subgraph.tensors[tensor])
         return len(self._subgraph.tensors) - 1
 
@@ -252,7 +252,7 @@ def add_signature(model: Any, name: str, subgraph: int, inputs: Mapping[str, int
 
 
 def add_view(model: Any, name: str, index: int, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
-    """Add a signature of a subgraph, or of a copy of it that has no further inputs and outputs.
+    """Add a signature of a subgraph, or of a copy of it with exactly these inputs and outputs.
 
     LiteRT's CompiledModel loads a file only if each signature lists all inputs and outputs of its subgraph.
     """
@@ -281,12 +281,12 @@ def add_chain(model: Any, first: int, second: int, link: tuple[int, int], name: 
     Args:
         model: The file.
         first: The index of the subgraph that runs first.
-        second: The index of the one that takes an output of the first.
-        link: The first one's output, and the second one's input, by their tensors.
+        second: The index of the subgraph that takes an output of the first.
+        link: The tensors of the first one's output and of the second one's input that it becomes.
         name: The new subgraph's name.
 
     Returns:
-        The new subgraph's index, and what to add to the second's tensor indices. The linked input is left out.
+        The new subgraph's index, and the offset of the second's tensor indices. The linked input is left out.
     """
     before, after = model.subgraphs[first], model.subgraphs[second]
     shift = len(before.tensors)

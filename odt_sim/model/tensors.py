@@ -1,4 +1,4 @@
-"""Named weights and arrays: what strategies send, keep and receive."""
+"""Named weights and arrays, which strategies send, keep and receive."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

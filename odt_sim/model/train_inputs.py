@@ -17,9 +17,9 @@ class TrainInput:
 
     Attributes:
         name: Its name in the signature, an identifier.
-        shape: Its shape; None as the first size for a value of each example.
+        shape: Its shape; None as the first size if it has a value for each example.
         dtype: Its dtype.
-        default: The value of all its numbers where a device passes none.
+        default: The value of all its elements if a device passes none.
     """
 
     name: str
@@ -49,7 +49,7 @@ class TrainInput:
 
     @property
     def sizes(self) -> tuple[int | None, ...]:
-        """The shape, of one example if it has a value for each."""
+        """The shape; without the first axis if it has a value for each example."""
         return self.shape[1:] if self.of_rows else self.shape
 
     def filled(self, rows: int) -> NDArray[Any]:

@@ -68,10 +68,10 @@ class TrainableModel:
     fingerprint: str
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse a path, or anything else alone.
+        """Refuse a single argument, such as a path.
 
         Raises:
-            ConfigurationError: There is one argument.
+            ConfigurationError: There is only one argument.
         """
         if len(args) + len(kwargs) == 1:
             raise ConfigurationError(
@@ -233,7 +233,7 @@ class TrainableModel:
 
     @cached_property
     def masks(self) -> dict[str, TensorInfo]:
-        """The masks that `infer` returns, by the name of the output; empty without any."""
+        """The masks that `infer` returns, by output name; empty if there are none."""
         return parts(self.signatures["infer"].outputs, "mask")
 
     @cached_property

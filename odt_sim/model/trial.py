@@ -1,4 +1,4 @@
-"""Trial of an adapted file: other shapes of the targets where LiteRT refuses the declared one."""
+"""Trial of an adapted file, with other shapes of the targets where LiteRT refuses the declared shape."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The number of ids that a model knows, such as its vocabulary: the rows of the tables in which it looks its inputs up."""
+"""The number of ids that a model accepts, such as the size of its vocabulary: the rows of its lookup tables."""
 
 from odt_sim.model.graph import Graph, Subgraph
 
@@ -7,7 +7,7 @@ INTEGERS = ("int32", "int64")
 
 
 def vocabularies(graph: Graph, signature: str) -> dict[str, int]:
-    """Return the number of ids that each integer input of a signature takes, by its name; inputs without ids are left out.
+    """Return the number of ids that each integer input of a signature accepts, by name, without inputs that are no ids.
 
     An input holds ids if, unchanged but for its shape, it selects rows of a table (`GATHER`).
     """
@@ -19,7 +19,7 @@ def vocabularies(graph: Graph, signature: str) -> dict[str, int]:
 
 
 def _rows_of_tables(subgraph: Subgraph, tensor: int) -> list[int]:
-    """Return the rows of each table in which a tensor's values are looked up."""
+    """Return the number of rows of each table in which a tensor's values are looked up."""
     rows, ids = list[int](), {tensor}
     if subgraph.tensors[tensor].dtype not in INTEGERS:
         return rows

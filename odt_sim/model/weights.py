@@ -29,7 +29,7 @@ class Layout:
     parameters: tuple[Parameter, ...]
 
     def __reduce__(self) -> tuple[Callable[[str], "Layout"], tuple[str]]:
-        """Pickle one text: messages between processes carry the same few layouts again and again."""
+        """Pickle as one text, which is cached: messages between processes repeat the same few layouts."""
         return Layout.of, (self.text,)
 
     @staticmethod
@@ -134,7 +134,7 @@ class Weights:
         return self.vector[place].reshape(self.layout.shapes[name])
 
     def select(self, layout: Layout) -> "Weights":
-        """Return a copy of the parameters of `layout`; read-only weights themselves if these are all.
+        """Return a copy of the parameters of `layout`; if these are all, read-only weights are returned themselves.
 
         Raises:
             ModelError: A parameter is missing, or has another shape.
@@ -144,7 +144,7 @@ class Weights:
         return Weights(layout, _gather(self.vector, self._places(layout)))
 
     def replace(self, other: "Weights") -> "Weights":
-        """Return a copy with the values of `other` for its parameters; read-only `other` itself if these are all.
+        """Return a copy with the values of `other` for its parameters; if these are all, `other` itself if read-only.
 
         Raises:
             ModelError: A parameter of `other` is missing here, or has another shape.
@@ -164,7 +164,7 @@ class Weights:
         return Weights(self.layout, self.vector.copy()) if self.vector.flags.writeable else self
 
     def isfinite(self) -> bool:
-        """Whether no value is NaN or infinite."""
+        """Return whether no value is NaN or infinite."""
         return is_finite(self.vector)
 
     def _places(self, layout: Layout) -> list[slice]:
@@ -193,7 +193,7 @@ class Weights:
         return Weights(self.layout, self.vector + self._same(other))
 
     def __radd__(self, other: Literal[0]) -> "Weights":
-        """Add to 0, with which `sum` begins."""
+        """Add to 0, the start value of `sum`."""
         return self._unshared() if isinstance(other, int) and other == 0 else NotImplemented
 
     def __sub__(self, other: "Weights") -> "Weights":
@@ -222,7 +222,7 @@ class Weights:
 
 
 def is_finite(array: NDArray[Any]) -> bool:
-    """Whether no value is NaN or infinite.
+    """Return whether no value is NaN or infinite.
 
     A finite sum of squares proves it in one fast pass; else every value is checked.
     """
@@ -232,9 +232,9 @@ def is_finite(array: NDArray[Any]) -> bool:
 
 
 def surely_below(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
-    """Whether one fast pass proves that arrays are finite and their joint L2 norm is below a limit.
+    """Return whether one fast pass proves that arrays are finite and their joint L2 norm is below a limit.
 
-    Its last bits depend on the number of threads: a decision needs a limit far from the norm.
+    The norm's last bits depend on the number of threads, so a decision needs a limit far from the norm.
     """
     if any(array.dtype.kind != "f" for array in arrays):
         return False
@@ -242,7 +242,7 @@ def surely_below(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
 
 
 def exceeds(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
-    """Whether the joint L2 norm of finite arrays is above a limit, computed in float64 and in a fixed order."""
+    """Return whether the joint L2 norm of finite arrays exceeds a limit, computed in float64 and in a fixed order."""
     with np.errstate(over="ignore"):
         exact = sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays)
     return math.sqrt(exact) > limit
