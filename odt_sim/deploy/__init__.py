@@ -1,1 +1,1 @@
-"""Models of a run for phones: trainable files, and files for inference alone."""
+"""Models of a run for phones: trainable files, and files for inference only."""

@@ -1,4 +1,4 @@
-"""Files for inference alone: `infer` with constant weights, in several formats."""
+"""Files for inference only: `infer` with constant weights, in several formats."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,13 +13,13 @@ FORMATS = ("float32", "float16", "int8")
 
 
 def inference_files(model: TrainableModel, formats: Sequence[str], examples: Examples) -> dict[str, bytes]:
-    """Return files with the signature `infer` alone, by format.
+    """Return files with only the signature `infer`, by format.
 
     Args:
         model: The model with its final weights.
-        formats: Some of `FORMATS`: how weights are stored; in `int8`, they are multiplied with 8-bit activations. Inputs and
-            outputs stay as they are.
-        examples: What `int8` is calibrated on.
+        formats: Some of `FORMATS`: how weights are stored; in `int8`, they are multiplied with 8-bit activations.
+            Inputs and outputs keep their types.
+        examples: The examples for the calibration of `int8`.
 
     Raises:
         ModelError: `infer` needs more than constants, or cannot be quantized.

@@ -19,19 +19,19 @@ from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.trainable import TrainableModel
 
 CALIBRATED = 256
-"""The largest number of examples that ranges of activations are measured on; more make no difference worth the time."""
+"""The most examples on which ranges of activations are measured; more make no difference worth the time."""
 
 
 FLOAT = (
     *("INPUT", "OUTPUT"),
     *("ADD", "SUB", "MUL", "DIV", "SQUARED_DIFFERENCE", "MEAN", "SUM", "REDUCE_MIN", "SQRT", "RSQRT"),
     *("LOGISTIC", "TANH", "GELU", "HARD_SWISH", "SOFTMAX", "BATCH_MATMUL"),
-    "SPLIT",  # XNNPACK fails to prepare one of 8-bit integers
+    "SPLIT",  # XNNPACK fails to prepare a SPLIT of 8-bit integers
 )
-"""What stays float32: arithmetic on activations alone, which LiteRT's CPU kernels run faster in float32, and more exactly.
+"""Ops that stay float32: arithmetic on activations only, which LiteRT's CPU kernels run faster and more exactly so.
 
-Milliseconds of a batch in float32, with all ops in int8, and with these in float32: transformer_encoder 0.74, 4.64, 0.66;
-har_cnn 0.53, 0.80, 0.60; resnet8 13.7, 15.6, 16.5; mobilenet_v2 9.7, 13.3, 13.3 (one thread, AMD EPYC with AVX2).
+Milliseconds per batch in float32, with all ops in int8, and with these in float32: transformer_encoder 0.74, 4.64,
+0.66; har_cnn 0.53, 0.80, 0.60; resnet8 13.7, 15.6, 16.5; mobilenet_v2 9.7, 13.3, 13.3 (one thread, AMD EPYC with AVX2).
 """
 
 
@@ -40,8 +40,8 @@ def quantized(content: bytes, model: TrainableModel, examples: Examples) -> byte
 
     Args:
         content: The file, with constant float32 weights.
-        model: The model that it was made of.
-        examples: What the ranges of activations are measured on.
+        model: The model of which the file was made.
+        examples: The examples on which the ranges of activations are measured.
 
     Raises:
         ConfigurationError: The package is missing.
@@ -83,7 +83,7 @@ def quantized(content: bytes, model: TrainableModel, examples: Examples) -> byte
 def _joined_to_constants(content: bytes, where: str) -> list[str]:
     """Return the outputs of concatenations with a constant, such as the padding of a Fourier transform.
 
-    The package gives the constant the scale of what the output becomes, and fails if that has more axes.
+    The package gives the constant the scale of the tensor that the output becomes, and fails if that has more axes.
     """
     return [
         part.tensors[op.outputs[0]].name
@@ -94,9 +94,9 @@ def _joined_to_constants(content: bytes, where: str) -> list[str]:
 
 
 def _sliced_arithmetic(content: bytes, where: str) -> list[str]:
-    """Return the slices of what stays float32, such as a GRU's gates, which then need no conversions around them.
+    """Return the slices of float32 tensors, such as a GRU's gates, which then need no conversions around them.
 
-    Slices of products in 8 bits, such as crops between convolutions, would need conversions in float32.
+    Slices of 8-bit products, such as crops between convolutions, would need conversions if they were float32.
     """
     found = []
     for part in read_graph(content, where).subgraphs:
@@ -137,7 +137,7 @@ def _batches(model: TrainableModel, examples: Examples) -> Iterator[Rows]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Drop the progress bars of the package, and LiteRT's warnings that its calibration is for debugging."""
+    """Suppress the package's progress bars, and LiteRT's warnings that its calibration is for debugging."""
     with quiet(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

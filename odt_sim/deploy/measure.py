@@ -1,4 +1,4 @@
-"""What a written file scores on examples, and how long it takes."""
+"""The metrics of a written file on examples, and the time of its calls."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -33,18 +33,18 @@ def measured(
 
     Args:
         content: The file.
-        model: The model that it was made of.
-        examples: At least one.
+        model: The model of which the file was made.
+        examples: At least one example.
         where: The file's name, for errors.
-        own: Metrics of the user.
+        own: User-defined metrics.
 
     Returns:
-        `bytes`, the file's size; `examples`, `loss`, the metrics of the task and those of the user; `milliseconds`, the
-        median time of one call with one thread on this machine; `rows`, those of one call.
+        `bytes`, the file's size; `examples`, `loss`, the metrics of the task and of the user; `milliseconds`, the
+        median time of one call with one thread on this machine; `rows`, the rows of one call.
 
     Raises:
         ModelError: LiteRT cannot run the file.
-        SimulationError: A metric of the user failed.
+        SimulationError: A user-defined metric failed.
     """
     x, y = examples.take()
     declared = next(iter(model.signatures["infer"].inputs.values())).shape[0]
@@ -65,7 +65,7 @@ def measured(
 def _figures(
     model: TrainableModel, x: Rows, y: Rows, returned: Mapping[str, NDArray[Any]], own: Sequence[OwnMetric]
 ) -> dict[str, float]:
-    """Return the figures of what `infer` returned; the losses by the signature `loss` of the model, if it has one."""
+    """Return the metrics of the outputs of `infer`; the model's signature `loss`, if any, computes the losses."""
     outputs = rows_of({name: returned[own] for name, own in model.main_outputs("infer").items()})
     masks = parts(returned, "mask")
     losses = losses_of(Runtime(model), x, y, outputs, masks) if model.returns_losses else {}

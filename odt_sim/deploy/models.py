@@ -21,7 +21,7 @@ def device_model(simulation: Simulation, device: int) -> TrainableModel:
     Raises:
         ConfigurationError: The fleet has no such device.
         CheckpointError: The run is not complete, or its checkpoint is missing or damaged.
-        StrategyError: What the strategy deploys is more than a model's weights.
+        StrategyError: The strategy deploys more than a model's weights.
     """
     [model] = [personal_model(each) for each in simulation.deployed([device])]
     return model
@@ -31,7 +31,7 @@ def personal_model(device: Device) -> TrainableModel:
     """Return a trainable model that starts with the weights of a device of `Simulation.deployed`.
 
     Raises:
-        StrategyError: The device's user also needs what no file holds.
+        StrategyError: The strategy also deploys a correction or a predictor, which a file cannot contain.
         ModelError: The weights are not finite, or the file does not initialize its variables.
     """
     where = f"device {device.id}"
@@ -51,7 +51,7 @@ def personal_model(device: Device) -> TrainableModel:
 
 
 def global_file(folder: Path) -> Path:
-    """Return the file of the server's model of a complete run.
+    """Return the path of the server's model of a complete run.
 
     Raises:
         CheckpointError: The run is not complete.
@@ -71,7 +71,7 @@ def global_file(folder: Path) -> Path:
 
 
 def new_model(simulation: Simulation) -> TrainableModel:
-    """Return the trainable model that a user who joins after a run gets, to train on the phone first.
+    """Return the trainable model for users who join after a run, to be trained on the phone first.
 
     Raises:
         CheckpointError: The run is not complete, or its checkpoint is missing or damaged.
@@ -86,5 +86,5 @@ def _starting_with(model: TrainableModel, weights: Weights, where: str) -> Train
 
 
 def with_content(model: TrainableModel, content: bytes, where: str) -> TrainableModel:
-    """Return another file of the same model, with the loss that the run was given."""
+    """Return the model of another file, with the loss of the given model."""
     return TrainableModel.from_content(content, where=where, loss=model.loss, from_logits=model.from_logits)

@@ -23,7 +23,7 @@ from odt_sim.simulation.coordinator import Simulation
 
 TABLE = "files.csv"
 INPUTS = "device_{}_inputs.json"
-"""What a device has standardized its inputs by; there is none where the data is not standardized by device."""
+"""The file with the scales by which a device standardizes its inputs; only where data is standardized per device."""
 
 Row = dict[str, Any]
 
@@ -71,9 +71,9 @@ def deploy(
 
 
 def deploy_new(simulation: Simulation, output: Path) -> list[Row]:
-    """Write `new.tflite`, which a user who joins after a complete run gets, and return its row of the table.
+    """Write `new.tflite`, the model for users who join after a complete run, and return its row of the table.
 
-    It is measured on the test examples of all seen devices before it trains on one.
+    It is measured, without further training, on the test examples of all seen devices.
 
     Args:
         simulation: The run.
@@ -140,7 +140,7 @@ def _pooled(simulation: Simulation, split: str) -> Examples:
 
 
 def _with_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the table with the rows of files, in place of earlier ones of the same files."""
+    """Return the table with the rows of files, which replace earlier rows of the same files."""
     written = {row["file"] for row in rows}
     kept = [row for row in _table(path) if row["file"] not in written]
     columns = list(dict.fromkeys(name for row in (*kept, *rows) for name in row))
