@@ -1,1 +1,1 @@
-"""Find out what keeps a `.tflite` file from training, and what would make it train."""
+"""Find out what prevents a `.tflite` file from training, and what would make it train."""

@@ -1,4 +1,4 @@
-"""The diagnosis of a file: what it declares, what experiments show, and where it trains."""
+"""The diagnosis of a file from its declarations and from experiments: findings, and where it trains."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -52,8 +52,8 @@ class Verdict:
     """Whether a file trains somewhere.
 
     Attributes:
-        trains: None if it was not tried.
-        reason: Why, or how that was found.
+        trains: Whether it trains; None if it was not tried.
+        reason: Why, or how this was found.
     """
 
     trains: bool | None
@@ -62,15 +62,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found out about a file.
+    """The result of the examination of a file.
 
     Attributes:
         file: Its path.
         bytes: Its size.
         roles: The names of its signatures by role.
-        findings: What was found, what prevents training first.
+        findings: The findings; those that prevent training first.
         verdicts: Whether it trains, by runtime: `litert`, `flex` and `browser`.
-        measured: Figures of a step: `train_ms`, `infer_ms`, `rows`, `bytes` (peak memory of a process), `loss`.
+        measured: Measurements of a step: `train_ms`, `infer_ms`, `rows`, `bytes` (peak memory of a process), `loss`.
     """
 
     file: str
@@ -105,11 +105,11 @@ class Diagnosis:
 
 
 def diagnose(path: Path, corrections: Corrections | None = None, flex_python: str | None = None) -> Diagnosis:
-    """Examine a file; whatever runs it is in a subprocess.
+    """Examine a file, which only runs in a subprocess.
 
     Args:
         path: The file.
-        corrections: Signatures by role where they are not found by themselves, see `find_roles`.
+        corrections: Signatures by role where they are not found automatically, see `find_roles`.
         flex_python: The Python of an environment with TensorFlow 2.19, to try Flex ops; None to leave them untried.
 
     Raises:
@@ -166,7 +166,7 @@ class _Examination:
         )
 
     def _completed(self, *, flex: bool) -> tuple[bytes, Roles, str]:
-        """Return the file and its roles; as a simulation runs it, if it lacks signatures that read and write its weights.
+        """Return the file and its roles, adapted as in a simulation if it cannot read and write its weights.
 
         The third value says why a simulation refuses the file; empty if it does not.
         """
@@ -182,7 +182,7 @@ class _Examination:
         return content, {role: {"name": role} for role in REQUIRED}, ""
 
     def _causes(self, found: list[Finding]) -> list[Finding]:
-        """Leave out findings that another one, or a loss that the manifest names, explains."""
+        """Leave out findings that are explained by another one, or by a loss that the manifest names."""
         ids = {finding.kind for finding in found}
         explained = set[Kind]()
         for causes, effects in EXPLAIN:
@@ -193,7 +193,7 @@ class _Examination:
         return [finding for finding in found if finding.kind not in explained]
 
     def _runtime(self, declared: list[Finding]) -> RuntimeChoice | None:
-        """Return what runs the file; None if nothing here does."""
+        """Return the runtime for the file; None if there is none here."""
         if not any(finding.kind is kinds.FLEX_IN_STEP for finding in declared):
             return LITERT
         return RuntimeChoice("flex", self._flex_python) if self._flex_python else None
@@ -217,7 +217,7 @@ class _Examination:
     def _measured(self, speed: Any, loss: Any, runtime: RuntimeChoice) -> dict[str, Any]:
         figures = {"runtime": runtime.name, **(speed or {})}
         if runtime.runs_flex:
-            figures.pop("bytes", None)  # that of this side of the pipe
+            figures.pop("bytes", None)  # the memory of this side of the pipe
         if self._several and self._manifest is not None:
             losses = ({"loss": output.loss, "from_logits": output.from_logits} for output in self._manifest.outputs)
             return {**figures, "loss": " + ".join(loss_text(loss) or "its own" for loss in losses)}

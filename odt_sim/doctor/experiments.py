@@ -1,4 +1,4 @@
-"""Experiments on a file; each starts a fresh engine and returns what it measured, in JSON's types.
+"""Experiments on a file; each starts a fresh engine and returns its measurements as JSON types.
 
 They run in the subprocess of `trial`, because native code may crash.
 """
@@ -21,7 +21,7 @@ from odt_sim.errors import ModelError
 from odt_sim.memory import peak_memory
 
 STEPS = 5
-"""The steps of an experiment that trains."""
+"""The number of steps of an experiment that trains."""
 
 Result = dict[str, Any]
 
@@ -34,10 +34,11 @@ def load(subject: Subject) -> Result:
 
 
 def declared(subject: Subject) -> Result:
-    """Call every signature with a role on zeros of its declared shapes; search the targets' shape if the step refuses them.
+    """Call every signature with a role on zeros of its declared shapes; if the step fails, try other target shapes.
 
     Returns:
-        By role the error, or an empty text; and the `y` shape with which the step works, where it is not the declared one.
+        By role, the error or an empty text; and as `y` the shape with which the step works, if it is not the declared
+        one.
     """
     found: Result = {
         role: _error(partial(_call, subject, role)).removeprefix(f"{subject.where}: ") for role in subject.roles
@@ -83,7 +84,7 @@ def _step(subject: Subject, x: Array, y: Array) -> None:
 
 
 def loss(subject: Subject) -> Result:
-    """Compare the losses of successive steps with those of the outputs of inference, before and after each step."""
+    """Compare the losses of successive steps with losses of the outputs of inference, before and after each step."""
     random, engine, calls = np.random.default_rng(1), subject.start(), []
     _write_random(subject, engine, random)
     for x, y in subject.batches(random, engine, STEPS):
@@ -97,7 +98,7 @@ def loss(subject: Subject) -> Result:
 
 
 def _write_random(subject: Subject, engine: Engine, random: np.random.Generator) -> None:
-    """Write small random weights where the file takes them, because shipped ones may be NaN or zero."""
+    """Write small random weights if the file can take them, because shipped weights may be NaN or zero."""
     names = _shared_names(subject)
     if names and _error(lambda: engine.call(subject.name("restore"), **_random_weights(subject, names, random))):
         raise ModelError("weights cannot be written")
@@ -115,12 +116,12 @@ def _random_weights(subject: Subject, names: Mapping[str, str], random: np.rando
 
 
 def _is_scale(value: Array) -> bool:
-    """Whether a value may be a variance or a scale, which must stay above 0."""
+    """Return whether a value may be a variance or a scale, which must stay above 0."""
     return value.ndim < 2 and value.size > 0 and bool((value > 0).all())
 
 
 def _shared_names(subject: Subject) -> dict[str, str]:
-    """Return the reading signature's name for each of the writing one's; empty if they do not match."""
+    """Return the reading signature's name for each name of the writing signature; empty if they do not match."""
     if not {"parameters", "restore"} <= subject.roles.keys():
         return {}
     read = subject.signatures[subject.name("parameters")].outputs
@@ -134,13 +135,13 @@ def _shared_names(subject: Subject) -> dict[str, str]:
 
 
 def _numbered(name: str) -> tuple[str, int]:
-    """Return a key that sorts a10 behind a9."""
+    """Return a key that sorts a10 after a9."""
     digits = len(name) - len(name.rstrip("0123456789"))
     return (name[: len(name) - digits], int(name[len(name) - digits :] or 0))
 
 
 def step(subject: Subject) -> Result:
-    """Take steps and return the names of weights that never change, and of those that become NaN or infinite."""
+    """Take steps and return the names of weights that never change, and of weights that become NaN or infinite."""
     random, engine = np.random.default_rng(2), subject.start()
     batches = subject.batches(random, engine, STEPS)
     steps = (subject.train(engine, subject.trained_on(engine, x), y) for x, y in batches)
@@ -172,7 +173,7 @@ def order(subject: Subject) -> Result:
 
 
 def _as_declared(value: Array, shape: tuple[int, ...]) -> Array:
-    """Return a value in a declared shape of as many elements, such as a transposed kernel."""
+    """Return a value in the declared shape if that has as many elements, such as a transposed kernel."""
     fixed = [size for size in shape if size >= 0]
     if len(fixed) == len(shape) and int(np.prod(fixed)) == value.size:
         return value.reshape(shape)
@@ -180,7 +181,7 @@ def _as_declared(value: Array, shape: tuple[int, ...]) -> Array:
 
 
 def mode(subject: Subject) -> Result:
-    """Infer twice on the same rows, and with other rows beside the first one."""
+    """Infer twice on the same rows, and once with other rows after the first one."""
     random, engine = np.random.default_rng(3), subject.start()
     before = {name: np.array(value) for name, value in subject.parameters(engine).items()}
     static = subject.input("infer", "x").shape[:1]
@@ -217,7 +218,7 @@ EXPERIMENTS: Mapping[str, tuple[Callable[[Subject], Result], frozenset[str]]] = 
     "mode": (mode, frozenset({"infer"})),
     "speed": (speed, frozenset({"train", "infer"})),
 }
-"""Each experiment of a diagnosis with the roles that it needs, in the order in which they run."""
+"""The experiments of a diagnosis, with the roles that each needs, in the order in which they run."""
 
 
 def possible(roles: Mapping[str, Any]) -> list[str]:
@@ -226,7 +227,7 @@ def possible(roles: Mapping[str, Any]) -> list[str]:
 
 
 def run(name: str, subject: Subject, y: tuple[int, ...] | None) -> Result:
-    """Run one experiment; with the shape of the targets that works, where it is not the declared one."""
+    """Run one experiment, with the shape `y` of the targets instead of the declared one if it is given."""
     if name == "runners":
         return runners(subject)
     if subject.several and name in ("step", "speed"):

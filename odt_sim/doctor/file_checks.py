@@ -1,4 +1,4 @@
-"""Checks of what a file declares; nothing runs."""
+"""Checks of a file's declarations, without running it."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ NEEDED = ("train", "infer", "embed", "parameters", "restore")
 """The roles that a simulation needs."""
 
 MOST = 12
-"""How many places a finding names."""
+"""The most places that a finding names."""
 
 
 def check_file(graph: Graph, roles: Roles, missing: str) -> Iterator[Finding]:
-    """Yield what the declarations show.
+    """Yield the findings of the declarations.
 
     Args:
         graph: The file's graph.
@@ -67,12 +67,12 @@ def _ops(graph: Graph, roles: Roles) -> Iterator[Finding]:
 
 
 def is_custom(op: Op) -> bool:
-    """Return whether an op is neither built in nor one of full TensorFlow."""
+    """Return whether an op is neither built in nor an op of full TensorFlow."""
     return not op.flex and not hasattr(schema.BuiltinOperator, op.kind)
 
 
 def flex_ops(graph: Graph, signature: str) -> dict[str, list[str]]:
-    """Return by kind of Flex op the places of those in a signature and the subgraphs that it calls."""
+    """Return the places of the Flex ops in a signature and the subgraphs that it calls, by kind of op."""
     found: dict[str, list[str]] = {}
     for index in graph.reachable(graph.signatures[signature].subgraph):
         for op, place in zip(graph.subgraphs[index].ops, places(graph, index), strict=True):
@@ -116,7 +116,7 @@ def _weights(graph: Graph) -> Iterator[Finding]:
 
 
 def _not_finite(name: str, tensor: Tensor, least: int = 1) -> str:
-    """Return how many values are not finite; empty if all are. A single infinite constant is an ordinary bound."""
+    """Return how many values are not finite; empty if none. A single infinite constant is an ordinary bound."""
     if tensor.dtype not in ("float16", "float32", "float64"):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What `odt-sim doctor` can find, declared once: the page in the terminal, the JSON and `docs/doctor.md` read it here."""
+"""The findings of `odt-sim doctor`, declared once for the page in the terminal, the JSON and `docs/doctor.md`."""
 
 from dataclasses import dataclass
 

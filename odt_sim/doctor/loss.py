@@ -1,4 +1,4 @@
-"""Which loss a step returns, found by comparing it with losses of the outputs of inference."""
+"""The kind of loss that a step returns, found by comparing it with losses of the outputs of inference."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from odt_sim.metrics.losses import example_losses, log_softmax
 from odt_sim.model.manifest import LOSSES
 
 CLOSE = 2e-3
-"""The relative difference up to which two losses are taken as equal; Keras clips probabilities in several ways."""
+"""The relative difference up to which two losses count as equal; Keras clips probabilities in several ways."""
 
 CONSTANT = 0.02
-"""How far a penalty of the weights may move in some small steps, relative to itself."""
+"""The most by which a penalty of the weights may change in a few small steps, relative to itself."""
 
 
 class Measured(NamedTuple):
@@ -22,8 +22,8 @@ class Measured(NamedTuple):
     Attributes:
         returned: The loss that it returned.
         y: The targets.
-        before: The outputs of inference on the same rows, before the step.
-        after: The same after the step.
+        before: The outputs of inference on the same rows before the step.
+        after: The outputs of inference on the same rows after the step.
     """
 
     returned: float
@@ -47,10 +47,10 @@ class Match(NamedTuple):
 
 
 def matched(calls: Sequence[Measured]) -> Match:
-    """Return the relation of what a step returned to a known loss, the most likely one first.
+    """Return the relation of a step's losses to a known loss; the most likely relations are tried first.
 
     Args:
-        calls: Successive steps of one engine, on batches of different loss.
+        calls: Successive steps of one engine, on batches with different losses.
     """
     returned = np.array([call.returned for call in calls])
     candidates = [(*key, series) for key, series in _candidates(calls)]
@@ -91,13 +91,13 @@ def _candidates(calls: Sequence[Measured]) -> Iterator[tuple[Key, dict[str, Arra
 
 
 def _swapped_targets(calls: Sequence[Measured]) -> Iterator[list[Array]]:
-    """Yield what takes the place of the targets: the outputs, or their softmax."""
+    """Yield the values that replace the targets: the outputs, or their softmax."""
     yield [call.before for call in calls]
     yield [np.exp(log_softmax(call.before)) for call in calls]
 
 
 def _swaps(loss: str) -> bool:
-    """Whether a loss of swapped arguments differs; squares, distances and cosines are symmetric."""
+    """Return whether swapped arguments change a loss; squares, distances and cosines are symmetric."""
     return loss in ("categorical_crossentropy", "binary_crossentropy", "kl_divergence")
 
 
@@ -135,6 +135,6 @@ def _close(found: Array, expected: Array) -> bool:
 
 
 def _is_penalty(difference: Array) -> bool:
-    """Whether a difference is one of weights, the same for every batch."""
+    """Return whether a difference can be a penalty of weights, which is the same for every batch."""
     mean = difference.mean()
     return bool(abs(mean) > CLOSE and np.abs(difference - mean).max() < CONSTANT * abs(mean))

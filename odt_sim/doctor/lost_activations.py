@@ -1,8 +1,9 @@
 """Find activations that TensorFlow's converter dropped.
 
-The converter makes `relu(x @ w)` one op, FULLY_CONNECTED with an activation, and names its output after both. If a signature
-assigns w and no bias is added, it then makes that op BATCH_MATMUL, which has no activation. Only the name is left of it, and
-not even that of an activation that is the signature's own output: such a file is equal to one without the activation.
+The converter makes `relu(x @ w)` one op, FULLY_CONNECTED with an activation, and names its output after both. If a
+signature assigns w and no bias is added, it then turns that op into BATCH_MATMUL, which has no activation. Only the
+activation's name remains. If the activation is the signature's output, not even the name remains: the file equals one
+without the activation.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The page of a diagnosis in the terminal."""
+"""A diagnosis as a page in the terminal."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The layer or variable that an op belongs to."""
+"""The layer or variable to which an op belongs."""
 
 import re
 from collections import defaultdict, deque
@@ -10,22 +10,22 @@ from odt_sim.model.graph import READS, Graph, Op, Subgraph
 GENERIC = re.compile(
     r"(Stateful)?PartitionedCall(_\d+)?|gradient_tape|gradients|while|cond|body|model|sequential(_\d+)?|functional(_\d+)?"
 )
-"""Parts of a name that are no layer."""
+"""Parts of a name that are not a layer."""
 
 
 class Place(NamedTuple):
-    """Where an op belongs.
+    """The layer and the variable to which an op belongs.
 
     Attributes:
         layer: The name of a layer, from the names of tensors or of the nearest variable; empty if there is none.
-        variable: The nearest variable; empty if there is none, or if the layer has variables and this is none of them.
+        variable: The nearest variable; empty if there is none, or if it does not belong to a layer that has variables.
     """
 
     layer: str
     variable: str
 
     def __str__(self) -> str:
-        """Return both, the layer only if the variable's name does not say it."""
+        """Return both, the layer only if the variable's name does not contain it."""
         if self.layer and not self.variable.startswith(self.layer):
             return f"{self.layer} ({self.variable})" if self.variable else self.layer
         return self.variable
@@ -37,7 +37,7 @@ def places(graph: Graph, index: int, layers: Mapping[str, str] | None = None) ->
     Args:
         graph: The file's graph.
         index: The subgraph.
-        layers: The layer of each variable by the variable's name, where a manifest says it.
+        layers: The layer of each variable by the variable's name, where a manifest declares it.
     """
     subgraph = graph.subgraphs[index]
     nearest = _nearest_variables(graph, index)
@@ -60,7 +60,7 @@ def _place(subgraph: Subgraph, op: Op, variable: str, layers: Mapping[str, str],
 
 
 def _layers(name: str) -> set[str]:
-    """Return the parts of a name without the numbers by which TensorFlow makes names differ."""
+    """Return the parts of a name without the numbers by which TensorFlow makes names unique."""
     return {re.sub(r"_\d+$", "", part) for part in name.split("/") if part}
 
 
@@ -71,7 +71,7 @@ def layer_of(name: str) -> str:
 
 
 def _nearest_variables(graph: Graph, index: int) -> dict[int, str]:
-    """Return for each op the variable that fewest ops lie between, in either direction; assigned ones first."""
+    """Return for each op the variable with the fewest ops in between, in either direction; assigned variables first."""
     subgraph, numbers = graph.subgraphs[index], defaultdict[int, list[int]](list)
     for number, op in enumerate(subgraph.ops):
         for tensor in {*op.inputs, *op.outputs}:
@@ -90,7 +90,7 @@ def _nearest_variables(graph: Graph, index: int) -> dict[int, str]:
         op = subgraph.ops[number]
         for tensor in (*op.inputs, *op.outputs):
             if tensor in inputs or tensor < 0:
-                continue  # everything is near to the examples
+                continue  # every op is near the examples
             for neighbour in numbers.get(tensor, ()):
                 if neighbour not in found:
                     found[neighbour] = found[number]

@@ -1,4 +1,4 @@
-"""Checks of what the experiments measured."""
+"""Checks of the results of experiments."""
 
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
@@ -24,13 +24,13 @@ MOST = 8
 
 
 def check_trial(trial: Trial, roles: Roles, names: Mapping[str, str], frozen: Set[str]) -> Iterator[Finding]:
-    """Yield what the experiments show.
+    """Yield the findings of the experiments.
 
     Args:
         trial: The results.
         roles: The file's signatures by role.
         names: The variable behind each output of the reading signature.
-        frozen: The outputs that no step is to change.
+        frozen: The outputs that no step should change.
     """
     for experiment, reason in trial.deaths.items():
         yield Finding(kinds.CRASH, experiment, reason)
@@ -61,7 +61,7 @@ def _declared(trial: Trial, roles: Roles) -> Iterator[Finding]:
 
 
 def _failures(trial: Trial, roles: Roles) -> Iterator[Finding]:
-    """Yield experiments that failed, unless a signature that they call fails by itself."""
+    """Yield findings for experiments that failed, unless a signature that they call fails by itself."""
     declared = trial.result("declared") or {}
     failing = {role for role in roles if declared.get(role)} - ({"train"} if "y" in declared else set())
     if failing:

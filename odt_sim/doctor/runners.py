@@ -1,4 +1,4 @@
-"""Which ops the XNNPACK delegate takes, and the time of each signature; part of the experiments in a subprocess."""
+"""The ops that the XNNPACK delegate runs, and the time of each signature; part of the experiments in a subprocess."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _SUBGRAPHS = (
     *("condSubgraphIndex", "bodySubgraphIndex", "thenSubgraphIndex", "elseSubgraphIndex"),
     *("subgraph", "initSubgraphIndex", "decompositionSubgraphIndex"),
 )
-"""The options of ops that hold the index of a subgraph."""
+"""The options of ops that contain the index of a subgraph."""
 
 
 def runners(subject: Subject) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def runners(subject: Subject) -> dict[str, Any]:
 def delegated(content: bytes, signature: str) -> list[int] | None:
     """Return the numbers of a signature's ops that the delegate runs; None if LiteRT cannot run the signature.
 
-    LiteRT shows the ops of the main subgraph only, so the signature's becomes the main one. After a call, only tensors that
-    live inside of the delegate have no memory; those that it returns are its outputs.
+    LiteRT shows only the ops of the main subgraph, so the signature's subgraph becomes the main one. After a call, only
+    tensors inside the delegate have no memory; the tensors that it returns are its outputs.
     """
     try:
         interpreter = Interpreter(model_content=_as_main(content, signature), num_threads=1)
@@ -59,7 +59,7 @@ def delegated(content: bytes, signature: str) -> list[int] | None:
 
 
 def _is_delegated(interpreter: Any, op: Any, outputs: set[int], handles: set[int]) -> bool:
-    """Return whether the delegate runs an op; to read the handle of a variable would crash LiteRT."""
+    """Return whether the delegate runs an op; reading the handle of a variable would crash LiteRT."""
     tensors = [int(i) for i in (op["outputs"] if len(op["outputs"]) else op["inputs"][:1]) if i >= 0]
     return any(i in outputs or (i not in handles and _has_no_memory(interpreter, i)) for i in tensors[:1])
 
@@ -73,7 +73,7 @@ def _has_no_memory(interpreter: Any, tensor: int) -> bool:
 
 
 def _as_main(content: bytes, signature: str) -> bytes:
-    """Return a file whose main subgraph is that of a signature."""
+    """Return a file whose main subgraph is the subgraph of a signature."""
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
     [index] = [s.subgraphIndex for s in model.signatureDefs or [] if s.signatureKey == signature.encode()] or [0]
     places = {0: index, index: 0}

@@ -1,4 +1,4 @@
-"""Experiments on a file of odt_sim with several inputs or outputs; what they return is that of `experiments`."""
+"""Experiments on a file of odt_sim with several inputs or outputs; their results are in the form of `experiments`."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ from odt_sim.memory import peak_memory
 from odt_sim.model.trainable import TrainableModel
 
 EXPERIMENTS = ("load", "declared", "step", "order", "speed")
-"""Those that fit such files; the loss is not compared, since the manifest names it."""
+"""The experiments that fit such files; the loss is not compared, since the manifest names it."""
 
 STEPS = 5
 
 
 def step(subject: Subject) -> dict[str, Any]:
-    """Take steps and return the names of weights that never change, and of those that become NaN or infinite."""
+    """Take steps and return the names of weights that never change, and of weights that become NaN or infinite."""
     runtime, batches = _started(subject)
     steps = (runtime.train([batch], [float(RATE)]) for batch in batches)
     return weight_changes(lambda: runtime.call("parameters"), steps)

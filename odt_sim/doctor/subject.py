@@ -1,4 +1,4 @@
-"""A file under examination: its engine, its signatures by role, and examples that fit."""
+"""A file under examination: its engine, its signatures by role, and examples that fit it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,31 +12,31 @@ from odt_sim.model.flatbuffer import Signature, TensorInfo
 from odt_sim.model.names import parts
 
 Roles = Mapping[str, Mapping[str, str]]
-"""By role (`train`, `infer`, `embed`, `parameters`, `restore`), the signature's `name`, and its own names of `x`, `y`, `loss`
-and `output`."""
+"""By role (`train`, `infer`, `embed`, `parameters`, `restore`), the signature's `name`, and its names for `x`, `y`,
+`loss` and `output`."""
 
 ROWS = 8
-"""The rows of a batch where any number is taken."""
+"""The rows of a batch where any number is accepted."""
 
 LENGTH = 8
 """The size of any other axis that is not fixed, such as the words of a text."""
 
 RATE = np.float32(0.01)
-"""What an input that is a single number gets, such as a learning rate."""
+"""The value of an input that is a single number, such as a learning rate."""
 
 Inputs = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What an experiment runs.
+    """The file that an experiment runs.
 
     Attributes:
         content: The file.
         where: Its name.
         signatures: Its signatures by name.
-        roles: Which of them play which role.
-        runtime: What runs them.
+        roles: The signatures by role.
+        runtime: The runtime that runs them.
     """
 
     content: bytes
@@ -75,11 +75,11 @@ class Subject:
         return bool(shape) and shape[0] > 0
 
     def infer(self, engine: Engine, x: Array) -> Array:
-        """Return the outputs for any number of rows, also of a signature with a fixed number."""
+        """Return the outputs for any number of rows, even if the signature takes a fixed number."""
         return self._by_rows(engine, x, "infer")
 
     def trained_on(self, engine: Engine, x: Array) -> Array:
-        """Return what the step takes for examples: these, or their embeddings."""
+        """Return the step's input for examples: the examples, or their embeddings."""
         return self._by_rows(engine, x, "embed") if "embed" in self.roles else x
 
     def _by_rows(self, engine: Engine, x: Array, role: str) -> Array:
@@ -107,13 +107,13 @@ class Subject:
         return float(np.asarray(next(iter(outputs.values())) if loss is None else loss).reshape(-1)[0])
 
     def _others(self, role: str, rows: int = ROWS) -> Inputs:
-        """Return the inputs beside x and y: weights of rows are 1, `mu` is 0, and single numbers are small."""
+        """Return the inputs other than x and y: weights of rows are 1, `mu` is 0, and single numbers are small."""
         given = {self.roles[role].get(key, key) for key in ("x", "y")}
         tensors = [t for t in self.signatures[self.name(role)].inputs.values() if t.name not in given]
         return {t.name: _other(t, rows) for t in tensors}
 
     def x(self, random: np.random.Generator, rows: int | None = None) -> Array:
-        """Return random examples for inference; whole numbers are 0 or 1, which every vocabulary has."""
+        """Return random examples for inference; integers are 0 or 1, which every vocabulary contains."""
         declared = self.input("infer", "x")
         shape = _shape(declared, rows or self.rows)
         if np.dtype(declared.dtype).kind in "iub":
@@ -132,11 +132,11 @@ class Subject:
         return replace(self, signatures={**self.signatures, name: replace(signature, inputs=inputs)})
 
     def parameters(self, engine: Engine) -> Inputs:
-        """Return what the reading signature returns; empty if there is none."""
+        """Return the outputs of the reading signature; empty if there is none."""
         return engine.call(self.name("parameters")) if "parameters" in self.roles else {}
 
     def batches(self, random: np.random.Generator, engine: Engine, count: int) -> Iterator[tuple[Array, Array]]:
-        """Yield batches of different scale, so that their losses differ."""
+        """Yield batches with different scales, so that their losses differ."""
         for i in range(count):
             x = self.x(random)
             if x.dtype.kind == "f":
@@ -144,7 +144,7 @@ class Subject:
             yield x, self.y(random, self.infer(engine, x))
 
     def batch(self, engine: Engine) -> tuple[Array, Array]:
-        """Return what the step takes for a batch of random examples, and targets."""
+        """Return the step's input for a batch of random examples, and targets."""
         random = np.random.default_rng(4)
         x = self.x(random)
         return self.trained_on(engine, x), self.y(random, self.infer(engine, x))
@@ -154,7 +154,7 @@ def targets(y: TensorInfo, random: np.random.Generator, outputs: tuple[int, ...]
     """Return random targets: one-hot, class numbers, or 0 and 1 for a single output.
 
     Args:
-        y: The input.
+        y: The input of the targets.
         random: The generator.
         outputs: The shape of the outputs of inference.
         rows: The rows of the batch.
@@ -191,5 +191,5 @@ def _other(tensor: TensorInfo, rows: int) -> Array:
 
 
 def _filled(x: Array, size: int) -> Array:
-    """Return rows repeated up to a number."""
+    """Return rows padded with the last one up to a number."""
     return x if len(x) == size else np.concatenate([x, np.repeat(x[-1:], size - len(x), axis=0)])

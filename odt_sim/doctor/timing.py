@@ -6,13 +6,13 @@ from statistics import median
 from typing import Any
 
 SECONDS = 0.4
-"""How long a call is timed at most, after its first one."""
+"""The most seconds for which a call is timed, after the first call."""
 
 MOST_CALLS = 200
 
 
 def milliseconds(call: Callable[[], Any]) -> float:
-    """Return the median time of a call, without the first one."""
+    """Return the median time of a call in milliseconds, without the first call."""
     call()
     times = list[float]()
     until = time.perf_counter() + SECONDS

@@ -1,4 +1,4 @@
-"""Run experiments on a file in a subprocess with limits; what crashes or hangs is left out of the next subprocess."""
+"""Run experiments on a file in a subprocess with limits; after a crash, the next subprocess runs the remaining ones."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ from odt_sim.doctor.subject import Roles
 from odt_sim.subprocesses import environment
 
 SECONDS = 60.0
-"""The CPU time of a subprocess, and half of its wall-clock time, in seconds; a file of more than 60 MB gets one second more
+"""The CPU time of a subprocess, and half of its wall-clock time, in seconds; a file of more than 60 MB gets one second
 for each MB."""
 
 QUIET = {"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -22,10 +22,10 @@ QUIET = {"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 @dataclass(frozen=True)
 class Trial:
-    """What the experiments found.
+    """The results of the experiments.
 
     Attributes:
-        found: The result of each experiment that ended, by name; with the key `error` if it failed.
+        found: The result of each experiment that ended, by name; it has the key `error` if the experiment failed.
         deaths: Why the process ended during an experiment, by the experiment's name.
     """
 
@@ -33,7 +33,7 @@ class Trial:
     deaths: dict[str, str]
 
     def result(self, experiment: str) -> dict[str, Any] | None:
-        """Return what an experiment measured; None if it failed, died or was not possible."""
+        """Return the result of an experiment; None if it failed, crashed or was not possible."""
         found = self.found.get(experiment)
         return None if found is None or "error" in found else found
 
@@ -56,8 +56,8 @@ def tried(
         content: The file's bytes.
         where: Its name.
         roles: Its signatures by role.
-        runtime: What runs it.
-        experiments: Their names; by default those of a diagnosis that the roles allow.
+        runtime: The runtime that runs it.
+        experiments: The names of the experiments; by default those of a diagnosis that the roles allow.
     """
     trial = Trial({}, {})
     waiting = list(possible(roles) if experiments is None else experiments)

@@ -1,6 +1,7 @@
 """The subprocess of `trial`: `python -m odt_sim.doctor.trial_process`.
 
-Standard input has a line of JSON, the request, and then the file. Each experiment begins and ends with a line of JSON.
+Standard input contains the request, as a line of JSON, and then the file. Each experiment begins and ends by printing a
+line of JSON.
 """
 
 import gc
@@ -21,7 +22,7 @@ from odt_sim.subprocesses import end
 def main() -> None:
     """Run the experiments of the request."""
     lines = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what native code prints is no result
+    os.dup2(2, 1)  # keep what native code prints out of the results
     request = json.loads(sys.stdin.buffer.readline())
     content = sys.stdin.buffer.read()
     runtime = RuntimeChoice(*request["runtime"])
@@ -50,6 +51,6 @@ def _measured(name: str, subject: Subject, y: tuple[int, ...] | None) -> dict[st
 
 
 if __name__ == "__main__":
-    gc.disable()  # a graph of many small objects, and the process ends soon
+    gc.disable()  # the graph has many small objects, and the process ends soon
     main()
     end(0)

@@ -1,4 +1,4 @@
-"""Which weights steps change; part of the experiments in a subprocess."""
+"""The weights that steps change; part of the experiments in a subprocess."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from odt_sim.device.engines import Array
 
 
 def weight_changes(read: Callable[[], Mapping[str, Array]], steps: Iterable[Any]) -> dict[str, Any]:
-    """Return the names of weights that never change, and of those that become NaN or infinite.
+    """Return the names of weights that never change, and of weights that become NaN or infinite.
 
     Args:
         read: Returns the weights.
-        steps: To draw an item takes a step.
+        steps: An iterator that takes a step for each item.
     """
     before = {name: np.array(value) for name, value in read().items()}
     after: Mapping[str, Array] = before
