@@ -1,4 +1,4 @@
-"""The graph of a signature as nodes and edges with places, in JSON's types."""
+"""The graph of a signature as nodes and edges with positions, as JSON types."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ RUNNERS = {
     "custom": "custom op",
     "unknown": "not run here",
 }
-"""Who runs an op."""
+"""What runs an op."""
 
 HIDDEN = (*HANDLES, "CALL_ONCE")
 """Ops that are not drawn: they carry no values."""
@@ -31,13 +31,13 @@ def drawing(graph: Graph, index: int, delegated: Collection[int] | None, layers:
         graph: The file's graph.
         index: The subgraph.
         delegated: The numbers of the ops that XNNPACK runs; None if unknown.
-        layers: The layer of each variable, where a manifest says it.
+        layers: The layer of each variable, where a manifest declares it.
     """
     return _Drawing(graph, index, delegated, layers).content()
 
 
 def runner(op: Op, number: int, delegated: Collection[int] | None) -> str:
-    """Return who runs an op, a key of `RUNNERS`."""
+    """Return what runs an op, a key of `RUNNERS`."""
     if op.flex:
         return "flex"
     if is_custom(op):
@@ -53,7 +53,7 @@ class _Nodes:
 
     nodes: list[Node] = field(default_factory=list)
     edges: set[tuple[int, int]] = field(default_factory=set)
-    source: dict[int, int] = field(default_factory=dict)  # the node that gives a tensor
+    source: dict[int, int] = field(default_factory=dict)  # the node that computes a tensor
 
     def add(self, **node: Any) -> int:
         self.nodes.append(node)
@@ -121,6 +121,6 @@ class _Drawing:
 
 
 def _first_text(subgraph: Subgraph, op: Op) -> str:
-    """Return the dtype and shape of an op's first output, else of the value that it assigns."""
+    """Return the dtype and shape of an op's first output, or of the value that it assigns."""
     tensors = [i for i in (*op.outputs[:1], *op.inputs[1:2]) if i >= 0]
     return subgraph.tensors[tensors[0]].text if tensors else ""

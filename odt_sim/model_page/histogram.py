@@ -1,4 +1,4 @@
-"""The values of a tensor as figures and as an inline SVG."""
+"""The values of a tensor as statistics and as an inline SVG histogram."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,7 @@ class Values:
 
 
 def values_of(array: NDArray[Any]) -> Values:
-    """Return figures and the histogram of an array of numbers."""
+    """Return the statistics and the histogram of an array of numbers."""
     flat = np.asarray(array, np.float64).reshape(-1)
     finite = flat[np.isfinite(flat)]
     if not finite.size:

@@ -1,7 +1,7 @@
 """A layered drawing of a graph (Sugiyama, Tagawa and Toda 1981), in simple form.
 
-Each node is one layer below the lowest of its predecessors. Within a layer, nodes are ordered by the mean place of their
-neighbours (the barycentre heuristic), and then placed as near to them as the order allows.
+Each node is one layer below the lowest of its predecessors. Within a layer, nodes are ordered by the mean position of
+their neighbours (the barycentre heuristic), and then placed as near to that position as the order allows.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ def placed(count: int, edges: Sequence[Edge]) -> list[Point]:
     """Return the centre of each node.
 
     Args:
-        count: The number of nodes, which are numbered in an order in which edges point forward.
+        count: The number of nodes, which are numbered so that edges point forward.
         edges: Pairs of nodes, the first before the second.
     """
     layers = _layers(count, edges)
@@ -40,7 +40,7 @@ def placed(count: int, edges: Sequence[Edge]) -> list[Point]:
 
 
 def _layers(count: int, edges: Sequence[Edge]) -> list[int]:
-    """Return each node's layer; what feeds only one layer, such as a variable, stands just above it."""
+    """Return each node's layer; a node without predecessors, such as a variable, is just above its first successor."""
     before, after = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for one, other in edges:
         before[other].append(one)
@@ -55,7 +55,7 @@ def _layers(count: int, edges: Sequence[Edge]) -> list[int]:
 
 
 def _place(row: list[int], x: dict[int, float], neighbours: Mapping[int, Sequence[int]]) -> None:
-    """Order a row by the mean place of its neighbours, and place each node there or one step right of the one before."""
+    """Order a row by its neighbours' mean positions, and place each node there or one step right of the one before."""
     wanted = {node: _mean([x[other] for other in neighbours[node]], x[node]) for node in row}
     row.sort(key=lambda node: (wanted[node], node))
     places: list[float] = []

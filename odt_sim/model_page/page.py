@@ -20,7 +20,7 @@ from odt_sim.model_page.histogram import Values, values_of
 from odt_sim.templates import rendered
 
 LARGEST = 1024
-"""The most elements of a constant that is no variable's, above which it is listed."""
+"""The size in bytes from which a constant that is not a variable's initial value is listed."""
 
 
 class Signature(NamedTuple):
@@ -90,7 +90,7 @@ def model_page(content: bytes, where: str) -> str:
 
 
 def _script_safe(data: Any) -> str:
-    """Return JSON that may stand in a script element."""
+    """Return JSON that is safe inside a script element."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
 
 
@@ -122,7 +122,7 @@ def _manifest(graph: Graph, where: str) -> Manifest | None:
 
 
 def _names(graph: Graph, where: str) -> dict[str, str]:
-    """Return the author's names of variables, where a manifest says them."""
+    """Return the author's names of variables, where a manifest declares them."""
     manifest = _manifest(graph, where)
     if manifest is None or "parameters" not in graph.signatures:
         return {}
@@ -145,7 +145,7 @@ def _variable(name: str, variable: Any) -> Weight:
 
 
 def _constants(graph: Graph) -> list[Weight]:
-    """Return the large constants of computations, such as weights that are frozen."""
+    """Return the large constants of computations, such as frozen weights."""
     initial = {id(variable.initial) for variable in graph.variables.values()}
     found = []
     for subgraph in graph.subgraphs:
