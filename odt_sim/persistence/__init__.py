@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and how it is read back."""
+"""The files of a run: records, checkpoints and their storage."""

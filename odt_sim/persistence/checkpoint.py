@@ -23,14 +23,14 @@ OURS = re.compile(
 class Checkpoint:
     """The commits of a few rounds, and the devices' states that they refer to.
 
-    A round is committed once `server.<round>.safetensors` is written, or that of a later round; devices' states are durable
-    before that. Kept are the last commit, the one before, and that of the round that validates best up to each of them; with
-    an asynchronous server also those from which devices still train. A file of states is removed as soon as no kept commit
-    refers to it.
+    A round is committed once its `server.<round>.safetensors` or that of a later round is written; devices' states are
+    durable before that. The checkpoint keeps the last commit, the one before it, and, for each of them, the commit of
+    the best validated round until then. With an asynchronous server, it also keeps the commits from which devices still
+    train. A file of states is removed as soon as no kept commit refers to it.
     """
 
     def __init__(self, storage: Storage, model: TrainableModel, identity: Mapping[str, str]) -> None:
-        """Set what the run is; reads and writes nothing.
+        """Set the run's storage, model and identity; nothing is read or written.
 
         Args:
             storage: The run's storage.
@@ -39,10 +39,10 @@ class Checkpoint:
         """
         self._storage, self._model, self._identity = storage, model, identity
         self._present = frozenset[str]()  # all files, found by `look`
-        self._rounds = set[int]()  # of the commits among them
+        self._rounds = set[int]()  # the rounds of the commits among them
         self._kept: dict[int, Commit] = {}
         self._last: Commit
-        self._before = 0  # the round of the commit before
+        self._before = 0  # the round of the commit before the last
         self._reported: Commit | None = None
 
     def look(self) -> int:
@@ -63,20 +63,20 @@ class Checkpoint:
 
     @property
     def reported(self) -> Commit:
-        """The commit of the round to report: the one that validates best, or the last."""
+        """The commit of the round to report: the round with the best validation, or the last one."""
         return self._reported or self._last
 
     def read(self, warn: Callable[[str], None], check: Callable[[Commit], None]) -> Commit | None:
         """Return the last intact commit, or None if `look` found none.
 
-        All its states are present, and those that its round wrote are intact; reading all may take gigabytes.
+        All its states are present, and those that its round wrote are intact; checking all might read gigabytes.
 
         Args:
             warn: Called with a line about each later commit.
             check: Raises a `CheckpointError` if a commit does not fit the run.
 
         Raises:
-            CheckpointError: No commit is intact, or they are of another run or another format version.
+            CheckpointError: No commit is intact, or the commits have another format version or belong to another run.
             FileError: A commit cannot be read now, though it may be intact.
         """
         refused: list[CheckpointError] = []
@@ -99,11 +99,11 @@ class Checkpoint:
         return None
 
     def committed(self, round: int) -> Commit:
-        """Return the commit of a round that is kept; changes no file.
+        """Return the kept commit of a round, without changing a file.
 
         Raises:
-            CheckpointError: The commit or a state is missing, or the commit is damaged or of another run.
-            FileError: It cannot be read now.
+            CheckpointError: The commit or a state is missing, or the commit is damaged or belongs to another run.
+            FileError: The commit cannot be read now.
         """
         self.look()
         return self._complete(round)
@@ -112,18 +112,18 @@ class Checkpoint:
         """Return the server's state after an earlier round from which devices of the last commit still train.
 
         Raises:
-            CheckpointError: Its commit is missing, damaged or of another run.
-            FileError: It cannot be read now.
+            CheckpointError: The round's commit is missing, damaged or belongs to another run.
+            FileError: The commit cannot be read now.
         """
         return self._file(round).read().state
 
     def begin(self, last: Commit, reported: int | None, reported_before: int | None) -> None:
-        """Resume after a commit; changes no file.
+        """Resume after a commit, without changing a file.
 
         Args:
             last: The commit that `read` returned, or the state before the first round.
-            reported: The round to report up to `last`; None for the last one.
-            reported_before: The same up to the round before.
+            reported: The round to report if `last` were the last round; None for `last` itself.
+            reported_before: The round to report if the round before `last` were the last one.
 
         Raises:
             CheckpointError: The commit of the round to report is missing, damaged or incomplete.
@@ -136,33 +136,33 @@ class Checkpoint:
                 self._kept[round] = self._complete(round)
             except VersionError:
                 raise
-            except CheckpointError:  # it is only needed if the last one is damaged
+            except CheckpointError:  # it is only needed if the last commit is damaged
                 continue
         if reported is not None:
             self._reported = self._kept[reported] = last if reported == last.round else self._required(reported)
 
     def clean(self) -> None:
-        """Remove the files that no kept commit refers to, such as those of a killed process.
+        """Remove the files to which no kept commit refers, such as those of a killed process.
 
         Raises:
-            FileError: One cannot be removed.
+            FileError: A file cannot be removed.
         """
         kept = {*map(commit_name, self._needed()), *state_names(_files(self._kept.values()))}
         self._storage.delete(name for name in self._present if OURS.fullmatch(name) and name not in kept)
         self._present = frozenset()
 
     def write(self, commit: Commit, *, best: bool) -> None:
-        """Commit a round, and remove what only earlier rounds needed.
+        """Commit a round, and remove files that only earlier rounds needed.
 
         Args:
             commit: The state after the round.
             best: Whether this round validates best so far.
 
         Raises:
-            FileError: A file cannot be written; the last commit is untouched.
+            FileError: A file cannot be written; the last commit stays unchanged.
         """
         if commit.versions.written(commit.round):
-            self._storage.sync()  # before a commit refers to them
+            self._storage.sync()  # devices' states, before a commit refers to them
         self._file(commit.round).write(commit)
         before, needed, kept = self._kept, self._needed(), (self.reported, self._last, commit)
         self._kept = {commit.round: commit for commit in kept}
@@ -174,7 +174,7 @@ class Checkpoint:
     def _needed(self) -> set[int]:
         """Return the rounds of the kept commits, and those from which devices still train when the run is resumed.
 
-        The commit of the round to report is only evaluated, so that it needs no earlier ones.
+        The commit of the round to report is only evaluated, so it needs no earlier ones.
         """
         resumed = [commit for round, commit in self._kept.items() if round >= self._before]
         return {*self._kept, *(round for commit in resumed for round in commit.earlier)}
@@ -186,7 +186,7 @@ class Checkpoint:
         """Return a round's commit if all its states are present.
 
         Raises:
-            CheckpointError: The commit or a state is missing, or the commit is damaged or of another run.
+            CheckpointError: The commit or a state is missing, or the commit is damaged or belongs to another run.
         """
         commit = self._file(round).read()
         for name in state_names(commit.versions.files):
@@ -211,5 +211,5 @@ class Checkpoint:
 
 
 def _files(commits: Iterable[Commit]) -> NDArray[np.int64]:
-    """Return the files of states that commits refer to, as `Versions.files` does."""
+    """Return the files of states to which commits refer, as numbers like `Versions.files`."""
     return np.unique(np.concatenate([np.empty(0, np.int64), *(commit.versions.files for commit in commits)]))

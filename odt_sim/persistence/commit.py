@@ -1,4 +1,4 @@
-"""The committed state of a round, and the file that holds it."""
+"""The committed state of a round, and its file."""
 
 import re
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ class Commit:
     """The committed state of a round.
 
     Attributes:
-        round: The round; 0 before the first.
+        round: The round; 0 before the first round.
         state: The server's state.
         versions: The files of the devices' states.
-        failures: For each device that was left out of its last round, of how many in a row.
+        failures: For each device that was excluded from its last round, the number of consecutive exclusions.
         records: The checksum of the records of all rounds up to this one.
-        clock: The state of the virtual clock by name, such as the batteries; empty without one.
-        earlier: The rounds before this one with broadcasts from which devices still train.
+        clock: The state of the virtual clock by name, such as the batteries; empty without a clock.
+        earlier: The earlier rounds from whose broadcasts devices still train.
     """
 
     round: int
@@ -84,7 +84,7 @@ class CommitFile:
         """Return the commit.
 
         Raises:
-            CheckpointError: The file is missing, damaged or of another run.
+            CheckpointError: The file is missing, damaged or belongs to another run.
         """
         state, texts = read_state(self.storage, commit_name(self.round), self.model)
         self._check_identity(texts)
@@ -111,7 +111,7 @@ class CommitFile:
 
 
 def _same(name: str, found: str | None, expected: str | None) -> bool:
-    """Return whether a setting is that of the run; data may have been renamed, and counts by its digest alone."""
+    """Return whether a setting equals the run's; data may have been renamed, so only its digest is compared."""
     if name == "data" and found and expected:
         return found.rpartition(" ")[2] == expected.rpartition(" ")[2]
     return found == expected

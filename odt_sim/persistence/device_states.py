@@ -1,4 +1,4 @@
-"""The states that strategies keep on devices, in files that a block of devices writes in a round."""
+"""The states that strategies keep on devices, in files that each block of devices writes in a round."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,9 +20,9 @@ State = dict[str, Weights | NDArray[Any]]
 GROUPED = 64 << 10
 """Bytes of states after which a file is full.
 
-Small states share a file, because creating and removing one costs more than its content. A file stays until no commit refers
-to any device in it; with sampled cohorts, files of k devices hold 1 + 1/2 + ... + 1/k times what is needed. Large states have
-a file each.
+Small states share a file, because creating and removing a file costs more than its content. A file stays until no
+commit refers to any device in it; with sampled cohorts, files of k devices store 1 + 1/2 + ... + 1/k times what is
+needed. Large states have a file each.
 """
 
 
@@ -35,7 +35,7 @@ def pack_state(
         name: The file's name; it is stored, so that a copy under another name is detected.
         state: The weights and arrays by name.
         model: The model of the weights.
-        texts: Texts to store beside them, by name.
+        texts: Texts to store with them, by name.
 
     Raises:
         CheckpointError: An array has a type that cannot be stored.
@@ -52,10 +52,10 @@ def pack_state(
 
 
 def read_state(storage: Storage, name: str, model: TrainableModel) -> tuple[State, dict[str, str]]:
-    """Return the state and the texts of a file of `pack_state`.
+    """Return the state and the texts of a file from `pack_state`.
 
     Raises:
-        CheckpointError: The file is missing, damaged, of another model, or a copy of another file.
+        CheckpointError: The file is missing, damaged, belongs to another model, or is a copy of another file.
     """
     where = storage.where(name)
     tensors, texts = unpacked(storage.read(name), where)
@@ -80,7 +80,7 @@ def read_state(storage: Storage, name: str, model: TrainableModel) -> tuple[Stat
 
 
 class DeviceStore:
-    """The devices' states; a round writes beside what earlier rounds wrote."""
+    """The devices' states; a round writes new files and leaves those of earlier rounds."""
 
     def __init__(self, storage: Storage, model: TrainableModel) -> None:
         """Set the run's storage and model."""
@@ -88,10 +88,10 @@ class DeviceStore:
         self._cached: tuple[Version, State] | None = None  # consecutive devices share a file
 
     def load(self, device: int, version: Version | None) -> State:
-        """Return a device's state in a file; empty for None.
+        """Return a device's state from a file; empty for None.
 
         Raises:
-            CheckpointError: The file is missing, damaged or of another model.
+            CheckpointError: The file is missing, damaged or belongs to another model.
         """
         if not version:
             return {}
@@ -105,7 +105,7 @@ class DeviceStore:
         """Check that files of states are intact.
 
         Raises:
-            CheckpointError: One is missing, damaged or of another model.
+            CheckpointError: A file is missing, damaged or belongs to another model.
         """
         for version in sorted(versions):
             read_state(self._storage, state_name(version), self._model)
@@ -114,14 +114,14 @@ class DeviceStore:
         """Write a file with the states of some devices, by id; it is durable after the storage's next `sync`.
 
         Raises:
-            FileError: It cannot be written.
+            FileError: The file cannot be written.
         """
         entries = {f"{device}/{name}": value for device, state in states.items() for name, value in state.items()}
         name = state_name(version)
         self._storage.add(name, pack_state(name, entries, self._model, {}))
 
     def _read(self, version: Version) -> State:
-        """Read a file that was only looked for when the run was resumed."""
+        """Read a file of which only the existence was checked when the run was resumed."""
         try:
             return read_state(self._storage, state_name(version), self._model)[0]
         except VersionError:
@@ -139,7 +139,7 @@ class RoundStates:
         """Start with no states.
 
         Args:
-            store: Where to write.
+            store: The store to write to.
             round: The round.
         """
         self._store, self._round = store, round
@@ -147,7 +147,7 @@ class RoundStates:
         self._size = 0
 
     def add(self, device: int, state: State) -> int:
-        """Take a copy of a device's state; return the first device of the file that holds it."""
+        """Add a copy of a device's state; return the first device of the file that will contain it."""
         self._size += sum(array_of(value).nbytes for value in state.values())
         full = self._size >= GROUPED
         self._states[device] = state if full else {name: _copy(value) for name, value in state.items()}
@@ -173,7 +173,7 @@ def state_name(version: Version) -> str:
 
 
 def state_names(files: NDArray[np.int64]) -> Iterator[str]:
-    """Return the names of files as `Versions.files` numbers them."""
+    """Return the names of files, given by their numbers from `Versions.files`."""
     return (state_name(Version(number >> 32, number & 0xFFFFFFFF)) for number in files.tolist())
 
 

@@ -1,4 +1,4 @@
-"""The versions and the machine behind a run, which a summary records so that runs from elsewhere can be compared."""
+"""The versions and the machine of a run, which a summary records so that runs on other machines can be compared."""
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -8,7 +8,7 @@ from platform import machine, python_version, system
 from odt_sim.control_groups import lines
 
 PACKAGES = ("odt_sim", "ai-edge-litert", "numpy")
-"""The packages whose versions a summary records: all that compute with weights."""
+"""The packages whose versions a summary records: all packages that compute with weights."""
 
 
 def environment() -> dict[str, str]:
@@ -23,7 +23,7 @@ def environment() -> dict[str, str]:
 
 @cache
 def processor() -> str:
-    """Return the name of this machine's processor, or its architecture where it has no name."""
+    """Return the name of this machine's processor, or its architecture if it has no name."""
     described = lines(Path("/proc/cpuinfo"))
     names = [line.partition(":")[2].strip() for line in described if line.startswith("model name")]
     return names[0] if names else machine()

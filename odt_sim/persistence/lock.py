@@ -1,4 +1,4 @@
-"""A lock that keeps a run's folder for one process."""
+"""A lock that reserves a run's folder for one process."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ def locked(folder: Path, on_warning: Callable[[str], object], setting: str | Non
     Args:
         folder: The run's folder, which is created if needed. The lock is reentrant.
         on_warning: Called with a line if the file system has no locks (flock).
-        setting: The setting that names the folder, for the error that it cannot be written.
+        setting: The setting that names the folder, for the error if it cannot be written.
 
     Raises:
         CheckpointError: Another process runs in the folder.

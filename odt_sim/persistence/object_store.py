@@ -12,10 +12,10 @@ from odt_sim.files import missing
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """Objects below a URI; every write puts a whole object, which is durable at once.
+    """Objects below a URI; every write puts a whole object, which is durable immediately.
 
     Attributes:
-        uri: The URI, without a slash at its end.
+        uri: The URI, without a trailing slash.
     """
 
     uri: str

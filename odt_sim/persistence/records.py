@@ -1,17 +1,17 @@
-"""The records of a run as types: a line of `rounds.jsonl`, and a line of `devices.jsonl`."""
+"""The types of a run's records: a line of `rounds.jsonl`, and a line of `devices.jsonl`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Self, TypeGuard
 
-MAX_NAMED = 5  # devices that a line names for each reason
+MAX_NAMED = 5  # the most devices that a line names for each reason
 HOSTILE = "hostile"
-"""Why devices that attack are not evaluated: all figures are those of honest devices."""
+"""The reason why attacking devices are not evaluated: all metrics are those of honest devices."""
 
 
 def is_failure(reason: str | None) -> TypeGuard[str]:
-    """Return whether the reason why a device was not evaluated is a failure; None for a device that was."""
+    """Return whether the reason why a device was not evaluated (None if it was) is a failure."""
     return reason not in (None, HOSTILE)
 
 
@@ -19,15 +19,15 @@ def is_failure(reason: str | None) -> TypeGuard[str]:
 class Record(Mapping[str, Any]):
     """A JSON object with typed fields; also a read-only mapping of its columns, in the order of the file.
 
-    A field without a default is in every file; one with a default is absent from files of older versions.
+    A field without a default is in every file; a field with a default may be absent from files of older versions.
 
     Attributes:
-        figures: Columns without a field of their own.
+        figures: Columns without their own field.
         order: All columns in the order of the file; empty for the order of the fields.
     """
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
-    """Columns that the file leaves out where they are None; they come last."""
+    """Columns that the file omits if they are None; they come last."""
 
     figures: Mapping[str, Any] = field(default_factory=dict)
     order: tuple[str, ...] = field(default=(), repr=False)
@@ -80,7 +80,7 @@ CLOCK_COLUMNS = (
     *("simulated_start", "simulated_end", "eligible", "ineligible", "selected", "reported", "partial", "late", "left"),
     *("stale", "staleness", "joules", "bytes_wifi", "bytes_cellular"),
 )
-"""The columns of a round on the clock."""
+"""The columns of a round of a run with a clock."""
 
 LEDGER_COLUMNS = (
     "device_class",
@@ -94,14 +94,14 @@ LEDGER_COLUMNS = (
     "deploy_seconds",
     "deploy_joules",
 )
-"""The columns of a device on the clock."""
+"""The columns of a device of a run with a clock."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RoundRecord(Record):
-    """A round: a line of `rounds.jsonl`. `figures` holds `m` and the like where an evaluation was due.
+    """A round: a line of `rounds.jsonl`. `figures` contains `m` and the other metrics if the round was evaluated.
 
-    The columns from `simulated_start` on are those of runs on the clock (`fleet.profiles`).
+    Only runs with a clock (`fleet.profiles`) have the columns from `simulated_start` on.
     """
 
     OPTIONAL = ("not_evaluated", *CLOCK_COLUMNS)
@@ -151,7 +151,7 @@ class RoundRecord(Record):
     bytes_cellular: Annotated[int | None, "bytes received and sent on the cellular network"] = None
 
     def __post_init__(self) -> None:
-        """Make device ids numbers: JSON has text for keys."""
+        """Convert device ids to numbers, because JSON keys are texts."""
         object.__setattr__(self, "excluded_reasons", _by_device(self.excluded_reasons))
         if self.not_evaluated is not None:
             object.__setattr__(self, "not_evaluated", _by_device(self.not_evaluated))
@@ -159,9 +159,9 @@ class RoundRecord(Record):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DeviceRecord(Record):
-    """A device after the reported round: a line of `devices.jsonl`. `figures` holds its metrics, as `DEVICE_FIGURES` says.
+    """A device after the reported round: a line of `devices.jsonl`. `figures` contains its `DEVICE_FIGURES`.
 
-    The columns from `device_class` on are those of runs on the clock (`fleet.profiles`), over all rounds.
+    Only runs with a clock (`fleet.profiles`) have the columns from `device_class` on, which cover all rounds.
     """
 
     OPTIONAL = ("not_evaluated", "predictor_bytes", *LEDGER_COLUMNS)
@@ -190,7 +190,7 @@ class DeviceRecord(Record):
 
 
 def by_reason(reasons: Iterable[tuple[int, str]]) -> dict[str, str]:
-    """Return the first devices of each reason in words, such as `device 3, 4 and 2 more`."""
+    """Return the first devices of each reason as a text, such as `device 3, 4 and 2 more`."""
     devices: dict[str, set[int]] = {}
     for device, reason in reasons:
         devices.setdefault(reason, set()).add(device)
@@ -210,7 +210,7 @@ ROUND_FIGURES: Mapping[str, str] = {
     "period_1_m": "first metric on the test examples of the first period, and so on, where examples arrive over time",
     "validation_devices": "devices in the mean of the first metric on validation examples",
 }
-"""The columns of a round that was evaluated; one is absent where no device has a finite value."""
+"""The columns of a round that was evaluated; a column is absent if no device has a finite value."""
 
 DEVICE_FIGURES: Mapping[str, str] = {
     "period_1_m": "first metric on the test examples of the first period, and so on, where examples arrive over time",
@@ -224,4 +224,4 @@ DEVICE_FIGURES: Mapping[str, str] = {
     "global_attack_success": "the same of the global model, where the whole model travels",
     "adapted_m": "unseen devices: deployed model after `fleet.adaptation_steps` more steps",
 }
-"""The metrics of a device, null or absent where not known. Further columns are what the strategy records."""
+"""The metrics of a device, null or absent if unknown. Further columns are recorded by the strategy."""

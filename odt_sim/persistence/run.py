@@ -1,4 +1,4 @@
-"""Read runs from disk, with the configuration that Hydra kept beside them."""
+"""Read runs from disk, with the configuration that Hydra stored with them."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from odt_sim.persistence.run_folder import RunFolder, is_run_folder
 from odt_sim.persistence.summary import Summary
 
 WORSE_THAN_OTHERS = "is worse than that of other trials"
-"""What the reason of a run says that the pruner of a search ended."""
+"""The part of the reason by which runs that the pruner of a search ended are recognized."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Run:
         config: The run's configuration; empty for a run started from Python.
         choices: The chosen option of each Hydra group; empty for a run started from Python.
         config_folder: The folder given by `--config-dir`, or None.
-        code: The digest of the code of the user's `strategy` and `aggregator`, and the version of `python`; empty without.
+        code: The digests of the code of the user's `strategy` and `aggregator`, and the version of `python`; may be
+            empty.
     """
 
     path: Path
@@ -54,7 +55,7 @@ class Run:
 
     @property
     def pruned(self) -> bool:
-        """Whether the pruner of a search ended the run; False for other reasons to end early, such as a budget."""
+        """Whether the pruner of a search ended the run; False if it ended for another reason, such as a budget."""
         return self.summary is not None and WORSE_THAN_OTHERS in (self.summary.stopped or "")
 
     @property
@@ -64,7 +65,7 @@ class Run:
 
     @property
     def settings(self) -> Mapping[str, str] | None:
-        """All that decides the result but the seed; None without a summary, or in an older one."""
+        """All settings that affect the result, except for the seed; None without a summary, or with an older one."""
         return self.summary.settings if self.summary else None
 
     @property
@@ -75,7 +76,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The strategy's recorded name; of a run that ended early, the configured one or the folder's name."""
+        """The strategy's recorded name; for a run that ended early, the configured name or the folder's name."""
         recorded = self.summary.strategy if self.summary else None
         own = self.overridden.get("strategy._target_", "").rpartition(".")[2]
         configured = self.overridden.get("strategy") or self.choices.get("strategy")
@@ -83,7 +84,7 @@ class Run:
 
 
 def load_run(path: Path) -> Run:
-    """Read a run from disk; without `summary.json` it counts as one that ended early.
+    """Read a run from disk; without `summary.json`, it counts as a run that ended early.
 
     Raises:
         CheckpointError: A file is damaged.
@@ -110,7 +111,7 @@ def load_run(path: Path) -> Run:
 
 
 def _configured_metrics(config: Mapping[str, Any]) -> dict[str, bool]:
-    """Return the metrics of the user that a run will have; which values are better is unknown before its summary."""
+    """Return a run's user-defined metrics; before its summary, it is unknown whether larger values are better."""
     names = (str(path).rpartition(".")[2] for path in config.get("metrics") or ())
     return {name: True for name in names if not is_metric(name)}
 
@@ -119,7 +120,7 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
     """Return the run folders at or below some folders, each once, in natural order (2 before 10).
 
     Raises:
-        CheckpointError: A folder is missing or holds no run.
+        CheckpointError: A folder is missing or contains no run.
     """
     found: dict[Path, Path] = {}
     for folder in folders:
@@ -132,7 +133,7 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def find_started_runs(folder: Path) -> list[Path]:
-    """Return the run folders at or below a folder in natural order, those that have no records yet included."""
+    """Return the run folders at or below a folder in natural order, including those without records yet."""
     return sorted(_runs_below(folder, _is_started), key=_natural_order)
 
 
@@ -141,10 +142,10 @@ def one_run(found: Sequence[Path], where: object) -> Path:
 
     Args:
         found: The runs' folders.
-        where: What they were found in, for errors.
+        where: The place where they were found, for errors.
 
     Raises:
-        ConfigurationError: There are several.
+        ConfigurationError: There are several runs.
     """
     if len(found) > 1:
         named = ", ".join(map(str, found[:5])) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
@@ -159,7 +160,7 @@ def _is_started(path: Path) -> bool:
 def _runs_below(folder: Path, is_run: Callable[[Path], bool] = is_run_folder) -> Iterator[Path]:
     for parent, below, _ in os.walk(folder):
         if is_run(Path(parent)):
-            below.clear()  # folders inside a run hold no runs
+            below.clear()  # folders inside a run contain no runs
             yield Path(parent)
 
 

@@ -1,7 +1,7 @@
 """Write and read a run's records: `rounds.jsonl`, `timeline.jsonl`, `devices.jsonl`, `summary.json`, `failure.json`.
 
-All are strict JSON: a number that is not finite becomes null. A killed run may leave a torn last line in `rounds.jsonl` and
-`timeline.jsonl`; the other files are replaced as a whole or not at all.
+All are strict JSON: a number that is not finite becomes null. A killed run may leave an incomplete last line in
+`rounds.jsonl` and `timeline.jsonl`; the other files are replaced atomically.
 """
 
 import json
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 INITIAL_MODEL, TRAINED_MODEL = "initial.tflite", "model.tflite"
 TIMELINE = "timeline.jsonl"
-CODE = "code.json"  # digests of code outside of odt_sim; absent without such code
+CODE = "code.json"  # digests of code outside odt_sim; absent without such code
 SWEEP, BEST = "multirun.yaml", "best.json"  # in the folder of a sweep: its settings, and the best trial of a search
 RECORDS = ROUNDS, DEVICES, SUMMARY, FAILURE = "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json"
 
@@ -41,9 +41,9 @@ class RunFolder:
     path: Path
 
     def append_rounds(self, *records: RoundRecord) -> None:
-        """Append lines to `rounds.jsonl` durably; a full disk leaves the earlier lines whole.
+        """Append lines to `rounds.jsonl` durably; if the disk is full, the earlier lines stay intact.
 
-        A resumed run calls `truncate_rounds` first, which also drops a torn last line.
+        A resumed run calls `truncate_rounds` first, which also drops an incomplete last line.
 
         Raises:
             FileError: The file cannot be written.
@@ -51,7 +51,7 @@ class RunFolder:
         self._append(ROUNDS, *records)
 
     def append_timeline(self, record: TimelineRecord) -> None:
-        """Append one line to `timeline.jsonl`, before that of `rounds.jsonl`.
+        """Append one line to `timeline.jsonl`, before the round's line of `rounds.jsonl`.
 
         Raises:
             FileError: The file cannot be written.
@@ -77,7 +77,7 @@ class RunFolder:
             raise unwritable(path, error) from error
 
     def truncate_rounds(self, rounds: int) -> None:
-        """Keep only the lines of the rounds 1 to `rounds`, the last committed one, also of the timeline.
+        """Keep only the lines of the rounds 1 to `rounds`, the last committed round; also in the timeline.
 
         Raises:
             CheckpointError: A file is damaged before its last line.
@@ -89,7 +89,7 @@ class RunFolder:
                 sync_names(self.path)
 
     def rounds(self) -> list[RoundRecord]:
-        """Return the rounds' records in order, without a torn last line; empty without a file.
+        """Return the rounds' records in order, without an incomplete last line; empty without a file.
 
         Raises:
             CheckpointError: The file is damaged before its last line.
@@ -97,7 +97,7 @@ class RunFolder:
         return _read_lines(self.path / ROUNDS, RoundRecord.of, torn_end=True)
 
     def timeline(self) -> list[TimelineRecord]:
-        """Return the timeline of a run on the clock, without a torn last line; empty without a file.
+        """Return the timeline of a run with a clock, without an incomplete last line; empty without a file.
 
         Raises:
             CheckpointError: The file is damaged before its last line.
@@ -139,16 +139,16 @@ class RunFolder:
         return _read_document(self.path / SUMMARY, Summary.of)
 
     def code(self) -> dict[str, str]:
-        """Return the digest of the code of the user's strategy and aggregator, and the version of Python; empty without."""
+        """Return the digests of the user's strategy and aggregator code, and Python's version; empty if none."""
         try:
             return dict(json.loads((self.path / CODE).read_text()))
         except (OSError, ValueError, TypeError):
-            return {}  # none, or damaged: only a comparison of codes is lost
+            return {}  # missing or damaged: only the comparison of code is lost
 
     def reopen(self) -> None:
         """Remove the summary, the devices' records and the trained model of a run that resumes with more rounds.
 
-        The summary goes first: with it, the devices' records would count as those of the run.
+        The summary is removed first: with a summary, the devices' records would count as those of the run.
 
         Raises:
             FileError: A file cannot be removed.
@@ -160,10 +160,10 @@ class RunFolder:
                 raise unwritable(self.path / name, error) from error
 
     def write_failure(self, error: str, overrides: Sequence[str]) -> None:
-        """Write `failure.json`: the run ended early.
+        """Write `failure.json` for a run that ended early.
 
         Args:
-            error: Why, in one line.
+            error: The reason, in one line.
             overrides: The Hydra overrides of the run, by which a report labels it.
 
         Raises:
@@ -181,12 +181,12 @@ class RunFolder:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Return whether a folder holds a run's records."""
+    """Return whether a folder contains a run's records."""
     return any((path / name).is_file() for name in (SUMMARY, FAILURE, ROUNDS))
 
 
 def checksum(records: Iterable[Mapping[str, Any]], before: int = 0) -> int:
-    """Return the CRC-32 of rounds' records without their times, continued from that of the earlier rounds."""
+    """Return the CRC-32 of rounds' records without their times, continued from the CRC-32 of the earlier rounds."""
     return zlib.crc32(_lines({n: value for n, value in record.items() if n != "seconds"} for record in records), before)
 
 
@@ -196,7 +196,7 @@ def document(content: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return what strict JSON can hold."""
+    """Convert a value to types that strict JSON can represent."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):

@@ -18,10 +18,10 @@ class Storage(Protocol):
     """Files by name; a name is a relative path with slashes."""
 
     def locked(self, on_warning: Callable[[str], object]) -> AbstractContextManager[None]:
-        """Keep other processes' runs out during a block, if the place has locks.
+        """Keep other processes from running there during the block, if the place has locks.
 
         Args:
-            on_warning: Called with a line if a folder has none.
+            on_warning: Called with a line if a folder has no locks.
 
         Raises:
             CheckpointError: Another process runs there.
@@ -36,27 +36,27 @@ class Storage(Protocol):
 
         Raises:
             CheckpointError: There is no such file.
-            FileError: It cannot be read now, though it may be intact.
+            FileError: The file cannot be read now, though it may be intact.
         """
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a file atomically; it is durable when this returns.
 
         Raises:
-            FileError: It cannot be written.
+            FileError: The file cannot be written.
         """
 
     def add(self, name: str, content: bytes) -> None:
-        """Write a file that nothing refers to yet; it is durable after the next `sync`.
+        """Write a file to which nothing refers yet; it is durable after the next `sync`.
 
-        A process that was killed, or is only thought dead, may have written all or part of the same content.
+        A process that was killed, or is wrongly thought dead, may have written all or part of the same content.
 
         Raises:
-            FileError: It cannot be written.
+            FileError: The file cannot be written.
         """
 
     def sync(self) -> None:
-        """Make everything durable that any process of this machine has added.
+        """Make all files durable that any process of this machine has added.
 
         Raises:
             FileError: The disk reports an error.
@@ -66,11 +66,11 @@ class Storage(Protocol):
         """Remove files; missing ones are ignored.
 
         Raises:
-            FileError: One cannot be removed.
+            FileError: A file cannot be removed.
         """
 
     def names(self) -> list[str]:
-        """Return the names of all files, also of those that odt_sim did not write.
+        """Return the names of all files, including those that odt_sim did not write.
 
         Raises:
             FileError: They cannot be listed now.
@@ -120,7 +120,8 @@ class Folder:
     def add(self, name: str, content: bytes) -> None:
         """Write a file in place, without the cost of a rename.
 
-        It is not truncated first: if a process that is thought dead writes it again, it never holds less than it did.
+        The file is not truncated first: if a process that is thought dead writes it again, no content is lost
+            meanwhile.
         """
         path = self.where(name)
         try:
@@ -134,7 +135,7 @@ class Folder:
     def sync(self) -> None:
         """Sync the file system: once a round, because syncing each file would cost more than the training.
 
-        In a folder that machines share, a file is on the server once it is closed.
+        In a folder shared by machines, a file is on the server once it is closed.
         """
         if self.path.exists():
             sync_file_system(self.path)
@@ -152,7 +153,7 @@ class Folder:
                 ) from error
 
     def names(self) -> list[str]:
-        """Return the files below the folder, also those behind links to folders."""
+        """Return the files below the folder, including those behind links to folders."""
         found = os.walk(self.path, onerror=_refuse, followlinks=True)
         return [os.path.relpath(os.path.join(folder, file), self.path) for folder, _, files in found for file in files]
 
@@ -164,7 +165,7 @@ def _refuse(error: OSError) -> None:
 
 
 PROBE = "probe"
-"""The file that is written, and removed again, to check access to a storage."""
+"""The file that is written and removed again to check access to a storage."""
 
 
 def check_writable(storage: Storage) -> None:
@@ -183,7 +184,7 @@ def is_uri(place: str) -> bool:
 
 
 def storage_at(place: str | os.PathLike[str]) -> Storage:
-    """Return the storage at a path or a URI; `file:` names a folder, and `~` the user's.
+    """Return the storage at a path or a URI; `file:` is the scheme of folders, and `~` is the user's folder.
 
     Raises:
         ConfigurationError: The URI cannot be used.

@@ -1,4 +1,4 @@
-"""A run in one JSON object: the content of `summary.json`."""
+"""The summary of a run as one JSON object: the content of `summary.json`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -121,11 +121,12 @@ def summarize(
     Args:
         rounds: The lines of `rounds.jsonl`.
         devices: The lines of `devices.jsonl`.
-        metrics: The metrics of the task, the one to compare by first.
-        fleet: Numbers of all devices and of the unseen ones, if only some were evaluated; None if `devices` are all.
+        metrics: The metrics of the task; the first one is used for comparisons.
+        fleet: The numbers of all devices and of unseen devices if only some were evaluated; None if `devices` are all.
         reported_round: The round after which the devices were evaluated; None for the last one.
         target: A value of the task's first metric to reach, or None.
-        **recorded: The fields of `Summary` that the records lack, such as `strategy`, `seed`, `task` and `cohort`.
+        **recorded: The fields of `Summary` that the records do not provide, such as `strategy`, `seed`, `task` and
+            `cohort`.
     """
     seen, unseen = split_seen(devices)
     return Summary(

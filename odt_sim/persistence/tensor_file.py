@@ -17,7 +17,7 @@ Array = NDArray[Any]
 FORMAT_VERSION = "4"
 
 METADATA = "odt_sim"
-"""The one entry of the file's metadata, a JSON object of texts: safetensors would write several in random order."""
+"""The only entry of the file's metadata, a JSON object of texts: safetensors writes several entries in random order."""
 
 
 def packed(tensors: Mapping[str, Array], texts: Mapping[str, str]) -> bytes:
@@ -68,7 +68,7 @@ def _storable(name: str, tensor: Array) -> Array:
 
 
 def _checksum(tensors: Mapping[str, Array], texts: Mapping[str, str]) -> str:
-    """Return a CRC-32: it finds every flipped bit, and other damage except for one case in 4 billion, at 1 to 3 GB/s."""
+    """Return a CRC-32: it detects every flipped bit, and other damage except 1 case in 4 billion, at 1 to 3 GB/s."""
     ordered = sorted(tensors.items())
     described = [(name, tensor.dtype.str, tensor.shape) for name, tensor in ordered]
     value = zlib.crc32(json.dumps([texts, described], sort_keys=True).encode())

@@ -1,4 +1,4 @@
-"""The timeline of a run on the clock: a line of `timeline.jsonl`, and the ledger of its devices."""
+"""The timeline of a run with a clock: a line of `timeline.jsonl`, and the ledger of its devices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from odt_sim.persistence.records import Record
 
 
 class Outcome(IntEnum):
-    """How a device's part in a round ended; `timeline.jsonl` holds the number."""
+    """How a device's participation in a round ended; `timeline.jsonl` contains the number."""
 
     REPORTED = 0
     """Its update arrived in time."""
     PARTIAL = 1
-    """It stopped early, and the part of its work that it had finished arrived in time."""
+    """It stopped early, and its finished part of the work arrived in time."""
     LATE = 2
     """The round ended before its update arrived."""
     LEFT = 3
@@ -27,14 +27,15 @@ class Outcome(IntEnum):
 
 
 USED = (Outcome.REPORTED, Outcome.PARTIAL)
-"""The outcomes whose update the server takes."""
+"""The outcomes with an update that the server uses."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TimelineRecord(Record):
-    """What selected devices did until a round ended: a line of `timeline.jsonl`. Lists have an entry a device.
+    """The work of selected devices until a round ended: a line of `timeline.jsonl`. Lists have one entry per device.
 
-    A device of an asynchronous server is in the line of the round in which it ended, though it may have begun earlier.
+    With an asynchronous server, a device is in the line of the round in which it ended, though it may have begun
+    earlier.
     """
 
     round: Annotated[int, "number of the round, from 1"]
@@ -53,11 +54,11 @@ class TimelineRecord(Record):
 
 @dataclass(frozen=True, eq=False)
 class Ledger:
-    """What a run cost each device; all arrays are `[devices]`.
+    """The costs of a run for each device; all arrays are `[devices]`.
 
     Attributes:
         selected: Rounds in which it was selected.
-        reported: Rounds in which the server took its update.
+        reported: Rounds in which the server used its update.
         busy_seconds: Seconds from download to upload.
         joules: Energy that it spent.
         bytes_wifi: Bytes received and sent on Wi-Fi.
@@ -73,7 +74,7 @@ class Ledger:
 
     @classmethod
     def of(cls, timeline: Sequence[TimelineRecord], devices: int) -> "Ledger":
-        """Add up a timeline.
+        """Return the totals of a timeline.
 
         Args:
             timeline: The lines of `timeline.jsonl`.

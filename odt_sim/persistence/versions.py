@@ -26,14 +26,14 @@ class Versions:
     """The file of each device's state.
 
     Attributes:
-        entries: `[devices, 3]` int32, ascending by device: the ids of the devices that have a state, and the round and the
-            first device of each one's file.
+        entries: `[devices, 3]` int32, ascending by device: the id of each device that has a state, and the round and
+            the first device of its file.
     """
 
     entries: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 3), np.int32))
 
     def of(self, devices: Sequence[int]) -> dict[int, Version]:
-        """Return the versions of those of the devices that have a state, by id."""
+        """Return the versions of the given devices that have a state, by id."""
         if not len(self.entries):
             return {}
         ids, wanted = self.entries[:, 0], np.asarray(devices, np.int32)
@@ -45,7 +45,7 @@ class Versions:
         """Return the versions after a round.
 
         Args:
-            round: The round, later than all before.
+            round: The round, later than all earlier ones.
             files: For each device that wrote a state, the first device of its file.
         """
         if not files:
