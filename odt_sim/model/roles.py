@@ -256,7 +256,7 @@ class _Finder:
         self._found["train"] = replace(role, inputs=inputs, outputs=outputs, reasons=tuple(reasons))
 
     def _loss(self, flow: Flow) -> str | None:
-        """Return the loss among the outputs: the first number named like one, else the first not named like a metric."""
+        """Return the output that is the loss: the first number named like one, else the first not named as a metric."""
         numbers = [
             name
             for name, i in flow.entry.outputs.items()
