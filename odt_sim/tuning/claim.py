@@ -8,22 +8,22 @@ from odt_sim.persistence.run_folder import document
 from odt_sim.tuning.plan import IRRELEVANT, Plan
 
 CLAIM = "task.json"
-AT_ONCE = ("hydra.sweeper.n_jobs=",)  # how many trials run together
+AT_ONCE = ("hydra.sweeper.n_jobs=",)  # the number of trials that run together
 
 
 def claim(plan: Plan, what: str) -> None:
-    """Record the settings of a plan's trials in its folder, or refuse a folder of other settings.
+    """Record the settings of a plan's trials in its folder, or refuse a folder with other settings.
 
-    Strategies, seeds and the budget may change: each strategy has trials of its own, and a larger budget continues them.
+    Strategies, seeds and the budget may change: each strategy has its own trials, and a larger budget continues them.
 
     Args:
         plan: The plan.
-        what: What its folder holds, for errors.
+        what: The name of the folder's content, for errors.
 
     Raises:
-        ConfigurationError: The folder holds trials with other settings.
+        ConfigurationError: The folder contains trials with other settings.
         CheckpointError: The file is damaged.
-        FileError: It cannot be written.
+        FileError: The file cannot be written.
     """
     path = plan.folder / CLAIM
     deciding = sorted(each for each in plan.overrides if not each.startswith((*IRRELEVANT, *AT_ONCE)))

@@ -1,4 +1,4 @@
-"""What is tuned: strategies, budget, seeds, and the commands that do it."""
+"""The plan of a tuning: strategies, budget, seeds, and the commands that run it."""
 
 import hashlib
 import json
@@ -13,16 +13,16 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.search_ranges import RANGES
 
 IRRELEVANT = ("backend", "tracker", "hydra/launcher", "hydra.launcher.")
-"""Beginnings of the overrides that change no result."""
+"""Prefixes of overrides that change no result."""
 OF_THE_SEARCH = ("hydra.sweeper.",)
 
 
 def is_fixed(override: str) -> bool:
-    """Return whether an override gives its key one value, which may be a list, a mapping, or a text with commas in quotes."""
+    """Return whether an override sets its key to one value, such as a list, a mapping, or a quoted text with commas."""
     try:
         return not OverridesParser.create().parse_override(override).is_sweep_override()
     except HydraException:
-        return True  # refused with the other fixed ones, when the configuration is composed
+        return True  # refused with the other fixed overrides when the configuration is composed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +31,13 @@ class Plan:
 
     Attributes:
         strategies: The names of files in `conf/strategy`.
-        budget: Number of trials of each strategy.
-        seeds: The seeds of the runs that are reported.
-        tuning_seed: The seed of all trials, none of `seeds`.
-        overrides: What all runs share, as overrides; an interval or several values of a key are searched.
+        budget: The number of trials of each strategy.
+        seeds: The seeds of the reported runs.
+        tuning_seed: The seed of all trials, which is not in `seeds`.
+        overrides: The overrides of all runs; keys with an interval or several values are searched.
         sweeper: `optuna` or `random`.
         rate: The learning rate of the model's optimizer; the search covers two decades around it.
-        folder: Where searches and runs are kept.
+        folder: The folder of searches and runs.
     """
 
     strategies: Sequence[str]
@@ -53,7 +53,7 @@ class Plan:
         """Check that each strategy has something to search.
 
         Raises:
-            ConfigurationError: The overrides fix all that would be searched for a strategy.
+            ConfigurationError: The overrides fix all settings that would be searched for a strategy.
         """
         if fixed := [strategy for strategy in self.strategies if not self.searched(strategy)]:
             keys = ", ".join(self.space(fixed[0]))
@@ -67,11 +67,11 @@ class Plan:
         return self.folder / "search" / strategy
 
     def run_folder(self, strategy: str, trial: int) -> Path:
-        """Return the folder of the runs that are reported, with the settings of a trial."""
+        """Return the folder of the reported runs with the settings of a trial."""
         return self.folder / "tuned" / f"{strategy}-trial-{trial}"
 
     def space(self, strategy: str) -> Mapping[str, str]:
-        """Return what is searched for a strategy, by key in Hydra's syntax, before the overrides replace it."""
+        """Return the search space of a strategy, by key in Hydra's syntax, before the overrides replace parts of it."""
         low, high = self.rate / 30, self.rate * 10 / 3
         shared = {
             "train.learning_rate": f"tag(log,interval({low:.2g},{high:.2g}))",
@@ -80,7 +80,7 @@ class Plan:
         return {**shared, **{f"strategy.{name}": each for name, each in RANGES.get(strategy, {}).items()}}
 
     def searched(self, strategy: str) -> Mapping[str, str]:
-        """Return what is searched for a strategy, by key: the space as the overrides leave it."""
+        """Return the search space of a strategy, by key, after the overrides."""
         given = {key: values for key, _, values in (each.partition("=") for each in self.overrides)}
         drawn = {each.partition("=")[0] for each in self.overrides if not is_fixed(each)}
         drawn = {key for key in drawn if not key.startswith(OF_THE_SEARCH)}
@@ -95,7 +95,7 @@ class Plan:
         return [*sweeper, f"strategy={strategy}", *space, *self.overrides, f"seed={self.tuning_seed}"]
 
     def report(self, strategy: str, settings: Sequence[str]) -> list[str]:
-        """Return the arguments of `odt-sim run` that run a strategy with the settings that won, for each seed."""
+        """Return the arguments of `odt-sim run` that run a strategy with the winning settings, for each seed."""
         won = {each.partition("=")[0] for each in settings}
         shared = [
             each for each in self.overrides if each.partition("=")[0] not in won and not each.startswith(OF_THE_SEARCH)
@@ -104,6 +104,6 @@ class Plan:
 
 
 def folder_of(overrides: Sequence[str], tuning_seed: int) -> Path:
-    """Return the default folder of a tuning, so that the same command finds it again; others of the plan may change."""
+    """Return the default folder of a tuning; it depends on these settings only, so the same command finds it again."""
     deciding = sorted(each for each in overrides if not each.startswith(IRRELEVANT))
     return Path("tuning") / hashlib.sha256(json.dumps([deciding, tuning_seed]).encode()).hexdigest()[:8]

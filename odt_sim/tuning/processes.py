@@ -1,4 +1,4 @@
-"""Sweeps as processes of the command, several at a time, with a line of progress for each."""
+"""Sweeps as subprocesses of the command, several at a time, with a progress line for each."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from odt_sim.subprocesses import environment
 
 WORKER = (sys.executable, "-m", "odt_sim.cli.tune_worker")
 LOG = "log.txt"
-SECONDS_TO_END = 60  # that a process has after SIGTERM
+SECONDS_TO_END = 60  # after SIGTERM
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Sweep:
     """A sweep to run or to resume.
 
     Attributes:
-        name: What the progress shows.
-        arguments: Those of `odt-sim run -m`.
-        folder: The sweep's folder; `log.txt` in it gets the output.
+        name: The name in the progress line.
+        arguments: The arguments of `odt-sim run -m`.
+        folder: The sweep's folder; the output goes to `log.txt` in it.
         jobs: The number of its jobs.
     """
 
@@ -40,7 +40,7 @@ class Sweep:
         """Start or resume the sweep, in a process that ends with this one.
 
         Raises:
-            FileError: Its folder cannot be written.
+            FileError: The sweep's folder cannot be written.
         """
         place = place_of(self.folder)
         try:
@@ -54,22 +54,22 @@ class Sweep:
             ) from error
 
     def done(self) -> int:
-        """Return how many jobs have ended."""
+        """Return the number of jobs that have ended."""
         return len({path.parent for name in (SUMMARY, FAILURE) for path in self.folder.glob(f"*/{name}")})
 
 
 def place_of(folder: Path) -> str:
-    """Return the argument that has a sweep start in a folder, or resumes the one that is there."""
+    """Return the argument with which a sweep starts in a folder, or resumes if the folder already contains it."""
     return f"run.resume={folder}" if (folder / SWEEP).is_file() else f"hydra.sweep.dir={folder}"
 
 
 def run_sweeps(title: str, sweeps: Sequence[Sweep], at_once: int) -> None:
-    """Run sweeps to their end, which may be a failure: what they leave in their folders says so.
+    """Run sweeps until they end; a failure is only recorded in the files of their folders.
 
     Args:
         title: The first words of each line.
         sweeps: The sweeps.
-        at_once: How many run at the same time.
+        at_once: The number of sweeps that run at the same time.
     """
     waiting, running = list(sweeps), dict[str, subprocess.Popen[bytes]]()
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())

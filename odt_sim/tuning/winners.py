@@ -1,4 +1,4 @@
-"""The trial of each strategy that validates best."""
+"""The trials that validate best, one per strategy."""
 
 import json
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ class Winner:
     Attributes:
         strategy: Its name.
         trials: The number of trials that ended.
-        failed: How many of them failed, such as by diverging.
-        trial: The number of the best one.
-        validation: Its mean over seen devices of the task's first metric on validation examples.
-        settings: What was drawn for it, as overrides.
+        failed: The number of these trials that failed, for example because they diverged.
+        trial: The number of the best trial.
+        validation: The best trial's mean over seen devices of the task's first metric on validation examples.
+        settings: The settings drawn for the best trial, as overrides.
     """
 
     strategy: str
@@ -37,10 +37,10 @@ class Winner:
 
 
 def winner(strategy: str, folder: Path) -> Winner | None:
-    """Return the winner of a search; None if no trial has a validation figure.
+    """Return the winner of a search; None if no trial has a validation metric.
 
     Raises:
-        CheckpointError: Its file is damaged.
+        CheckpointError: The file of the best trial is damaged.
     """
     path = folder / BEST
     if not path.exists():
@@ -54,20 +54,20 @@ def winner(strategy: str, folder: Path) -> Winner | None:
 
 
 def first_error(folder: Path) -> str | None:
-    """Return the error of a search's first trial that failed; None if none left one.
+    """Return the error of a search's first failed trial; None if there is none.
 
     Raises:
-        CheckpointError: Its file is damaged.
+        CheckpointError: A trial's file is damaged.
     """
     failures = (RunFolder(path.parent).failure() for path in sorted(folder.glob(f"*/{FAILURE}")))
     return next((str(failure["error"]) for failure in failures if failure), None)
 
 
 def write_choice(plan: Plan, winners: Sequence[Winner]) -> None:
-    """Write `tuning.json`: what was searched, and what was chosen.
+    """Write `tuning.json` with the search spaces and the winners.
 
     Raises:
-        FileError: It cannot be written.
+        FileError: The file cannot be written.
     """
     searched = {strategy: dict(plan.searched(strategy)) for strategy in plan.strategies}
     content = {
