@@ -1,1 +1,1 @@
-"""Trackers: tools that show a run's figures beside those of other runs."""
+"""Trackers: tools that show a run's metrics next to those of other runs."""

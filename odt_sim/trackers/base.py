@@ -35,13 +35,13 @@ class Tracker(Observer):
 
 
 def trained_model(folder: Path) -> Path | None:
-    """Return the absolute path of a run's trained model; None if the server has none, such as under `local`."""
+    """Return the absolute path of a run's trained model; None if the server has none, such as with `local`."""
     path = (folder / TRAINED_MODEL).absolute()
     return path if path.exists() else None
 
 
 def earlier_run_id(folder: Path, tool: str) -> str | None:
-    """Return the id in a tool that a folder keeps; None if it keeps none."""
+    """Return a tool's run id that is stored in a folder; None if there is none."""
     file = _file(folder, tool)
     return file.read_text().strip() if file.exists() else None
 

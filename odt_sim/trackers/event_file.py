@@ -1,6 +1,6 @@
 """Event files for TensorBoard, written without TensorFlow.
 
-TensorBoard's own `EventFileWriter` imports TensorFlow if it is installed, which costs half a gigabyte.
+TensorBoard's own `EventFileWriter` imports TensorFlow if it is installed, which takes half a gigabyte of memory.
 """
 
 import struct
@@ -20,17 +20,17 @@ from tensorboard.plugins.text.metadata import create_summary_metadata as text_me
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 RGBA = 4
-"""TensorBoard's number of that colour space."""
+"""TensorBoard's number of the RGBA colour space."""
 
 
 class EventFile:
-    """One file of events; each is on disk when its method returns."""
+    """A file of events; each event is on disk when its method returns."""
 
     def __init__(self, folder: Path, suffix: str = "") -> None:
         """Create the file; TensorBoard shows the files of a folder as one run, in the order of their names.
 
         Args:
-            folder: It is created if it does not exist.
+            folder: The folder, which is created if it does not exist.
             suffix: The end of the file's name.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,13 +50,13 @@ class EventFile:
         self._write(summary=Summary(value=[value]))
 
     def add_image(self, tag: str, png: bytes) -> None:
-        """Write a picture for the IMAGES page."""
-        width, height = struct.unpack(">II", png[16:24])  # of its first chunk, IHDR
+        """Write an image for the IMAGES page."""
+        width, height = struct.unpack(">II", png[16:24])  # in the first chunk, IHDR
         image = Summary.Image(encoded_image_string=png, width=width, height=height, colorspace=RGBA)
         self._write(summary=Summary(value=[Summary.Value(tag=tag, image=image)]))
 
     def add_hyper_parameters(self, values: Mapping[str, bool | int | float | str]) -> None:
-        """Write the settings that the HPARAMS page shows of the run."""
+        """Write the run's settings for the HPARAMS page."""
         self._write(summary=hparams_pb(values))
 
     def add_end(self, succeeded: bool) -> None:

@@ -1,4 +1,4 @@
-"""The numbers and settings that trackers take, from nested records and configurations."""
+"""The numbers and settings for trackers, from nested records and configurations."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from odt_sim.errors import ConfigurationError
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
-    """Return a configuration's values by dotted key, without the tracker's: an address may hold a password.
+    """Return a configuration's values by dotted key, without the tracker's: an address may contain a password.
 
     Raises:
         ConfigurationError: A value refers to a missing key.

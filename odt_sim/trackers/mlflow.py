@@ -20,13 +20,13 @@ MAX_PARAMETERS = 100
 MAX_PARAMETER_LENGTH = 6000
 """The characters that MLflow accepts in a parameter's value."""
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
-"""The variable with the number of retries of a request; MLflow's own default takes four minutes."""
+"""The environment variable with the number of retries of a request; with MLflow's default, they take four minutes."""
 
 
 class MLflow(Tracker):
-    """Logs the settings as parameters, figures as metrics by round, and the trained model and the report as artifacts.
+    """Logs the settings as parameters, numbers as metrics by round, and the trained model and the report as artifacts.
 
-    It leaves MLflow's global active run to the user's own code.
+    MLflow's global active run is left to the user's own code.
     """
 
     waits = True
@@ -35,7 +35,7 @@ class MLflow(Tracker):
         """Import MLflow.
 
         Args:
-            tracking_uri: The database or the server; None for MLflow's own setting.
+            tracking_uri: The database or the server; None for MLflow's configured one.
             experiment: The experiment's name; it is created if it does not exist.
 
         Raises:
@@ -55,11 +55,11 @@ class MLflow(Tracker):
             self._log_parameters(settings)
 
     def on_round(self, record: RoundRecord) -> None:
-        """Log the round's figures, with the round as their step."""
+        """Log the round's numbers, with the round as the step."""
         self._log_metrics(round_figures(record), record.round)
 
     def on_end(self, summary: Summary | None) -> None:
-        """Log the summary's figures, end the run as finished or failed, and log its trained model."""
+        """Log the summary's numbers, end the run as finished or failed, and log its trained model."""
         if summary is not None:
             self._log_metrics(summary_figures(summary), summary.rounds)
         self._client.set_terminated(self._run, "FAILED" if summary is None else "FINISHED")
@@ -67,7 +67,7 @@ class MLflow(Tracker):
             self._client.log_artifact(self._run, model, "model")
 
     def on_report(self, report: WrittenReport) -> None:
-        """Log the report to the run, or to a run of its own for a sweep."""
+        """Log the report to the run, or to a separate run for a sweep."""
         run = self._open(report.name, report.folder, earlier_run_id(report.folder, "mlflow"))
         try:
             for file in report.files:
@@ -78,7 +78,7 @@ class MLflow(Tracker):
             self._client.set_terminated(run)
 
     def _open(self, name: str, folder: Path, earlier: str | None) -> str:
-        """Create a run, or reopen an earlier one; return its id, which the folder keeps.
+        """Create a run, or reopen an earlier one; return its id, which is stored in the folder.
 
         Raises:
             ConfigurationError: The database or the server cannot be used.

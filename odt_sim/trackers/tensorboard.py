@@ -17,7 +17,7 @@ START, END = ".start", ".end"
 class TensorBoard(Tracker):
     """Writes scalars by round, and the settings for the HPARAMS page, to `tensorboard/NAME` in the run's folder.
 
-    TensorBoard has no artifacts: the path of the trained model and the tables are texts, and the pictures images.
+    TensorBoard has no artifacts, so the path of the trained model and the tables are texts, and the figures are images.
     """
 
     waits = True
@@ -26,12 +26,12 @@ class TensorBoard(Tracker):
         """Import TensorBoard.
 
         Raises:
-            ConfigurationError: It is not installed.
+            ConfigurationError: TensorBoard is not installed.
         """
         package("tensorboard", "tracker=tensorboard: cannot import tensorboard", "tensorboard")
 
     def on_begin(self, run: RunInfo) -> None:
-        """Create event files; TensorBoard shows those of a resumed run as one, with its present settings."""
+        """Create event files; TensorBoard shows the files of a resumed run as one run, with its current settings."""
         from odt_sim.trackers.event_file import EventFile
 
         self._run_folder = run.folder
@@ -46,11 +46,11 @@ class TensorBoard(Tracker):
         self._events = EventFile(self._folder)
 
     def on_round(self, record: RoundRecord) -> None:
-        """Write the round's figures; an open page shows them soon."""
+        """Write the round's numbers; an open page shows them soon."""
         self._events.add_scalars(round_figures(record), record.round)
 
     def on_end(self, summary: Summary | None) -> None:
-        """Write the summary's figures, the path of the trained model, and the run's status."""
+        """Write the summary's numbers, the path of the trained model, and the run's status."""
         from odt_sim.trackers.event_file import EventFile
 
         if summary is not None:
@@ -63,7 +63,7 @@ class TensorBoard(Tracker):
         end.close()
 
     def on_report(self, report: WrittenReport) -> None:
-        """Write the report to `tensorboard/report` in the folder of the run or the sweep, in place of an earlier one."""
+        """Write the report to `tensorboard/report` in the folder of the run or the sweep; replace an earlier one."""
         from odt_sim.trackers.event_file import EventFile
 
         folder = report.folder / "tensorboard" / "report"

@@ -14,11 +14,11 @@ from odt_sim.trackers.flat import round_figures, summary_figures
 
 MODES = ("online", "offline")
 SECONDS_TO_DISK = 1.0
-"""The time between two writes of a run's file, of which a kill loses what came after; wandb's own default takes 15 s."""
+"""The time between two writes of a run's file; a kill loses later data. The default of wandb is 15 s."""
 
 
 class WandB(Tracker):
-    """Logs the settings as the run's configuration, figures by round, and the trained model and the report as artifacts.
+    """Logs the settings as the run's configuration, numbers by round, and the trained model and report as artifacts.
 
     Its files are in `wandb/` in the run's folder.
     """
@@ -48,11 +48,11 @@ class WandB(Tracker):
         self._folder, self._run = run.folder, self._open(run.name, run.folder, earlier, dict(run.settings))
 
     def on_round(self, record: RoundRecord) -> None:
-        """Log the round's figures, with the round as their step."""
+        """Log the round's numbers, with the round as the step."""
         self._run.log(round_figures(record), step=record.round)
 
     def on_end(self, summary: Summary | None) -> None:
-        """Add the summary's figures and the trained model, and end the run as finished or failed."""
+        """Add the summary's numbers and the trained model, and end the run as finished or failed."""
         if summary is not None:
             self._run.summary.update(summary_figures(summary))
             if model := trained_model(self._folder):
@@ -62,7 +62,7 @@ class WandB(Tracker):
         self._run.finish(exit_code=1 if summary is None else 0)
 
     def on_report(self, report: WrittenReport) -> None:
-        """Log the report to the run, or to a run of its own for a sweep; its pictures also as images."""
+        """Log the report to the run, or to a separate run for a sweep; log its figures also as images."""
         run = self._open(report.name, report.folder, earlier_run_id(report.folder, "wandb"), {})
         artifact = self._library.Artifact(f"report-{run.id}", type="report")
         for file in report.files:
@@ -74,7 +74,7 @@ class WandB(Tracker):
         run.finish()
 
     def _open(self, name: str, folder: Path, earlier: str | None, config: dict[str, Any]) -> Any:
-        """Create a run, or reopen an earlier one; the folder keeps its id."""
+        """Create a run, or reopen an earlier one; store its id in the folder."""
         run = self._library.init(
             project=self._project,
             name=None if earlier else name,
