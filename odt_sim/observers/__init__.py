@@ -1,1 +1,1 @@
-"""What follows a run: display, early stopping, and the interface for user code."""
+"""Observers of a run: display, early stopping, and the interface for user code."""

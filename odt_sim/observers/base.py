@@ -19,7 +19,7 @@ class RunInfo:
     """The run that is about to start, for its observers.
 
     Attributes:
-        name: The run's title; in a sweep it names the job.
+        name: The run's title; in a sweep, it names the job.
         settings: The settings by dotted key, such as `{"run.rounds": 40}`.
         folder: The run's folder, which exists.
         rounds: The maximum number of rounds.
@@ -36,8 +36,9 @@ class RunInfo:
 class Observer:
     """Follows one run; all methods do nothing by default.
 
-    An observer that raises in `on_begin` ends the run. One that raises later is reported once and dropped, and the run
-    continues, unless the observer is `required`: the records on disk are complete in any case.
+    An observer that raises an error in `on_begin` ends the run. If it raises one later, this is reported once, the
+    observer is dropped, and the run continues, unless the observer is `required`. The records on disk are complete in
+    any case.
 
     Example:
         class StopOnDivergence(Observer):
@@ -49,7 +50,7 @@ class Observer:
         simulation.run(observers=[StopOnDivergence()])
 
     Attributes:
-        reason: Why `on_begin` or `on_round` returned True; by default the observer's class.
+        reason: Why `on_begin` or `on_round` returned True; by default, the name of the observer's class.
         required: Whether a failure in `on_round` ends the run.
         waits: Whether `on_round` ends a run only after evaluated rounds. Then other short rounds may be committed
             together, and their records arrive in groups, at the first round after which 250 ms have passed.
@@ -62,11 +63,11 @@ class Observer:
     decides: Mapping[str, str] = {}
 
     def on_begin(self, run: RunInfo) -> bool | None:
-        """Called after all checks, before the first round; True skips to the final evaluation."""
+        """Called after all checks, before the first round; return True to skip to the final evaluation."""
         return None
 
     def on_round(self, record: RoundRecord) -> bool | None:
-        """Called after each committed round; True makes it the last."""
+        """Called after each committed round; return True to make it the last."""
         return None
 
     def on_warning(self, message: str) -> None:
@@ -77,7 +78,7 @@ class Observer:
 
 
 class Observers(Observer):
-    """Several observers as one, which isolates the run from the failures of those that are not required."""
+    """Several observers as one, which isolates the run from failures of observers that are not required."""
 
     required = True
 
@@ -91,10 +92,11 @@ class Observers(Observer):
         """Group observers.
 
         Args:
-            observers: In the order in which they are called; the last is the first to end. None for a progress display
-                if stderr is a terminal, or in a notebook, and else for Python warnings of excluded devices.
-            name: The title in `RunInfo`; None for the run's.
-            settings: The settings in `RunInfo`; None for the run's.
+            observers: The observers in the order in which they are called; they end in reverse order. None for a
+                progress display if stderr is a terminal, or in a notebook, else for Python warnings of excluded
+                devices.
+            name: The title in `RunInfo`; None for the run's title.
+            settings: The settings in `RunInfo`; None for the run's settings.
         """
         self._members = _default() if observers is None else _checked(observers)
         self._begun: list[Observer] = []
@@ -105,14 +107,14 @@ class Observers(Observer):
 
     @property
     def waits(self) -> bool:  # type: ignore[override]
-        """Whether the records of short rounds may come late to all observers."""
+        """Whether the records of short rounds may be passed late to all observers."""
         return all(each.waits or type(each).on_round is Observer.on_round for each in self._members)
 
     def on_begin(self, run: RunInfo) -> bool:
         """Begin all observers; return whether one of them stops the run.
 
         Raises:
-            ConfigurationError: An observer failed; the others are ended.
+            ConfigurationError: An observer failed; the observers that have begun are ended.
         """
         run, stop = replace(run, **self._changes), False
         try:
@@ -126,7 +128,7 @@ class Observers(Observer):
         return stop
 
     def on_round(self, record: RoundRecord) -> bool:
-        """Pass a record on; return whether an observer stops the run.
+        """Pass a record to all observers; return whether one of them stops the run.
 
         Raises:
             OdtSimError: A required observer failed.
@@ -138,7 +140,7 @@ class Observers(Observer):
         return any(stops)
 
     def on_warning(self, message: str) -> None:
-        """Pass a warning on; without an observer for it, it becomes a Python warning."""
+        """Pass a warning to the observers of warnings; without any, issue a Python warning."""
         listeners = [each for each in self._members if type(each).on_warning is not Observer.on_warning]
         if not listeners:
             warnings.warn(message, stacklevel=2)
@@ -146,7 +148,7 @@ class Observers(Observer):
             observer.on_warning(message)
 
     def on_end(self, summary: Summary | None) -> None:
-        """End the observers that began, the last first."""
+        """End the observers that have begun, in reverse order."""
         while self._begun:
             observer = self._begun[-1]
             self._attempt(observer, observer.on_end, summary)

@@ -19,14 +19,14 @@ from odt_sim.persistence.records import RoundRecord, is_failure
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
 
-BAR_WIDTHS = {100: 16, 80: 8}  # by the columns of the terminal, from which on it has room for such a bar
-TIME_FROM = 60  # columns of a terminal that has room for the time
-FIGURES_WIDTH = 52  # columns of a line without its name and bar
-MAX_NAMED = 10  # excluded devices in the line that names them
+BAR_WIDTHS = {100: 16, 80: 8}  # by the least width of a terminal, in columns, that has room for the bar
+TIME_FROM = 60  # the least width of a terminal that has room for the time
+FIGURES_WIDTH = 52  # the width of a line without its name and bar
+MAX_NAMED = 10  # the most excluded devices that a line names
 
 
 class Display(Observer):
-    """One line for a run: a bar of rounds, the time and the last known figures; then the devices that were excluded."""
+    """One line for a run: a bar of rounds, the time and the latest metrics; at the end, the excluded devices."""
 
     waits = True
 
@@ -40,11 +40,11 @@ class Display(Observer):
         self._excluded: dict[int, Counter[str]] = {}
 
     def show(self, name: str, rounds: int) -> None:
-        """Show the line of a run, unless it is shown already.
+        """Show the line of a run, unless it is already shown.
 
         Args:
             name: The run's title.
-            rounds: How many rounds it has.
+            rounds: The number of its rounds.
         """
         if self._line is not None:
             return
@@ -56,7 +56,7 @@ class Display(Observer):
         self._line.start()
 
     def on_begin(self, run: RunInfo) -> None:
-        """Show the run's line, with the rounds that it has already."""
+        """Show the run's line, with its committed rounds."""
         self._folder = run.folder
         self.show(run.name, run.rounds)
         for record in run.recorded:
@@ -64,7 +64,7 @@ class Display(Observer):
         self._update(completed=len(run.recorded))
 
     def on_round(self, record: RoundRecord) -> None:
-        """Show a round's figures, and name newly quarantined devices."""
+        """Show a round's metrics, and name newly quarantined devices."""
         self._count(record)
         if (metric := first_metric(record.figures)) is not None:
             value = record.figures[metric]
@@ -104,7 +104,7 @@ class Display(Observer):
                 self._update(figures=["[red]unfinished[/red]"])
             if finished or self._line.tasks[self._task].completed:
                 self._line.stop()
-            else:  # the error says all
+            else:  # the error message is enough
                 self._line.live.transient = True
                 self._line.live.stop()
         self._closed = True
@@ -116,7 +116,7 @@ class Display(Observer):
                 self._output.update(self._text(), raw=True)
 
     def _text(self) -> dict[str, str]:
-        """Return the line as plain text, as notebooks take it."""
+        """Return the line as plain text, in the form that notebooks display."""
         assert self._line is not None
         console = Console(file=io.StringIO(), width=80, color_system=None, force_jupyter=False)
         with console.capture() as capture:
@@ -132,7 +132,7 @@ class Display(Observer):
 
 
 class _Figures:
-    """Those figures of a line that fit, the first ones first, so that none is cut."""
+    """The figures of a line that fit as a whole, in order of priority."""
 
     def __init__(self, figures: Sequence[str]) -> None:
         self._figures = figures

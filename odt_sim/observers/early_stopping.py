@@ -21,9 +21,9 @@ class EarlyStopping(Observer):
 
         Args:
             until: `target` stops at the first evaluation that reaches the target; `plateau` stops when `patience`
-                evaluations in a row have not improved on the best one.
-            target: The value of the first metric to reach: an accuracy from 0 to 1, or a mean squared error.
-            patience: Number of evaluations, at least 1.
+                consecutive evaluations have not improved on the best one.
+            target: The value of the first metric to reach, such as an accuracy from 0 to 1 or a mean squared error.
+            patience: The number of evaluations, at least 1.
 
         Raises:
             ConfigurationError: The condition is unknown, lacks its target, or the patience is below 1.

@@ -1,4 +1,4 @@
-"""Python warnings about excluded devices, where no display shows them."""
+"""Python warnings about excluded devices, for runs without a display."""
 
 import warnings
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ class ExclusionWarnings(Observer):
     waits = True
 
     def __init__(self) -> None:
-        """Begin without any warning."""
+        """Begin without warnings."""
         self._warned: set[str] = set()
 
     def on_round(self, record: RoundRecord) -> None:
-        """Warn of reasons that no earlier round had."""
+        """Warn about reasons that did not occur in earlier rounds."""
         self._warn(f"left out of round {record.round}", record.excluded_reasons)
         missing = {id: reason for id, reason in (record.not_evaluated or {}).items() if is_failure(reason)}
         self._warn(f"not evaluated after round {record.round}", missing)
