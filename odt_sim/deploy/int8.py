@@ -83,7 +83,7 @@ def quantized(content: bytes, model: TrainableModel, examples: Examples) -> byte
 def _joined_to_constants(content: bytes, where: str) -> list[str]:
     """Return the outputs of concatenations with a constant, such as the padding of a Fourier transform.
 
-    The package gives the constant the scale of the tensor that the output becomes, and fails if that has more axes.
+    The package applies the scale of the tensor that the output becomes to the constant, and fails if it has more axes.
     """
     return [
         part.tensors[op.outputs[0]].name

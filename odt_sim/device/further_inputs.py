@@ -15,7 +15,7 @@ from odt_sim.model.trainable import TrainableModel
 Arrays = Mapping[str, NDArray[Any]]
 SAMPLE_WEIGHT = "sample_weight"
 LEAST_WEIGHT = 1e-20
-"""Replaces a given weight of 0, because rows of weight 0 are padding, which counts and batch statistics leave out.
+"""The replacement of a given weight of 0: rows of weight 0 are padding, which counts and batch statistics leave out.
 
 Float32's smallest numbers would slow down the steps.
 """

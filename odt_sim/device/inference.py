@@ -70,7 +70,7 @@ class Inference:
         self._embedded: dict[str, str] = {}  # by split, the body whose embeddings were counted
 
     def body_changed(self) -> None:
-        """Discard what was derived from the parameters outside the head."""
+        """Discard everything derived from the parameters outside the head."""
         self._body = None
 
     def outputs(self, signature: str, x: Rows) -> Rows:

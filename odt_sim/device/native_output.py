@@ -1,4 +1,4 @@
-"""Suppression of what native code prints."""
+"""Suppression of native code's output."""
 
 import os
 from collections.abc import Iterator

@@ -45,7 +45,7 @@ def stacked_batches(
     weights: Array | None,
     sizes: Sequence[int],
 ) -> Iterator[StackedBatches]:
-    """Yield the batches of passes over examples, the same as those of `batches` for each pass.
+    """Yield the batches of passes over examples, equal to the batches of `batches` for each pass.
 
     Args:
         model: A model that takes batches of a fixed size.

@@ -113,7 +113,7 @@ def diagnose(path: Path, corrections: Corrections | None = None, flex_python: st
         flex_python: The Python of an environment with TensorFlow 2.19, to try Flex ops; None to leave them untried.
 
     Raises:
-        ModelError: The file cannot be read, or a correction names what the file lacks.
+        ModelError: The file cannot be read, or a correction names something that the file lacks.
     """
     content = read_file(path)
     try:
@@ -144,7 +144,7 @@ class _Examination:
         self._several = (
             self._manifest is not None and max(map(len, (self._manifest.inputs, self._manifest.outputs))) > 1
         )
-        if self._several:  # the graph's roles are those of signatures with one input and one output
+        if self._several:  # roles found in the graph assume signatures with one input and one output
             self._roles, self._missing = {role: {"name": role} for role in REQUIRED if role in graph.signatures}, ""
 
     def diagnosis(self) -> Diagnosis:

@@ -121,7 +121,7 @@ def _not_finite(name: str, tensor: Tensor, least: int = 1) -> str:
         return ""
     try:
         value: Any = tensor.value()
-    except ModelError:  # a damaged constant; loading the file says so
+    except ModelError:  # a damaged constant, which loading the file reports
         return ""
     count = value.size - int(np.isfinite(value).sum())
     return f"{name}: {count} of {value.size} values" if count and value.size >= least else ""

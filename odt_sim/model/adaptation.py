@@ -90,7 +90,7 @@ def adapted(
         return adapter.adaptation(groups, loss, from_logits)
     except ModelError:
         raise
-    except Exception as error:  # what the graph does not show may be damaged, and causes any exception
+    except Exception as error:  # parts that the graph does not show may be damaged, and cause any exception
         raise damaged(where, error) from error
 
 
@@ -135,7 +135,7 @@ def _unset(graph: Graph, roles: Roles) -> list[Variable]:
 def weights_of(graph: Graph, roles: Roles) -> list[Handle]:
     """Return the weights: the float32 variables that inference reads, in the order `a0..aN`.
 
-    The order is that of the file's own numbered signature (`a0`, `p0`, `weight_0`, ...), else that of their use.
+    The order is the one of the file's own numbered signature (`a0`, `p0`, `weight_0`, ...), else the order of use.
     """
     infer = roles.flow("infer")
     read = graph.read_by(roles["infer"].signature)
@@ -150,7 +150,7 @@ def weights_of(graph: Graph, roles: Roles) -> list[Handle]:
 def slots_of(graph: Graph, roles: Roles) -> list[Handle]:
     """Return the optimizer's slots: the variables that training sets and a signature reads, except for weights.
 
-    The order is that of the file's own `optimizer_state`, else that of the step.
+    The order is the one of the file's own `optimizer_state`, else the one of the step.
     """
     weights = set(weights_of(graph, roles))
     trained = graph.assigned_by(roles["train"].signature)

@@ -1,4 +1,4 @@
-"""Check that LiteRT.js, and so the page for phones, can train a model."""
+"""The check that LiteRT.js, and so the page for phones, can train a model."""
 
 from odt_sim.errors import ModelError
 from odt_sim.model.trainable import TrainableModel

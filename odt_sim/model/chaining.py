@@ -1,4 +1,4 @@
-"""Match the tensors of a model in several files: bottleneck, training of the head, optimizer.
+"""Matching of the tensors of a model in several files: bottleneck, training of the head, optimizer.
 
 Such files have no signatures, and their outputs often have no telling names. Tensors are matched by form (shape and
 dtype), and the weights among the optimizer's inputs are found by running the optimizer.
@@ -140,7 +140,7 @@ def part(role: str, content: bytes, where: str) -> Part:
     """Read one of the files.
 
     Raises:
-        ModelError: It is no `.tflite` file, has variables or control flow, or needs Flex ops.
+        ModelError: It is not a `.tflite` file, has variables or control flow, or needs Flex ops.
     """
     graph = read_graph(content, where)
     ops = graph.subgraphs[0].ops

@@ -1,4 +1,4 @@
-"""Make constant outputs, such as `done` of signatures that only set variables, outputs of an op.
+"""The replacement of constant outputs, such as `done` of signatures that only set variables, by outputs of an op.
 
 LiteRT's compiled model prints a line in each call for every constant output.
 """

@@ -17,7 +17,7 @@ class Flow:
         graph: The file's graph.
         entry: The signature.
         sources: By tensor, the inputs (names) and variables (handles) that its value depends on.
-        assigned: By variable, those that its new value depends on.
+        assigned: By variable, the inputs and variables that its new value depends on.
     """
 
     graph: Graph
@@ -30,11 +30,11 @@ class Flow:
         return self.sources.get(self.entry.outputs[name], frozenset())
 
     def updated(self) -> tuple[Handle, ...]:
-        """Return the variables whose new value depends on their old one and on an input, as a training step's do."""
+        """Return the variables whose new value depends on their old value and on an input, as in a training step."""
         return tuple(v for v, found in self.assigned.items() if v in found and any(isinstance(s, str) for s in found))
 
     def copied(self) -> dict[str, Handle]:
-        """Return the variables that are set from one input alone, by the input's name."""
+        """Return the variables that are set from exactly one input, by the input's name."""
         return {
             name: handle
             for handle, found in self.assigned.items()

@@ -1,4 +1,4 @@
-"""Fuse factors and terms of channels, such as biases and BatchNormalization, into the constant weights before them."""
+"""Fusion of factors and terms of channels, such as biases and BatchNormalization, into constant weights before them."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ CHANNELS = {OPS.CONV_2D: 0, OPS.DEPTHWISE_CONV_2D: 3, OPS.FULLY_CONNECTED: 0}
 
 
 def fuse_channels(model: Any, subgraph: Any) -> None:
-    """Fuse the constant of a MUL into weights, and that of an ADD into biases, if nothing else uses the output.
+    """Fuse the constant of a MUL into weights and biases, and that of an ADD into biases, if nothing else uses the output.
 
     Args:
         model: A file in its object form.

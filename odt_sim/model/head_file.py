@@ -45,7 +45,7 @@ def head_file(model: TrainableModel, usual: int | None = None) -> EngineFile | N
         return None
     try:
         return _head_file(model, steps_of_calls(usual))
-    except Exception as error:  # what the declarations do not show may be damaged, and causes any exception
+    except Exception as error:  # parts that the declarations do not show may be damaged, and cause any exception
         raise damaged(model.where, error) from error
 
 

@@ -24,7 +24,7 @@ def join(
     optimizer: str | os.PathLike[str],
     initialize: str | os.PathLike[str] | None = None,
 ) -> bytes:
-    """Return one trainable file, made of files whose app keeps the head's weights and passes them to each file.
+    """Join files whose app keeps the head's weights and passes them to each file, and return one trainable file.
 
     Its variables are the head's weights and the optimizer's state. Its `train` runs the bottleneck, `train_head` and
     the optimizer, and sets the variables. Its `infer` returns the outputs that `train_head` computes before it uses the
@@ -48,7 +48,7 @@ def join(
         content = _Joiner(parts, chain, values).content()
     except ModelError:
         raise
-    except Exception as error:  # what the graphs do not show may be damaged, and causes any exception
+    except Exception as error:  # parts that the graphs do not show may be damaged, and cause any exception
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ModelError(f"{bottleneck}: one of the files is damaged ({reason}); copy or convert them again") from error
     where = f"{bottleneck}, joined"

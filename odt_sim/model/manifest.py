@@ -113,7 +113,7 @@ class Manifest:
             Empty if unknown.
         batch_size: The rows of one call of `train` and `infer`; for a file that takes any number, the rows of a step.
         fingerprint: SHA-256 of the content that was converted or adapted, before `with_metadata`, in hexadecimal.
-        random_states: The numbers i of the slots `s<i>` that hold the state of a random layer, such as Dropout: `[2]`
+        random_states: The numbers i of the slots `s<i>` with the state of a random layer, such as Dropout: `[2]`
             int32, a seed from 0 to 2^31 - 2 and a count of draws. Equal states draw equal masks.
         delta: The error at which that loss turns from quadratic to linear, if it is Huber's.
         inputs: `("x",)` for one input, which is `x` in the signatures; else the names in `x_<name>`, identifiers.

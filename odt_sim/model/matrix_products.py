@@ -1,4 +1,4 @@
-"""Remove the first axis of size 1 that an export gives to matrix products, and the ops that add and remove it.
+"""Removal of the first axis of size 1 that an export adds to matrix products, and of the ops that add and remove it.
 
 For a product at rank 2, TensorFlow's converter uses another op, which is slower with variable weights, and loses a ReLU
 right after it. LiteRT's BATCH_MATMUL also takes matrices, and computes the same bits.

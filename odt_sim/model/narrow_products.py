@@ -66,7 +66,7 @@ def _with_fully_connected(content: bytes, where: str) -> bytes | None:
             _Rewriting(file, file.subgraphs[index]).rewrite(_narrow(graph.subgraphs[index]))
         compute_outputs(file)
         return packed(file)
-    except Exception as error:  # what the declarations do not show may be damaged, and causes any exception
+    except Exception as error:  # parts that the declarations do not show may be damaged, and cause any exception
         raise damaged(where, error) from error
 
 

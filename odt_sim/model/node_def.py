@@ -1,4 +1,4 @@
-"""Read the NodeDef in the custom options of a Flex op, without TensorFlow.
+"""Reader of the NodeDef in the custom options of a Flex op, without TensorFlow.
 
 The options are a flexbuffer with the op's name and the serialized NodeDef, a protocol buffer:
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/framework/node_def.proto

@@ -84,7 +84,7 @@ def _with_steps(content: bytes, counts: tuple[int, ...], where: str) -> bytes:
         file = unpacked(content)
         add_repeated(file, "train", counts)
         return packed(file)
-    except Exception as error:  # what the declarations do not show may be damaged, and causes any exception
+    except Exception as error:  # parts that the declarations do not show may be damaged, and cause any exception
         raise damaged(where, error) from error
 
 

@@ -178,7 +178,7 @@ class _Finder:
         return max(map(len, read), default=0)
 
     def _embeds(self, flow: Flow) -> int:
-        """Rank a signature that takes what `infer` takes and returns what `train` takes."""
+        """Rank a signature that takes the input of `infer` and returns an input of `train`."""
         train, infer = (self._flows[self._found[role].signature] for role in ("train", "infer"))
         x = _form(infer, next(iter(infer.entry.inputs.values())))
         if any(_form(train, i) == x for i in train.entry.inputs.values()) or flow.assigned:

@@ -6,7 +6,7 @@ from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.flatbuffer_fields import BUFFERS, Fields
 
 WORTH = 0.1
-"""The least share of repeated constants in a file: unpacking and packing a graph of 10,000 ops takes seconds."""
+"""The share of repeated constants above which a file is rewritten; for a graph of 10,000 ops, that takes seconds."""
 
 _DATA = 0  # the slot of a buffer
 

@@ -175,7 +175,7 @@ class NewSubgraph:
             wanted: The tensors to compute.
 
         Returns:
-            The new tensors by those of the other subgraph.
+            The new tensors, by tensors of the other subgraph.
         """
         places, needed, operators = dict(given), set(wanted), []
         for operator in reversed(subgraph.operators):

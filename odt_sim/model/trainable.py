@@ -337,7 +337,7 @@ class TrainableModel:
 
     @property
     def random_states(self) -> tuple[int, ...]:
-        """The numbers of the slots that hold the state of a random layer, see `Manifest`."""
+        """The numbers of the slots with the state of a random layer, see `Manifest`."""
         return self.manifest.random_states if self.manifest else ()
 
     @cached_property

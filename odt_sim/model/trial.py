@@ -19,8 +19,8 @@ REFUSED = "signature 'train' failed"
 def tried(content: bytes, where: str, adapt: Adapt) -> Adaptation:
     """Return an adapted file that LiteRT can run, verified in a subprocess.
 
-    If LiteRT refuses to train with the declared shape of y, other shapes are tried: one number for each example, one column,
-    and one column for each output of the inference.
+    If LiteRT refuses to train with the declared shape of y, other shapes are tried: one number for each example, one
+    column, and one column for each output of inference.
 
     Args:
         content: The file's bytes.

@@ -7,9 +7,9 @@ INTEGERS = ("int32", "int64")
 
 
 def vocabularies(graph: Graph, signature: str) -> dict[str, int]:
-    """Return the number of ids that each integer input of a signature accepts, by name, without inputs that are no ids.
+    """Return the number of ids that each integer input of a signature accepts, by name; omit inputs without ids.
 
-    An input holds ids if, unchanged but for its shape, it selects rows of a table (`GATHER`).
+    An input contains ids if it selects rows of a table (`GATHER`), unchanged except for its shape.
     """
     subgraph, found = graph.subgraph(signature), dict[str, int]()
     for name, tensor in graph.signatures[signature].inputs.items():

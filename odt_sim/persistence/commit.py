@@ -28,7 +28,7 @@ class Commit:
         failures: For each device that was excluded from its last round, the number of consecutive exclusions.
         records: The checksum of the records of all rounds up to this one.
         clock: The state of the virtual clock by name, such as the batteries; empty without a clock.
-        earlier: The earlier rounds from whose broadcasts devices still train.
+        earlier: The earlier rounds with broadcasts from which devices still train.
     """
 
     round: int

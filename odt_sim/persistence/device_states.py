@@ -80,7 +80,7 @@ def read_state(storage: Storage, name: str, model: TrainableModel) -> tuple[Stat
 
 
 class DeviceStore:
-    """The devices' states; a round writes new files and leaves those of earlier rounds."""
+    """The devices' states; a round writes new files and does not change files of earlier rounds."""
 
     def __init__(self, storage: Storage, model: TrainableModel) -> None:
         """Set the run's storage and model."""

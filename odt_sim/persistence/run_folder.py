@@ -148,7 +148,7 @@ class RunFolder:
     def reopen(self) -> None:
         """Remove the summary, the devices' records and the trained model of a run that resumes with more rounds.
 
-        The summary is removed first: with a summary, the devices' records would count as those of the run.
+        The summary is removed first: with a summary, the devices' records would count as the run's results.
 
         Raises:
             FileError: A file cannot be removed.

@@ -21,7 +21,7 @@ METADATA = "odt_sim"
 
 
 def packed(tensors: Mapping[str, Array], texts: Mapping[str, str]) -> bytes:
-    """Return the content of a file; equal tensors and texts give equal bytes.
+    """Return the content of a file; equal tensors and texts result in equal bytes.
 
     Raises:
         CheckpointError: A tensor has a type that cannot be stored.

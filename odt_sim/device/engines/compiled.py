@@ -166,7 +166,7 @@ def _environment(process: int) -> Environment:
 def _end_silently() -> None:
     """Have standard error closed at process exit, after Python's own exit.
 
-    LiteRT then frees an environment of its own, and prints a line for each accelerator, which no setting turns off.
+    LiteRT then frees its own environment, and prints a line for each accelerator, which no setting turns off.
     """
     native = ctypes.CDLL(None)
     native.__cxa_atexit(native.close, ctypes.c_void_p(2), None)
