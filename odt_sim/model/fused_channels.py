@@ -13,7 +13,7 @@ CHANNELS = {OPS.CONV_2D: 0, OPS.DEPTHWISE_CONV_2D: 3, OPS.FULLY_CONNECTED: 0}
 
 
 def fuse_channels(model: Any, subgraph: Any) -> None:
-    """Fuse the constant of a MUL into weights and biases, and that of an ADD into biases, if nothing else uses the output.
+    """Fuse the constant of a MUL into weights and biases, and of an ADD into biases, if nothing else uses the output.
 
     Args:
         model: A file in its object form.
