@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,7 +153,7 @@ def _constants(graph: Graph) -> list[Weight]:
         for tensor in subgraph.tensors:
             size = tensor.data.size if tensor.data is not None else 0
             if size >= LARGEST and id(tensor) not in initial and (values := _values(tensor)):
-                found.append(Weight(tensor.name, tensor.text, size, "constant", values))
+                found.append(Weight(tensor.name, tensor.text, prod(tensor.shape), "constant", values))
     return found
 
 

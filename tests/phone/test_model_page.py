@@ -1,5 +1,7 @@
 """The page of `odt-sim inspect --html` in Chromium: choose, search, zoom, move."""
 
+import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,8 @@ from chromium import patient
 from dialects import generated
 
 from odt_sim import TrainableModel
-from odt_sim.model_page.page import write_model_page
+from odt_sim.model.inference_only import inference_only
+from odt_sim.model_page.page import LARGEST, write_model_page
 
 
 @pytest.fixture
@@ -57,4 +60,18 @@ def test_flex_ops_have_their_own_colour(page: Any, tmp_path: Path) -> None:
     page.select_option("#signature", "save")
     assert page.locator("#drawing rect.flex").count() == 1
     assert page.locator("#drawing rect.xnnpack").count() == 0
+    assert page.errors == []
+
+
+def test_constants_are_listed_with_their_number_of_values(
+    page: Any, tmp_path: Path, digits_cnn: TrainableModel
+) -> None:
+    (tmp_path / "m.tflite").write_bytes(inference_only(digits_cnn.content, "m"))
+    write_model_page(tmp_path / "m.tflite", tmp_path / "m.html")
+    page.goto(f"file://{tmp_path}/m.html")
+    rows = page.locator("tbody tr", has=page.locator("td")).all()
+    listed = {row.locator("td").nth(0).text_content(): row.locator("td").nth(1).text_content() for row in rows}
+    shapes = [parameter.shape for parameter in digits_cnn.parameters if 4 * prod(parameter.shape) >= LARGEST]
+    assert {f"{prod(shape):,}" for shape in shapes} <= set(listed.values())
+    assert all(f"{prod(json.loads(text[len('float32') :])):,}" == count for text, count in listed.items())
     assert page.errors == []
