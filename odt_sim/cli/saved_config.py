@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml  # type: ignore[import-untyped]
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError  # type: ignore[import-untyped]
 
+from odt_sim.cli.settings import COMPONENTS, defaults
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
 from odt_sim.files import remove_temporaries, write_file
 from odt_sim.persistence.run_folder import SWEEP
@@ -23,7 +25,7 @@ IRRELEVANT = ("hydra", "backend", "tracker")
 
 Saved = TypeVar("Saved")
 
-DAMAGED = (OSError, YAMLError, OmegaConfBaseException, ValueError, TypeError, AttributeError, RecursionError)
+DAMAGED = (OSError, yaml.YAMLError, OmegaConfBaseException, ValueError, TypeError, AttributeError, RecursionError)
 """What reading a damaged configuration may raise."""
 
 
@@ -209,11 +211,26 @@ def _save(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def _comparable(config: DictConfig, *ignored: str) -> Any:
-    """Return the configuration as if it were read from a file, without some keys of `run`."""
-    compared = OmegaConf.masked_copy(config, [str(key) for key in config if key not in IRRELEVANT])
+    """Return the configuration as if it were read from a file, without some keys of `run`.
+
+    What a configuration of an earlier version lacks, since it had no such setting, has its default.
+    """
+    relevant = OmegaConf.masked_copy(config, [str(key) for key in config if key not in IRRELEVANT])
+    options = {group: option for group, option in _default_options().items() if group not in config}
+    compared = OmegaConf.merge({**defaults(), **options}, relevant)
     for key in ("run.resume", *ignored):
         OmegaConf.update(compared, key, None, force_add=True)
     return OmegaConf.to_container(OmegaConf.create(OmegaConf.to_yaml(compared)))
+
+
+@cache
+def _default_options() -> dict[str, Any]:
+    """Return the settings of the default option of each group of components."""
+    folder = files("odt_sim.conf")
+    entries = yaml.safe_load(folder.joinpath("config.yaml").read_text())["defaults"]
+    chosen = {group: name for entry in entries if isinstance(entry, dict) for group, name in entry.items()}
+    compared = [group for group in COMPONENTS if group not in IRRELEVANT]
+    return {group: yaml.safe_load(folder.joinpath(group, f"{chosen[group]}.yaml").read_text()) for group in compared}
 
 
 def _config_dirs(saved: Any) -> list[str]:

@@ -78,6 +78,21 @@ def test_job_that_fails_again_is_reported_again(odt_sim, folder):
     assert re.search(r"failed\s+Surprises", out)
 
 
+def test_job_of_a_version_without_some_settings_is_done_already(run, sweep):
+    before = bits(sweep)
+    for job in runs(sweep):
+        config = OmegaConf.load(job / ".hydra" / "config.yaml")
+        del config["attack"], config.fleet["hostile"], config.train["learning_rate_decay"]
+        OmegaConf.save(config, job / ".hydra" / "config.yaml")
+    code, error = run(RESUME)
+    assert code == 0, error
+    assert re.findall(r"^done already: (\S+)", error, re.M) == ["sweep/0", "sweep/1"]
+    assert bits(sweep) == before
+    code, error = run(RESUME, "strategy=fedavg", "train.learning_rate_decay=0.9")
+    assert code == 0, error
+    assert sorted(bits(sweep)) == ["0", "0-2", "1"]
+
+
 @pytest.mark.slow
 def test_further_values_run_beside_those_that_are_done(run, sweep):
     before = bits(sweep)
