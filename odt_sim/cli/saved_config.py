@@ -217,7 +217,7 @@ def _comparable(config: DictConfig, *ignored: str) -> Any:
     """
     relevant = OmegaConf.masked_copy(config, [str(key) for key in config if key not in IRRELEVANT])
     options = {group: option for group, option in _default_options().items() if group not in config}
-    compared = OmegaConf.merge({**defaults(), **options}, relevant)
+    compared = OmegaConf.merge(OmegaConf.create(defaults() | options), relevant)
     for key in ("run.resume", *ignored):
         OmegaConf.update(compared, key, None, force_add=True)
     return OmegaConf.to_container(OmegaConf.create(OmegaConf.to_yaml(compared)))

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 INITIAL_MODEL, TRAINED_MODEL = "initial.tflite", "model.tflite"
 TIMELINE = "timeline.jsonl"
-CODE = "code.json"  # digests of code outside odt_sim; absent without such code
+CODE = "code.json"  # digests of the code of odt_sim and of the user; absent in runs of earlier versions
 SWEEP, BEST = "multirun.yaml", "best.json"  # in the folder of a sweep: its settings, and the best trial of a search
 RECORDS = ROUNDS, DEVICES, SUMMARY, FAILURE = "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json"
 

@@ -117,6 +117,14 @@ class Comparison:
         return tuple(row for row in self.rows if not row.pruned)
 
     @cached_property
+    def by_data(self) -> tuple[tuple[Configuration, ...], ...]:
+        """The configurations on each data, partition and fleet: figures on different ones answer different questions."""
+        groups: dict[object, list[Configuration]] = {}
+        for row in self.rows:
+            groups.setdefault(data_key(row.runs[0]), []).append(row)
+        return tuple(map(tuple, groups.values()))
+
+    @cached_property
     def columns(self) -> tuple[Column, ...]:
         """The columns with a figure in at least one row; rounds to the target whenever there is a target."""
         return tuple(
@@ -126,18 +134,18 @@ class Comparison:
             or (column.key == "rounds_to_target" and self.target is not None)
         )
 
-    def best(self, column: Column) -> float | None:
-        """Return the best mean of a column; None without a best, or if more than half of the unpruned rows share it."""
-        means = [figure.mean for row in self.unpruned if (figure := row.values[column.key])]
+    def best(self, column: Column, rows: Sequence[Configuration]) -> float | None:
+        """Return the best mean of a column in rows on one data; None without a best, or if more than half share it."""
+        means = [figure.mean for row in rows if not row.pruned and (figure := row.values[column.key])]
         if column.higher_is_better is None or not means:
             return None
         best = max(means) if column.higher_is_better else min(means)
         return best if means.count(best) <= len(means) / 2 else None
 
     def is_best(self, row: Configuration, column: Column) -> bool:
-        """Return whether a configuration has the best mean of a column."""
-        figure = row.values[column.key]
-        return figure is not None and not row.pruned and figure.mean == self.best(column)
+        """Return whether a configuration has the best mean of a column on its data."""
+        figure, rivals = row.values[column.key], next(rows for rows in self.by_data if row in rows)
+        return figure is not None and not row.pruned and figure.mean == self.best(column, rivals)
 
 
 def compare(

@@ -60,9 +60,12 @@ def settings(comparison: Comparison) -> dict[str, str]:
 
 def result(comparison: Comparison) -> str:
     """Return which configuration serves the fleet best, by how much, and at whose expense."""
-    ranked = _ranked(comparison)
-    if not ranked:
+    rankings = [ranked for rows in comparison.by_data if (ranked := _ranked(rows, comparison.metric))]
+    if not rankings:
         return "There is nothing to compare."
+    if len(rankings) > 1:
+        return _result_on_each(rankings, comparison)
+    ranked = rankings[0]
     best, figure = ranked[0]
     metric = title_of(comparison.metric)
     value = _score(figure.mean, comparison)
@@ -74,6 +77,11 @@ def result(comparison: Comparison) -> str:
         f"{best.label} has the {superlative} mean test {metric} of the seen devices, {value}, weighted by test examples; "
         f"{_runner_up(figure, *ranked[1], comparison)}. {_worst(best, comparison)}"
     )
+
+
+def on_each_data(comparison: Comparison) -> str:
+    """Return that the best of a column is one on each data; empty where all rows are on the same."""
+    return " on each data, partition and fleet" if len(comparison.by_data) > 1 else ""
 
 
 def failures(comparison: Comparison) -> list[tuple[str, str]]:
@@ -100,6 +108,20 @@ def not_evaluated(comparison: Comparison) -> str | None:
     """Return which devices were not evaluated, and why; None if all were."""
     listed = ", ".join(text for row in comparison.rows if (text := _not_evaluated(row)))
     return f"Not evaluated, and in no mean of their row: {listed}." if listed else None
+
+
+def other_seeds(comparison: Comparison) -> str | None:
+    """Return which seeds configurations on the same data have, where they are not the same; None if they are."""
+    groups = [_labels_by_seeds(rows) for rows in comparison.by_data]
+    listed = "; ".join(
+        f"{seeds} ({_some(labels)})" for group in groups if len(group) > 1 for seeds, labels in group.items()
+    )
+    if not listed:
+        return None
+    return (
+        f"Not the same seeds: {listed}. Means over other seeds differ by their devices and initial weights, too; compare by "
+        "the paired differences, which are over common seeds, or run what is missing."
+    )
 
 
 def undefined(comparison: Comparison) -> str | None:
@@ -328,6 +350,13 @@ def _not_evaluated(row: Configuration) -> str | None:
     return f"{row.label} ({listed})" if listed else None
 
 
+def _labels_by_seeds(rows: Iterable[Configuration]) -> dict[str, list[str]]:
+    labels: dict[str, list[str]] = {}
+    for row in rows:
+        labels.setdefault(_distinct(sorted(run.complete.seed for run in row.runs)), []).append(row.label)
+    return labels
+
+
 def _undefined_by_row(comparison: Comparison, metric: str) -> str:
     return ", ".join(f"{row.label} {count}" for row in comparison.rows if (count := _undefined(row, metric)))
 
@@ -347,11 +376,23 @@ def _untrained(row: Configuration) -> str | None:
     return f"{count} of {len(seen)}" if count else None
 
 
-def _ranked(comparison: Comparison) -> list[tuple[Configuration, Spread]]:
+def _ranked(rows: Iterable[Configuration], metric: str) -> list[tuple[Configuration, Spread]]:
     """Return the configurations by test figure; of a strategy's several only the selected one."""
-    candidates = [row for row in comparison.rows if row.selection.label in (None, row.label)]
+    candidates = [row for row in rows if row.selection.label in (None, row.label)]
     known = [(row, figure) for row in candidates if (figure := row.values["weighted_mean"])]
-    return sorted(known, key=lambda pair: pair[1].mean, reverse=higher_is_better(comparison.metric))
+    return sorted(known, key=lambda pair: pair[1].mean, reverse=higher_is_better(metric))
+
+
+def _result_on_each(rankings: Iterable[Sequence[tuple[Configuration, Spread]]], comparison: Comparison) -> str:
+    superlative = "Highest" if higher_is_better(comparison.metric) else "Lowest"
+    listed = []
+    for (best, figure), *others in rankings:
+        after = f"; {_runner_up(figure, *others[0], comparison)}" if others else ""
+        listed.append(f"{best.label} with {_score(figure.mean, comparison)}{after}.")
+    return (
+        f"{superlative} mean test {title_of(comparison.metric)} of the seen devices, weighted by test examples"
+        f"{on_each_data(comparison)}: {' '.join(listed)}"
+    )
 
 
 def _runner_up(best: Spread, second: Configuration, figure: Spread, comparison: Comparison) -> str:

@@ -37,13 +37,13 @@ class AtBudget:
         limit: The most that all configurations have spent that spend anything.
         values: By label the weighted mean of the metric after the last evaluated round within the limit, over seeds; None
             if a seed has no such round.
-        best: The label of the best value; None if others share it.
+        best: The labels of the best value on each data; none where others share it.
     """
 
     budget: Budget
     limit: float
     values: dict[str, Spread | None]
-    best: str | None
+    best: frozenset[str]
 
     @property
     def title(self) -> str:
@@ -75,7 +75,9 @@ def _at(comparison: Comparison, budget: Budget) -> AtBudget | None:
         return None
     limit = min(total for total in totals if total)  # who spends nothing is within any budget
     values = {row.label: _value(row, limit, spent) for row in comparison.unpruned}
-    return AtBudget(budget, limit, values, _best(values, comparison.metric))
+    on_each = ({row.label: values.get(row.label) for row in rows} for rows in comparison.by_data)
+    best = frozenset(label for of_data in on_each if (label := _best(of_data, comparison.metric)))
+    return AtBudget(budget, limit, values, best)
 
 
 def _spent(run: Run, budget: Budget, metric: str) -> Sequence[tuple[float, float]]:
@@ -97,4 +99,4 @@ def _best(values: dict[str, Spread | None], metric: str) -> str | None:
     means = {label: spread.mean for label, spread in values.items() if spread}
     best = (max if higher_is_better(metric) else min)(means.values(), default=None)
     found = [label for label, mean in means.items() if mean == best]
-    return found[0] if len(found) == 1 else None
+    return found[0] if len(found) == 1 < len(means) else None

@@ -95,6 +95,7 @@ def sections(comparison: Comparison) -> list[Section]:
     if not comparison.rows:
         return []
     described = (
+        description.other_seeds,
         description.never_trained,
         description.improving,
         description.pruned,
@@ -141,9 +142,9 @@ def _served_caption(comparison: Comparison) -> str:
     seeds = max(len(row.runs) for row in comparison.rows)
     sentences = [
         f"Test {title_of(comparison.metric)} of the seen devices, which take part in training. The best value of each "
-        "column is marked. Hurt: devices that the local-only or the global model would serve better, with the 95 % interval "
-        "(Wilson's over devices, Student's t over seeds that draw other devices), and how many of them lose one test "
-        "example only; – if unknown, or if the strategy is that model itself."
+        f"column is marked{description.on_each_data(comparison)}. Hurt: devices that the local-only or the global model "
+        "would serve better, with the 95 % interval (Wilson's over devices, Student's t over seeds that draw other devices), "
+        "and how many of them lose one test example only; – if unknown, or if the strategy is that model itself."
     ]
     if any(column.key == "attack_success" for column in comparison.columns):
         sentences.append(

@@ -109,7 +109,7 @@ def budgets_table(comparison: Comparison) -> Table | None:
     """Return the metric at equal budgets; None where no budget is known of all configurations."""
     budgets, names, unit = equal_budgets(comparison), _names(comparison), metric_unit(comparison.metric)
     rows = [
-        Row(names[label], [Cell(*cell(at.values[label], unit), label == at.best) for at in budgets])
+        Row(names[label], [Cell(*cell(at.values[label], unit), label in at.best) for at in budgets])
         for label in (row.label for row in comparison.unpruned)
     ]
     headings = ["strategy", *(at.title + _UNITS.get(unit, "") for at in budgets)]

@@ -17,7 +17,9 @@ from odt_sim.report.description import (
     hurt_by_one,
     never_trained,
     not_evaluated,
+    on_each_data,
     optimism,
+    other_seeds,
     pairs_unit,
     privacy,
     tested_over,
@@ -214,8 +216,8 @@ def _paired_cells(row: Paired, metric: str) -> dict[str, str]:
 def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     seeds = max(len(row.runs) for row in comparison.rows)
     lines = []
-    if any(comparison.best(column) is not None for column in shown):
-        lines.append("* best of its column")
+    if any(comparison.is_best(row, column) for row in comparison.rows for column in shown):
+        lines.append(f"* best of its column{on_each_data(comparison)}")
     if hurts := [
         row.hurt.get(column.key) for column in shown if column.key.startswith("hurt_") for row in comparison.rows
     ]:
@@ -234,7 +236,7 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     if comparison.target is not None and any(column.key == "rounds_to_target" for column in shown):
         target = score(comparison.target, comparison.metric)
         lines.append(f"rounds to a mean of {target}; – if a seed does not reach it")
-    described = (hostile, not_evaluated, undefined, never_trained, hurt_by_one, optimism, privacy)
+    described = (other_seeds, hostile, not_evaluated, undefined, never_trained, hurt_by_one, optimism, privacy)
     lines += [line for describe in described if (line := describe(comparison))]
     lines.append("the page has more columns")
     return Text("\n").join([Text("\n".join(lines), style="dim"), *_failures(comparison)])

@@ -1,4 +1,4 @@
-"""Whether the code of a user's own strategy, aggregator and attack is that of the rounds before."""
+"""Whether the code of odt_sim, and of a user's own strategy, aggregator and attack, is that of the rounds before."""
 
 import inspect
 import json
@@ -15,6 +15,7 @@ from odt_sim.aggregators.base import Aggregator
 from odt_sim.attacks.base import Attack
 from odt_sim.errors import SimulationError
 from odt_sim.files import write_file
+from odt_sim.persistence.environment import own_code
 from odt_sim.persistence.run_folder import CODE, RunFolder
 from odt_sim.simulation.job import Job
 from odt_sim.simulation.run_settings import text_of
@@ -27,7 +28,7 @@ _seen: WeakKeyDictionary[type, dict[str, tuple[Any, str | None]]] = WeakKeyDicti
 
 
 def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str], None]) -> None:
-    """Write digests of the user's classes into the run's folder, after a warning about those that have changed.
+    """Write digests of odt_sim and of the user's classes into the run's folder, after a warning about what has changed.
 
     Args:
         job: The run's job.
@@ -39,16 +40,19 @@ def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str],
         FileError: The file cannot be written.
     """
     owners, digests = _owners(job), class_digests(job)
-    if not digests:
-        return
     before = RunFolder(directory).code() if committed else {}
+    if committed and before.get("odt_sim") != own_code():
+        warn(
+            f"odt_sim has changed since round {committed}: its changelog names settings that have other results now; "
+            "for results of one version, start a new run in another folder"
+        )
     for key, digest in digests.items():
         if before.get("python") == PYTHON and before.get(key, digest) != digest:
             warn(
                 f"{key} {owners[key].name}: its code has changed since round {committed}; "
                 "for results of one code, start a new run in another folder"
             )
-    write_file(directory / CODE, json.dumps({"python": PYTHON, **digests}).encode())
+    write_file(directory / CODE, json.dumps({"odt_sim": own_code(), "python": PYTHON, **digests}).encode())
 
 
 def class_digests(job: Job) -> dict[str, str]:

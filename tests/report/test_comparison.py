@@ -9,6 +9,8 @@ from odt_sim.persistence.run_folder import SUMMARY, RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.comparison_columns import comparison_columns
 from odt_sim.report.comparison_csv import comparison_records
+from odt_sim.report.description import other_seeds, result
+from odt_sim.report.page import page_html
 
 COLUMN = {column.key: column for column in comparison_columns(TASK_METRICS["classification"])}
 
@@ -128,20 +130,54 @@ def test_best_of_a_column_follows_its_metric(tmp_path):
     found = compare([tmp_path])
     assert found.metric == "mse"
     of_error = {column.key: column for column in found.columns}
-    assert found.best(of_error["weighted_mean"]) == 0.25
+    assert found.best(of_error["weighted_mean"], found.rows) == 0.25
     assert [of_error[key].higher_is_better for key in ("worst", "r2", "mae")] == [False, True, False]
 
 
 def test_single_row_has_no_best(tmp_path):
     found = compare([write_run(tmp_path / "run")])
-    assert {found.best(column) for column in COLUMN.values()} == {None}
+    assert {found.best(column, found.rows) for column in COLUMN.values()} == {None}
 
 
 @pytest.mark.parametrize(("calls", "best"), [((4, 4, 4), None), ((4, 4, 5), None), ((4, 4, 5, 6), 4), ((5, 4, 6), 4)])
 def test_value_of_most_rows_is_not_marked_as_best(tmp_path, calls, best):
     for number, count in enumerate(calls):
         extend_summary(write_run(tmp_path / str(number), f"strategy_{number}"), train_calls=count)
-    assert compare([tmp_path]).best(COLUMN["train_calls"]) == best
+    found = compare([tmp_path])
+    assert found.best(COLUMN["train_calls"], found.rows) == best
+
+
+def test_best_and_headline_are_those_of_each_data(tmp_path):
+    skewed = {"partition": "dirichlet alpha=0.3"}
+    for name, skill, settings in (
+        *(("local", 0.9, skewed), ("fedavg", 0.8, skewed)),
+        *(("local", 0.5, {"partition": "iid"}), ("fedavg", 0.7, {"partition": "iid"})),
+    ):
+        folder = tmp_path / f"{name}-{skill}"
+        edit_summary(write_run(folder, name, settings=settings), "accuracy", weighted_mean=skill)
+    found = compare([tmp_path])
+    best = {row.label for row in found.rows if found.is_best(row, COLUMN["weighted_mean"])}
+    assert best == {"local partition=dirichlet", "fedavg partition=iid"}
+    text = result(found)
+    assert text.startswith("Highest mean test accuracy of the seen devices, weighted by test examples on each data,")
+    assert "local partition=dirichlet with 90.0\N{NO-BREAK SPACE}%; fedavg partition=dirichlet" in text
+    assert "fedavg partition=iid with 70.0\N{NO-BREAK SPACE}%; local partition=iid is next" in text
+
+
+def test_rows_of_other_seeds_are_named_on_each_data(tmp_path):
+    for partition, name, seeds in (
+        *(("iid", "local", (0, 1, 2)), ("iid", "fedavg", (0, 1, 2)), ("iid", "fedper", (0, 2))),
+        *(("by_user", "local", (5,)), ("by_user", "fedavg", (5,))),
+    ):
+        for seed in seeds:
+            write_run(tmp_path / f"{partition}-{name}-{seed}", name, seed, settings={"partition": partition})
+    found = compare([tmp_path])
+    text = other_seeds(found)
+    assert text.startswith(
+        "Not the same seeds: 0, 1, 2 (fedavg partition=iid, local partition=iid); 0, 2 (fedper partition=iid). "
+    )
+    assert text in page_html(found, [])
+    assert other_seeds(compare(sorted(tmp_path.glob("*-0")))) is None
 
 
 def test_seconds_have_no_best(tmp_path):
@@ -149,7 +185,7 @@ def test_seconds_have_no_best(tmp_path):
         write_run(tmp_path / name, name)
     found = compare([tmp_path])
     assert len({row.values["seconds"].mean for row in found.rows}) == 2
-    assert found.best(COLUMN["seconds"]) is None
+    assert found.best(COLUMN["seconds"], found.rows) is None
 
 
 def test_runs_of_different_tasks_are_refused(tmp_path):

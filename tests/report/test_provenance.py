@@ -67,6 +67,14 @@ def test_seeds_of_one_configuration_on_two_machines_differ(tmp_path):
     assert difference.text == "platform: Linux x86_64 (fedavg); Darwin arm64 (fedavg)"
 
 
+def test_seeds_that_ran_on_other_code_of_one_version_differ(tmp_path):
+    for seed, code in enumerate(("1f2e3d4c5b6a", "1f2e3d4c5b6a", "6a5b4c3d2e1f")):
+        recorded = {"environment": {**HERE, "code": code}, "model_digest": "f" * 16, "split_digest": f"split{seed}"}
+        write(tmp_path / str(seed), seed=seed, recorded=recorded)
+    (difference,) = differences(compare([tmp_path]))
+    assert difference.text == "code of odt_sim: 1f2e3d4c5b6a (fedavg); 6a5b4c3d2e1f (fedavg)"
+
+
 def test_old_runs_are_read_with_what_they_did_not_record(tmp_path):
     write(tmp_path / "old", recorded={}, data__digest="")
     write(tmp_path / "new", "fedper")

@@ -18,6 +18,7 @@ from odt_sim.observers.base import Observer
 from odt_sim.persistence.commit import CommitFile
 from odt_sim.persistence.lock import LOCK
 from odt_sim.persistence.object_store import ObjectStore
+from odt_sim.persistence.run_folder import CODE
 from odt_sim.persistence.storage import Folder
 from odt_sim.simulation.code import code_digest
 from odt_sim.simulation.ray import RayBackend
@@ -361,6 +362,24 @@ def test_resume_with_changed_code_of_a_strategy_warns(simulation, tmp_path, line
         "strategy Mine: its code has changed since round 2; for results of one code, start a new run in another folder"
     )
     assert recorder.warnings == [message] * warns
+
+
+@pytest.mark.parametrize(
+    "recorded", [{"odt_sim": "0" * 12}, {}], ids=["another version", "a version that recorded none"]
+)
+def test_resume_with_changed_code_of_odt_sim_warns(simulation, tmp_path, recorded):
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path).run(observers=[DiesAfterRound(2)])
+    (tmp_path / CODE).write_text(json.dumps(recorded))
+    warned = []
+    for _ in range(2):
+        recorder = Recorder()
+        simulation(FedAvg(), tmp_path).run(resume=True, observers=[recorder])
+        warned += recorder.warnings
+    (message,) = warned  # once: the folder has the new code then
+    assert message.startswith(
+        "odt_sim has changed since round 2: its changelog names settings that have other results now"
+    )
 
 
 def test_code_of_odt_sim_has_no_digest():
