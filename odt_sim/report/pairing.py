@@ -81,7 +81,8 @@ def pair_all(
             selected one of several. By default `fedavg`, or the first strategy if there is no `fedavg`.
 
     Returns:
-        A comparison for each configuration that is not a reference itself, in their order.
+        A comparison for each configuration that is not a reference itself, in their order, without those that the pruner of
+        a search ended: after fewer rounds they are worse, and more tests would hide the differences of the others.
 
     Raises:
         ConfigurationError: There is no such label or strategy.
@@ -89,7 +90,11 @@ def pair_all(
     if not groups:
         return ()
     references, others = _references(groups, selections, against)
-    compared = [_compare(label, references[label], groups, others) for label in groups if references[label] != label]
+    compared = [
+        _compare(label, references[label], groups, others)
+        for label, runs in groups.items()
+        if references[label] != label and not any(run.pruned for run in runs)
+    ]
     adjusted = holm([row.p for row in compared])
     return tuple(replace(row, p_holm=p) for row, p in zip(compared, adjusted, strict=True))
 

@@ -49,6 +49,12 @@ def test_pruned_configuration_is_never_the_best_of_a_column(search):
     assert not any(cell.best for cell in short)
 
 
+def test_pruned_configurations_are_not_tested_against_the_reference(search):
+    assert [(pair.label, pair.reference) for pair in search.paired] == [("fedper", WHOLE)]
+    (pair,) = search.paired
+    assert pair.p_holm == pair.p  # they do not count as comparisons
+
+
 def test_terminal_marks_pruned_configurations(search):
     table = terminal_table(search)
     assert [name.plain.split("\n")[0] for name in table.columns[0].cells] == [
