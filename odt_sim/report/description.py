@@ -173,8 +173,8 @@ def pruned(comparison: Comparison) -> str | None:
     if not listed:
         return None
     return (
-        f"Ended by the search's pruner: {listed}; they take no part in the best of a column, in the paired differences, in equal "
-        "budgets, in the Pareto front, or in what still improves."
+        f"Ended by the search's pruner: {listed}; they take no part in the best of a column, in the paired differences, in "
+        "equal budgets, in the Pareto front, or in what still improves."
     )
 
 
