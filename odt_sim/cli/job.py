@@ -19,8 +19,8 @@ from odt_sim.cli import build as configuration
 from odt_sim.cli.components import build
 from odt_sim.cli.messages import say
 from odt_sim.cli.optuna_pruning import pruning
-from odt_sim.cli.resume import settle, settle_job
-from odt_sim.cli.saved_config import claim, save_changes, saved_overrides
+from odt_sim.cli.resume import run_before, settle, settle_job
+from odt_sim.cli.saved_config import claim, is_saved, save_changes, saved_overrides
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import ConfigurationError, FileError, OdtSimError
 from odt_sim.observers.base import Observer, Observers, RunInfo
@@ -103,9 +103,15 @@ def run_job(config: DictConfig, outcome: Outcome) -> float:
 def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | None) -> Summary:
     """Run a job in its locked folder, which keeps the configuration, and the error if the job fails."""
     with locked(folder, lambda line: None):  # the simulation reports the warning
+        resumed = config.run.resume is not None
         if job is not None and (summary := settle_job(config, folder)):
             say(escape(" ".join([f"done already: {os.path.relpath(folder)}", *overrides])))
             return summary
+        if resumed and not is_saved(folder) and (before := run_before(folder, overrides)):
+            say(
+                f"runs again: {escape(os.path.relpath(folder))}, since the version of odt_sim of "
+                f"{escape(os.path.relpath(before))} had other settings or defaults; a report shows both"
+            )
         if message := settle(config, folder):
             say(escape(message))
         own = claim(folder, config, [*overrides, *(_own_storage(config, job) if job else [])])

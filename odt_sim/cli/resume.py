@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from odt_sim.cli.optuna_study import SWEEPER
@@ -134,6 +135,21 @@ def settle_job(config: DictConfig, folder: Path) -> Summary | None:
     done = is_job_as(folder, config)
     config.run.resume = str(folder) if is_saved(folder) else None
     return RunFolder(folder).summary() if done else None
+
+
+def run_before(folder: Path, overrides: Sequence[str]) -> Path | None:
+    """Return another job of a sweep with the same overrides; None without one, and in a search, which may draw values twice.
+
+    Its configuration differs nevertheless: another version of odt_sim had other settings or defaults.
+
+    Args:
+        folder: The folder of a job that has not begun.
+        overrides: The job's.
+    """
+    if HydraConfig.get().sweeper._target_ == SWEEPER:
+        return None
+    others = (path.parent for path in sorted(folder.parent.glob("*/.hydra")) if path.parent != folder)
+    return next((path for path in others if is_saved(path) and {*saved_overrides(path)} == {*overrides}), None)
 
 
 def settle(config: DictConfig, folder: Path) -> str | None:

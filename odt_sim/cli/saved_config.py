@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import yaml  # type: ignore[import-untyped]
 from hydra.core.hydra_config import HydraConfig
@@ -73,7 +73,7 @@ def save_changes(folder: Path, config: DictConfig, overrides: Sequence[str]) -> 
 
 
 def saved_config(folder: Path) -> DictConfig:
-    """Return the configuration that is saved in a run's folder.
+    """Return the configuration that is saved in a run's folder; settings that its version of odt_sim lacked are defaults.
 
     Raises:
         ConfigurationError: There is none, or it is damaged.
@@ -84,7 +84,7 @@ def saved_config(folder: Path) -> DictConfig:
             "simulation.deployed([ID]) gives devices with their models, list(odt_sim.deploy.write.deploy(simulation, "
             "Path('phones'), [ID])) writes the files"
         )
-    return _read(folder / ".hydra" / CONFIG, _config)
+    return _read(folder / ".hydra" / CONFIG, lambda saved: _completed(_config(saved)))
 
 
 def saved_overrides(folder: Path) -> list[str]:
@@ -211,16 +211,17 @@ def _save(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def _comparable(config: DictConfig, *ignored: str) -> Any:
-    """Return the configuration as if it were read from a file, without some keys of `run`.
-
-    What a configuration of an earlier version lacks, since it had no such setting, has its default.
-    """
-    relevant = OmegaConf.masked_copy(config, [str(key) for key in config if key not in IRRELEVANT])
-    options = {group: option for group, option in _default_options().items() if group not in config}
-    compared = OmegaConf.merge(OmegaConf.create(defaults() | options), relevant)
+    """Return the configuration as if it were read from a file, without some keys of `run`."""
+    compared = _completed(OmegaConf.masked_copy(config, [str(key) for key in config if key not in IRRELEVANT]))
     for key in ("run.resume", *ignored):
         OmegaConf.update(compared, key, None, force_add=True)
     return OmegaConf.to_container(OmegaConf.create(OmegaConf.to_yaml(compared)))
+
+
+def _completed(config: DictConfig) -> DictConfig:
+    """Return the configuration with the defaults of what it lacks, since an earlier version had no such setting or group."""
+    options = {group: option for group, option in _default_options().items() if group not in config}
+    return cast(DictConfig, OmegaConf.merge(OmegaConf.create(defaults() | options), config))
 
 
 @cache

@@ -11,6 +11,7 @@ from odt_sim.cli import build as config
 from odt_sim.cli.components import build
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.resume import resumed
+from odt_sim.cli.saved_config import saved_config
 from odt_sim.errors import ConfigurationError, DataError, ModelError
 from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
@@ -22,6 +23,16 @@ from odt_sim.user_code import imported
 
 def test_shipped_configuration_passes():
     config.check(composed([]))
+
+
+def test_saved_configuration_of_an_earlier_version_has_the_defaults_of_what_it_lacks(tmp_path):
+    earlier = OmegaConf.create(OmegaConf.to_container(composed(["fleet.devices=7"])))
+    del earlier["arrival"], earlier["attack"], earlier.fleet["hostile"]
+    (tmp_path / ".hydra").mkdir()
+    OmegaConf.save(earlier, tmp_path / ".hydra" / "config.yaml")
+    found = saved_config(tmp_path)
+    assert found == composed(["fleet.devices=7"])
+    config.check(found)
 
 
 @pytest.mark.parametrize(

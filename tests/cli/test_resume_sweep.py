@@ -93,6 +93,17 @@ def test_job_of_a_version_without_some_settings_is_done_already(run, sweep):
     assert sorted(bits(sweep)) == ["0", "0-2", "1"]
 
 
+def test_job_of_a_version_with_other_defaults_runs_again_and_says_so(run, sweep):
+    path = sweep / "0" / ".hydra" / "config.yaml"
+    config = OmegaConf.load(path)
+    config.train.epochs = 7
+    OmegaConf.save(config, path)
+    code, error = run(RESUME)
+    assert code == 0, error
+    assert "runs again: sweep/0-2, since the version of odt_sim of sweep/0 had other settings or defaults" in error
+    assert re.findall(r"^done already: (\S+)", error, re.M) == ["sweep/1"]
+
+
 @pytest.mark.slow
 def test_further_values_run_beside_those_that_are_done(run, sweep):
     before = bits(sweep)
