@@ -233,11 +233,6 @@ class Fleet(Settings, group="fleet"):
     unseen: int | Sequence[int] = setting(
         0, "number of devices kept out of training, drawn by the seed, or a list of their ids, such as [3]", least=0
     )
-    hostile: int | Sequence[int] = setting(
-        0,
-        "number of devices that attack, drawn by the seed from the seen ones, or a list of ids; no metric includes them",
-        least=0,
-    )
     min_devices: int = setting(1, "fewest contributing devices; a round with fewer ends the run", least=0)
     stragglers: float = setting(
         0.0, "fraction of a round's devices that are slow; fedprox and fednova use their partial work, others drop it",
@@ -262,6 +257,11 @@ class Fleet(Settings, group="fleet"):
     profiles: Profiles = setting(Profiles(), "what the devices are like")  # noqa: RUF009
     availability: Availability = setting(Availability(), "when devices are available")  # noqa: RUF009
     schedule: Schedule = setting(Schedule(), "when the server starts devices and updates its model")  # noqa: RUF009
+    hostile: int | Sequence[int] = setting(
+        0,
+        "number of devices that attack, drawn by the seed from the seen ones, or a list of ids; no metric includes them",
+        least=0,
+    )
 
     def __repr__(self) -> str:
         """Return one line with the settings that are not the defaults."""

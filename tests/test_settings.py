@@ -18,6 +18,13 @@ def test_fleet_shows_what_is_not_the_default():
     assert repr(Fleet()) == "Fleet()"
 
 
+def test_settings_of_a_fleet_keep_their_places_where_new_ones_are_added():
+    fleet = Fleet(10, 4, 5, 0.1, 20, 8, 2.5, 1e3, 6)
+    assert (fleet.cohort, fleet.unseen, fleet.min_devices, fleet.stragglers) == (10, 4, 5, 0.1)
+    assert (fleet.adaptation_steps, fleet.evaluated, fleet.timeout) == (20, 8, 2.5)
+    assert (fleet.largest_update, fleet.quarantine_after, fleet.hostile) == (1e3, 6, 0)
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "message"),
     [
