@@ -89,7 +89,8 @@ class Summary(Record):
     ] = None
     environment: Annotated[
         Mapping[str, str] | None,
-        "versions, platform and processor of the process that completed the run, and what `backend=auto` chose",
+        "versions, platform and processor of the process that completed the run, `code` (a digest of odt_sim's own), and "
+        "what `backend=auto` chose",
     ] = None
     model_digest: Annotated[
         str | None, "equal for all exports of a model with the same initial weights; `settings` has the file's own"

@@ -39,7 +39,7 @@ class Difference:
 
 
 def differences(comparison: Comparison) -> list[Difference]:
-    """Return what differs between the runs, in the order data, split, model, versions, platform and processor.
+    """Return what differs between the runs, in the order data, split, model, code, versions, platform and processor.
 
     The content of the data and its split are compared between runs of one seed: they may depend on it.
     """
