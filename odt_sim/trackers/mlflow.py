@@ -35,7 +35,7 @@ class MLflow(Tracker):
         """Import MLflow.
 
         Args:
-            tracking_uri: The database or the server; None for MLflow's configured one.
+            tracking_uri: The database or the server; None for MLflow's own setting.
             experiment: The experiment's name; it is created if it does not exist.
 
         Raises:
