@@ -521,3 +521,84 @@ class Projected(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         outputs, (last, cells) = self.lstm(x)
         return outputs[:, -1] + last.sum(0).repeat(1, 2) + cells[:, :, :1].mean(0)
+
+
+@module(_values(6))
+class Rounded(nn.Module):
+    """Remainders, rounding, bits of integers and tests of floats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x)
+        whole = (x * 4).long()
+        parts = [
+            torch.fmod(x, 0.7), torch.fmod(x, -x.detach().abs() - 0.2), x * torch.div(x, 0.3, rounding_mode="trunc"),
+            x * torch.div(whole, 3, rounding_mode="trunc"), x * x.round(decimals=1), F.softplus(4 * x, 2.0, 1.0),
+            x * ((whole & 3) | 4), x * (whole ^ 5), x * ~whole, x * torch.logical_xor(whole, x > 0),
+            x * torch.logical_not(whole), x * ((x > 0) ^ (x < 1)), torch.lgamma(x.abs() + 0.5), +x,
+        ]  # fmt: skip
+        return torch.stack(parts, 1)
+
+
+@module(_values(5, 6))
+class Ordered(nn.Module):
+    """Axes that move, norms of any order, medians, running products, and stable sorting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x)
+        moved = x.unsqueeze(3).movedim((1, -1), (2, 1))[:, 0]
+        parts = [
+            moved, F.normalize(x, 3, 2), F.normalize(F.relu(x), float("inf"), 2), x - x.median(1, keepdim=True)[0],
+            x * self.layer.bias.median(), x - x.kthvalue(2, 1, True)[0], x.cumprod(2), x.sort(dim=2, stable=True)[0],
+            x * (x > 1).max(1, keepdim=True)[0],
+        ]  # fmt: skip
+        return torch.stack(parts, 1)
+
+
+@module(_values(5, 6))
+class Scattered(nn.Module):
+    """Values put or added at indices of any axis, every other slice assigned, and joins of several types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x)
+        places, zeros = x.argsort(1)[:, :3], torch.zeros_like(x)
+        every = x + 0
+        every[:, :, ::2] = every[:, :, 1::2] * 2
+        every[..., [0, 4]] = 0.5
+        added = zeros.index_add(2, torch.tensor([0, 2, 2]), x[..., :3])
+        diagonal = torch.diagonal(x, 1, 1, 2)
+        parts = [
+            zeros.scatter(1, places, 2.0) * x, zeros.scatter(1, places, x[:, :3]),
+            x.scatter_add(1, places % 2, x[:, 2:] * x[:, 2:]),
+            x.scatter_reduce(1, places, x[:, :3] * 2, "sum"),
+            x.scatter_reduce(1, places % 2, x[:, :3], "mean"), every, added,
+            x.slice_scatter(x[:, :2] * 2, 1, 1, 3), x.select_scatter(x[:, 0] * 2, 1, -1),
+            x.swapdims(1, 2)[:, :5].narrow(2, -1, 1),
+            torch.cat([x[:, :2], x[:, :1] > 0, x[:, :2].long()], 1), x + diagonal[:, :, None],
+            torch.cat(x.tensor_split(4, 1)[::-1], 1) + torch.cat(x.tensor_split((1, -2), 2)[::-1], 2),
+        ]  # fmt: skip
+        return torch.stack(torch.broadcast_tensors(*parts), 1)
+
+
+@module(_values(5, 6), torch.arange(20).reshape(4, 5) % 3 > 0)
+class Unread(nn.Module):
+    """Attention under a mask of booleans that lets some places read nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x)
+        return F.scaled_dot_product_attention(x, x, x, mask[:, :, None] & mask[:, None])

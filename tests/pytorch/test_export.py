@@ -4,7 +4,7 @@ import copy
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,9 @@ def test_outputs_gradients_and_statistics_equal_those_of_pytorch(name: str) -> N
             np.testing.assert_allclose(variable, buffer.numpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["Residual", "Gpt", "Channels", "Spectrogram", "Columns", "Indexed"])
+@pytest.mark.parametrize(
+    "name", ["Residual", "Gpt", "Channels", "Spectrogram", "Columns", "Indexed", "Rounded", "Ordered", "Scattered"]
+)
 def test_exported_module_trains_as_in_pytorch(tmp_path: Path, name: str) -> None:
     create, (x,) = MODULES[name]
     module = create()
@@ -396,6 +398,93 @@ def test_counts_and_constants_are_no_state(training: bool) -> None:
     model = keras_model(module, x, 3)
     expected = module.train(training)(x).detach()
     np.testing.assert_allclose(model([x.numpy()], training=training), expected, rtol=1e-5, atol=1e-5)
+
+
+class _Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return -gradient
+
+
+class _Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (x,) = context.saved_tensors
+        gate = torch.sigmoid(x)
+        return gradient * (gate + x * gate * (1 - gate))
+
+
+class _Own(torch.nn.Sequential):
+    """Has a function with a backward of its own behind its layers."""
+
+    def __init__(self, function: type[torch.autograd.Function]) -> None:
+        super().__init__(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function.apply(super().forward(x))
+
+
+class _Hooked(torch.nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+        self.bias.register_hook(lambda gradient: gradient / 2)
+
+
+class _HookedInside(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = super().forward(x)
+        if result.requires_grad:
+            result.register_hook(lambda gradient: gradient / 2)
+        return result
+
+
+@pytest.mark.parametrize(
+    ("create", "message"),
+    [
+        (lambda: _Own(_Reversed), r"'\S+' is not that of forward, because of _Reversed\.backward, and a file takes"),
+        (_Hooked, r"'bias' is not that of forward, because of a hook of parameter 'bias', and"),
+        (lambda: _HookedInside(4, 3), r"'weight' is not that of forward, because of a hook of a tensor, and"),
+    ],
+)
+def test_gradients_other_than_those_of_forward_are_refused(create: Callable[[], torch.nn.Module], message: str) -> None:
+    module, x = create(), torch.randn(4, 4)
+    statistics = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with pytest.raises(ExportError, match=f"^torch: the gradient of {message}"):
+        keras_model(module, x, 4)
+    assert all(torch.equal(buffer, statistics[name]) for name, buffer in module.named_buffers())
+
+
+def test_function_whose_backward_is_that_of_its_forward_exports() -> None:
+    module, x = _Own(_Swish), torch.randn(4, 4)
+    found = keras_model(module, x, 4)([x.numpy()], training=True)
+    np.testing.assert_allclose(found, module(x).detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_size_that_depends_on_values_is_refused_by_the_op_that_has_it() -> None:
+    class Halved(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = super().forward(x) + 0
+            x[x < 0] *= 0.5
+            return x
+
+    with pytest.raises(ExportError, match=r"^torch: op index indexes by a mask, .*; multiply by the mask, or use"):
+        keras_model(Halved(4, 3), torch.zeros(2, 4), 2)
+
+
+def test_gradient_by_frequency_is_refused() -> None:
+    module = torch.nn.Embedding(5, 2, scale_grad_by_freq=True)
+    with pytest.raises(ExportError, match=r"^torch: op embedding has scale_grad_by_freq=True, expected False$"):
+        keras_model(module, torch.zeros(2, 3, dtype=torch.long), 2)
 
 
 def test_error_of_an_op_is_one_line() -> None:

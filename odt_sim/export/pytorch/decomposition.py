@@ -12,11 +12,13 @@ def decomposed(exported: Any) -> Any:
 
     Only these: `run_decompositions` rewrites the whole graph, BatchNorm and changes in place among it.
     """
+    from torch import SymInt
     from torch._decomp import core_aten_decompositions
 
     table = {op: rule for op, rule in core_aten_decompositions().items() if not is_known(op)}
     for node in list(exported.graph.nodes):
-        if node.op == "call_function" and node.target in table:
+        measures = isinstance(node.meta.get("val"), SymInt)  # a size that depends on values, of an op that is refused
+        if node.op == "call_function" and node.target in table and not measures:
             _replace(node, table)
     return exported
 

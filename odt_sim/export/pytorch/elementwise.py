@@ -1,7 +1,7 @@
 """Elementwise ATen ops."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,21 +10,30 @@ from odt_sim.export.pytorch.registry import OPS, computes, expect, number
 
 _UNARY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "abs": tf.abs, "acos": tf.acos, "acosh": tf.acosh, "alias": tf.identity, "asin": tf.asin, "asinh": tf.asinh,
-    "atan": tf.atan, "atanh": tf.atanh, "bitwise_not": tf.logical_not, "ceil": tf.math.ceil, "clone": tf.identity,
+    "atan": tf.atan, "atanh": tf.atanh, "ceil": tf.math.ceil, "clone": tf.identity,
     "contiguous": tf.identity, "cos": tf.cos, "cosh": tf.cosh, "detach": tf.stop_gradient, "detach_": tf.stop_gradient,
     "erf": tf.math.erf, "erfc": tf.math.erfc, "exp": tf.exp, "exp2": lambda x: tf.pow(2.0, x), "expm1": tf.math.expm1,
     "floor": tf.floor, "isnan": tf.math.is_nan, "lift_fresh_copy": tf.identity, "log": tf.math.log,
     "log10": lambda x: tf.math.log(x) * (1 / math.log(10)), "log1p": tf.math.log1p,
     "log2": lambda x: tf.math.log(x) * (1 / math.log(2)), "log_sigmoid": tf.math.log_sigmoid,
-    "logical_not": tf.logical_not, "neg": tf.negative, "reciprocal": tf.math.reciprocal, "relu": tf.nn.relu,
-    "relu6": tf.nn.relu6, "round": tf.round, "rsqrt": tf.math.rsqrt, "selu": tf.nn.selu, "sigmoid": tf.sigmoid,
+    "isinf": tf.math.is_inf, "lgamma": tf.math.lgamma, "digamma": tf.math.digamma, "positive": tf.identity,
+    "neg": tf.negative, "reciprocal": tf.math.reciprocal, "relu": tf.nn.relu,
+    "relu6": tf.nn.relu6, "rsqrt": tf.math.rsqrt, "selu": tf.nn.selu, "sigmoid": tf.sigmoid,
     "sign": tf.sign, "silu": tf.nn.silu, "sin": tf.sin, "sinh": tf.sinh, "softsign": tf.nn.softsign, "sqrt": tf.sqrt,
     "square": tf.square, "tan": tf.tan, "tanh": tf.tanh,
 }  # fmt: skip
+_BITS: dict[str, tuple[Callable[..., tf.Tensor], Callable[..., tf.Tensor]]] = {
+    "bitwise_and": (tf.logical_and, tf.bitwise.bitwise_and), "bitwise_or": (tf.logical_or, tf.bitwise.bitwise_or),
+    "bitwise_xor": (tf.math.logical_xor, tf.bitwise.bitwise_xor), "bitwise_not": (tf.logical_not, tf.bitwise.invert),
+}  # fmt: skip
+"""The functions of booleans and of integers."""
+_LOGICAL: dict[str, Callable[..., tf.Tensor]] = {
+    "logical_and": tf.logical_and, "logical_or": tf.logical_or, "logical_xor": tf.math.logical_xor,
+    "logical_not": tf.logical_not,
+}  # fmt: skip
 _COMPARE: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "eq": tf.equal, "ne": tf.not_equal, "gt": tf.greater, "ge": tf.greater_equal, "lt": tf.less, "le": tf.less_equal,
-    "maximum": tf.maximum, "minimum": tf.minimum, "logical_and": tf.logical_and, "logical_or": tf.logical_or,
-    "bitwise_and": tf.logical_and, "bitwise_or": tf.logical_or, "atan2": tf.atan2,
+    "maximum": tf.maximum, "minimum": tf.minimum, "atan2": tf.atan2,
 }  # fmt: skip
 
 
@@ -36,8 +45,22 @@ def _both(function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> Callable[...
     return lambda x, y: function(*alike(x, y))
 
 
+def _of_booleans(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    return lambda *given: function(*(tf.cast(x, tf.bool) for x in given))
+
+
+def _of_bits(logical: Callable[..., tf.Tensor], of_integers: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    def computed(x: tf.Tensor, *other: Any) -> tf.Tensor:
+        given = alike(x, other[0]) if other else (x,)
+        return (logical if given[0].dtype == tf.bool else of_integers)(*given)
+
+    return computed
+
+
 OPS.update({name: _first(function) for name, function in _UNARY.items()})
 OPS.update({name: _both(function) for name, function in _COMPARE.items()})
+OPS.update({name: _of_booleans(function) for name, function in _LOGICAL.items()})
+OPS.update({name: _of_bits(*functions) for name, functions in _BITS.items()})
 
 
 def alike(x: Any, y: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -53,6 +76,12 @@ def alike(x: Any, y: Any) -> tuple[tf.Tensor, tf.Tensor]:
         y = tf.constant(y, tf.float32 if isinstance(y, float) else tf.int32)
     wanted = next((d for d in (tf.complex64, tf.float32, tf.int32) if d in (x.dtype, y.dtype)), x.dtype)
     return tf.cast(x, wanted), tf.cast(y, wanted)
+
+
+def all_alike(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return tensors with PyTorch's common type."""
+    wanted = next(d for d in (tf.complex64, tf.float32, tf.int32, tf.bool) if any(x.dtype == d for x in tensors))
+    return [tf.cast(x, wanted) for x in tensors]
 
 
 @computes("add")
@@ -78,9 +107,11 @@ def multiply(x: Any, y: Any) -> tf.Tensor:
 def divide(x: Any, y: Any, rounding_mode: str | None = None) -> tf.Tensor:
     """Return the quotient; integers become floats without rounding."""
     x, y = alike(x, y)
-    expect("rounding_mode", rounding_mode, None, "floor")
     if rounding_mode == "floor":
-        return tf.math.floordiv(x, y)
+        return tf.stop_gradient(tf.math.floordiv(x, y))
+    if rounding_mode == "trunc":
+        quotient = divide(tf.stop_gradient(x), tf.stop_gradient(y))
+        return tf.cast(trunc(quotient), x.dtype)
     return x / y if x.dtype.is_floating or x.dtype.is_complex else tf.cast(x, tf.float32) / tf.cast(y, tf.float32)
 
 
@@ -94,6 +125,19 @@ def floor_divide(x: Any, y: Any) -> tf.Tensor:
 def remainder(x: Any, y: Any) -> tf.Tensor:
     """Return the remainder with the sign of the divisor."""
     return tf.math.floormod(*alike(x, y))
+
+
+@computes("fmod")
+def fmod(x: Any, y: Any) -> tf.Tensor:
+    """Return the remainder with the sign of the dividend."""
+    x, y = alike(x, y)
+    return x - divide(x, y, "trunc") * y
+
+
+@computes("round")
+def round_(x: tf.Tensor, *, decimals: int = 0) -> tf.Tensor:
+    """Return numbers with so many digits behind the point, half to even; the gradient is 0."""
+    return tf.round(x) if decimals == 0 else tf.round(x * 10.0**decimals) / 10.0**decimals
 
 
 @computes("trunc")
@@ -161,8 +205,9 @@ def hardswish(x: tf.Tensor) -> tf.Tensor:
 
 @computes("softplus")
 def softplus(x: tf.Tensor, beta: float = 1, threshold: float = 20) -> tf.Tensor:
-    """Return `log(1 + e^(beta x)) / beta`."""
-    return tf.math.softplus(x * beta) / beta
+    """Return `log(1 + e^(beta x)) / beta`, and x itself above `threshold / beta`."""
+    smooth = tf.math.softplus(x * beta) / beta
+    return smooth if threshold >= 20 else tf.where(x * beta > threshold, x, smooth)  # from 20 on both are one float32
 
 
 @computes("mish")

@@ -15,6 +15,7 @@ import tensorflow as tf
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export.pytorch.blocks import inlined
 from odt_sim.export.pytorch.decomposition import decomposed
+from odt_sim.export.pytorch.own_gradients import check_gradients, own_gradients
 from odt_sim.export.pytorch.program import Program, Variables, array_of, check_buffers, dtype_of
 from odt_sim.export.pytorch.random import Mode
 from odt_sim.export.pytorch.refusals import check_module, check_outputs, check_real, untraceable
@@ -200,7 +201,11 @@ def _exported(module: Any, given: inspect.BoundArguments, *, training: bool) -> 
             _no_caches(module),
         ):
             warnings.simplefilter("ignore")
-            return decomposed(inlined(torch.export.export(module, given.args, given.kwargs, strict=False)))
+            with own_gradients(module) as names:
+                exported = torch.export.export(module, given.args, given.kwargs, strict=False)
+            if training and names:
+                check_gradients(module, given, exported.module(), names)
+            return decomposed(inlined(exported))
     except ExportError:
         raise
     except Exception as error:  # PyTorch raises many types

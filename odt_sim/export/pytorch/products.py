@@ -64,8 +64,11 @@ def bilinear(x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, bias: tf.Tensor | No
 
 
 @computes("embedding")
-def embedding(weight: tf.Tensor, index: tf.Tensor, padding: int = -1, *_: Any) -> tf.Tensor:
+def embedding(
+    weight: tf.Tensor, index: tf.Tensor, padding: int = -1, scale_by_frequency: bool = False, sparse: bool = False
+) -> tf.Tensor:
     """Return rows by number; the padding's row gets no gradient."""
+    expect("scale_grad_by_freq", scale_by_frequency, False)
     if padding >= 0:
         row = tf.one_hot(padding, weight.shape[0], dtype=weight.dtype)[:, None]
         weight = tf.stop_gradient(weight) * row + weight * (1 - row)
@@ -134,8 +137,14 @@ def attention(
     scores = tf.matmul(query, key, transpose_b=True) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if causal:
         mask = tf.constant(True) & (tf.range(scores.shape[-2])[:, None] >= tf.range(scores.shape[-1])[None])
-    if mask is not None and mask.dtype == tf.bool:
+    if mask is None:
+        return tf.matmul(dropout(tf.nn.softmax(scores), rate), value)
+    if mask.dtype == tf.bool:
         scores = tf.where(mask, scores, tf.constant(float(tf.float32.min)))
-    elif mask is not None:
+    else:
         scores = scores + tf.maximum(mask, float(tf.float32.min) / 2)  # an infinite logit is NaN in LiteRT's softmax
-    return tf.matmul(dropout(tf.nn.softmax(scores), rate), value)
+        mask = mask > -math.inf
+    shares = tf.nn.softmax(scores)
+    if not causal:  # a place that may read nothing gets 0
+        shares = tf.where(tf.reduce_any(mask, -1, keepdims=True), shares, tf.zeros_like(shares))
+    return tf.matmul(dropout(shares, rate), value)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.pytorch import convolution, elementwise, fourier, products, reductions, resizing, shapes
+from odt_sim.export.pytorch import convolution, elementwise, fourier, indexing, products, reductions, resizing, shapes
 from odt_sim.export.pytorch.cut import ADVICE, embedding_node, nodes_after, nodes_until
 from odt_sim.export.pytorch.normalization import batch_norm
 from odt_sim.export.pytorch.outputs import structured
@@ -19,7 +19,7 @@ from odt_sim.export.pytorch.random import RANDOM, Mode
 from odt_sim.export.pytorch.registry import OPS, Refusal
 from odt_sim.export.pytorch.row_orders import Order, path_of
 
-FAMILIES = (convolution, elementwise, fourier, products, reductions, resizing, shapes)
+FAMILIES = (convolution, elementwise, fourier, indexing, products, reductions, resizing, shapes)
 """The modules that register functions."""
 
 CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
@@ -139,6 +139,8 @@ class Program:
         try:
             with tf.name_scope(_scope(node)):
                 values[node] = self._computed(node, name, values, mode)
+                if _changes(node.target):
+                    self._written(node, values)
         except Refusal as refusal:
             raise ExportError(f"torch: op {name}{_where(node)} {refusal}") from refusal
         except ExportError:
@@ -148,8 +150,6 @@ class Program:
             raise ExportError(
                 f"torch: op {name}{_where(node)} fails with these shapes and settings ({line}); use other ops"
             ) from error
-        if _changes(node.target):
-            self._written(node, values)
 
     def _computed(self, node: Any, name: str, values: dict[Any, Any], mode: Mode) -> Any:
         if "out" in node.kwargs:

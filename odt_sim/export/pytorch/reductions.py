@@ -1,12 +1,13 @@
 """ATen ops that reduce axes, or normalize over them."""
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import tensorflow as tf
 
-from odt_sim.export.pytorch.registry import OPS, axes_of, computes, expect, over_last
+from odt_sim.export.pytorch.elementwise import alike
+from odt_sim.export.pytorch.registry import OPS, Refusal, axes_of, computes, over_last
 
 _PLAIN: dict[str, Callable[..., tf.Tensor]] = {
     "amax": tf.reduce_max, "amin": tf.reduce_min, "any": tf.reduce_any, "all": tf.reduce_all,
@@ -36,11 +37,12 @@ def largest(x: tf.Tensor, dim: Any = None, keepdim: bool = False, *, least: bool
     """Return the largest value; along an axis with its position; of two tensors elementwise."""
     reduce, position = (tf.reduce_min, tf.argmin) if least else (tf.reduce_max, tf.argmax)
     if dim is None:
-        return reduce(x)
+        return tf.cast(reduce(counted(x)), x.dtype)
     if isinstance(dim, tf.Tensor):
-        return (tf.minimum if least else tf.maximum)(x, dim)
+        return (tf.minimum if least else tf.maximum)(*alike(x, dim))
+    x, kind = counted(x), x.dtype
     place = position(x, axis=dim, output_type=tf.int32)
-    return reduce(x, axis=dim, keepdims=keepdim), tf.expand_dims(place, dim) if keepdim else place
+    return tf.cast(reduce(x, axis=dim, keepdims=keepdim), kind), tf.expand_dims(place, dim) if keepdim else place
 
 
 OPS["min"] = lambda x, dim=None, keepdim=False: largest(x, dim, keepdim, least=True)
@@ -90,6 +92,12 @@ def cumsum(x: tf.Tensor, dim: int, *, dtype: tf.DType | None = None) -> tf.Tenso
     return tf.cumsum(counted(x) if dtype is None else tf.cast(x, dtype), axis=dim)
 
 
+@computes("cumprod")
+def cumprod(x: tf.Tensor, dim: int, *, dtype: tf.DType | None = None) -> tf.Tensor:
+    """Return the running product along an axis."""
+    return tf.math.cumprod(counted(x) if dtype is None else tf.cast(x, dtype), axis=dim)
+
+
 @computes("softmax", "_softmax", "_safe_softmax")
 def softmax(x: tf.Tensor, dim: int, *_: Any, **__: Any) -> tf.Tensor:
     """Return the softmax over an axis."""
@@ -106,14 +114,21 @@ def log_softmax(x: tf.Tensor, dim: int, *_: Any, **__: Any) -> tf.Tensor:
 def vector_norm(
     x: tf.Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> tf.Tensor:
-    """Return the L1 or L2 norm over axes; the gradient of L2 at 0 is 0."""
-    expect("ord", float(order), 1.0, 2.0)
-    axes = axes_of(dim, len(x.shape))
+    """Return a norm of any order but 0 over axes; the gradient at 0 is 0."""
+    order, axes, sizes = float(2 if order in (None, "fro") else order), axes_of(dim, len(x.shape)), tf.abs(x)
+    if order == 0:
+        raise Refusal("has ord=0, whose gradient is 0; count by (x != 0).sum()")
+    if abs(order) == inf:
+        return (tf.reduce_max if order > 0 else tf.reduce_min)(sizes, axis=axes, keepdims=keepdim)
     if order == 1:
-        return tf.reduce_sum(tf.abs(x), axis=axes, keepdims=keepdim)
-    squares = tf.reduce_sum(tf.square(x), axis=axes, keepdims=keepdim)
-    positive = squares > 0
-    return tf.where(positive, tf.sqrt(tf.where(positive, squares, tf.ones_like(squares))), tf.zeros_like(squares))
+        return tf.reduce_sum(sizes, axis=axes, keepdims=keepdim)
+    powers = tf.square(x) if order == 2 else tf.pow(tf.where(sizes > 0, sizes, tf.ones_like(sizes)), order)
+    powers = powers if order == 2 else tf.where(sizes > 0, powers, tf.zeros_like(powers))
+    summed = tf.reduce_sum(powers, axis=axes, keepdims=keepdim)
+    positive = summed > 0
+    safe = tf.where(positive, summed, tf.ones_like(summed))
+    root = tf.sqrt(safe) if order == 2 else tf.pow(safe, 1 / order)
+    return tf.where(positive, root, tf.zeros_like(summed))
 
 
 @computes("cosine_similarity")
@@ -125,7 +140,7 @@ def cosine_similarity(x: tf.Tensor, y: tf.Tensor, dim: int = 1, eps: float = 1e-
 
 @computes("cdist")
 def distances(x: tf.Tensor, y: tf.Tensor, order: float = 2, *_: Any) -> tf.Tensor:
-    """Return the L1 or L2 distances of all pairs of rows, `[..., rows of x, rows of y]`."""
+    """Return the distances of all pairs of rows, `[..., rows of x, rows of y]`."""
     return vector_norm(x[..., :, None, :] - y[..., None, :, :], order, -1)
 
 
@@ -140,8 +155,23 @@ def topk(x: tf.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool
     return tf.transpose(values * (1 if largest else -1), back), tf.transpose(places, back)
 
 
+@computes("kthvalue")
+def kth_value(x: tf.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[tf.Tensor, ...]:
+    """Return the k-th least value along an axis, and its position."""
+    found = [part[(*[slice(None)] * (dim % len(x.shape)), k - 1)] for part in sort(x, dim)]
+    return tuple(tf.expand_dims(part, dim) for part in found) if keepdim else tuple(found)
+
+
+@computes("median")
+def median(x: tf.Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Return the median, of an even number the lower one; along an axis with its position."""
+    if dim is None:
+        return median(tf.reshape(x, [-1]), 0)[0]
+    return kth_value(x, (int(x.shape[dim]) + 1) // 2, dim, keepdim)
+
+
 @computes("sort")
-def sort(x: tf.Tensor, dim: int = -1, descending: bool = False) -> tuple[tf.Tensor, ...]:
-    """Return the values along an axis in order, and their positions."""
+def sort(x: tf.Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> tuple[tf.Tensor, ...]:
+    """Return the values along an axis in order, and their positions; equal ones keep their order."""
     ordered: tuple[tf.Tensor, ...] = topk(x, int(x.shape[dim]), dim, largest=descending)
     return ordered

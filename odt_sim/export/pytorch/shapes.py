@@ -1,13 +1,14 @@
 """ATen ops on shapes: views, joins, slices, and tensors of constant content."""
 
 from collections.abc import Sequence
-from functools import reduce
-from math import prod
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.pytorch.registry import OPS, Function, Refusal, axes_of, computes
+from odt_sim.export.pytorch.elementwise import all_alike
+from odt_sim.export.pytorch.registry import OPS, Function, axes_of, computes
 
 
 @computes("view", "reshape", "_unsafe_view", "view_copy")
@@ -42,12 +43,21 @@ def permute(x: tf.Tensor, dims: Sequence[int]) -> tf.Tensor:
     return tf.transpose(x, axes_of(list(dims), len(x.shape)))
 
 
-@computes("transpose", "swapaxes")
+@computes("transpose", "swapaxes", "swapdims")
 def transpose(x: tf.Tensor, a: int, b: int) -> tf.Tensor:
     """Swap two axes."""
     order = list(range(len(x.shape)))
     order[a], order[b] = order[b], order[a]
     return tf.transpose(x, order)
+
+
+@computes("movedim", "moveaxis")
+def movedim(x: tf.Tensor, source: Any, destination: Any) -> tf.Tensor:
+    """Move axes to other places; the others keep their order."""
+    rank = len(x.shape)
+    moved = dict(zip(axes_of(destination, rank), axes_of(source, rank), strict=True))
+    rest = iter(axis for axis in range(rank) if axis not in moved.values())
+    return tf.transpose(x, [moved[place] if place in moved else next(rest) for place in range(rank)])
 
 
 @computes("t", "numpy_T")
@@ -103,13 +113,13 @@ def repeat_interleave(x: tf.Tensor, repeats: int, dim: int | None = None, *, out
 @computes("cat", "concat")
 def cat(tensors: Sequence[tf.Tensor], dim: int = 0) -> tf.Tensor:
     """Join tensors along an axis."""
-    return tf.concat(list(tensors), dim)
+    return tf.concat(all_alike(tensors), dim)
 
 
 @computes("stack")
 def stack(tensors: Sequence[tf.Tensor], dim: int = 0) -> tf.Tensor:
     """Join tensors along a new axis."""
-    return tf.stack(list(tensors), dim)
+    return tf.stack(all_alike(tensors), dim)
 
 
 @computes("chunk")
@@ -124,6 +134,18 @@ def split(x: tf.Tensor, size: Any, dim: int = 0) -> list[tf.Tensor]:
     """Split an axis into parts of a size, or of given sizes."""
     length = int(x.shape[dim])
     sizes = [min(size, length - i) for i in range(0, length, size)] if isinstance(size, int) else list(size)
+    return list(tf.split(x, sizes, axis=dim))
+
+
+@computes("tensor_split")
+def tensor_split(x: tf.Tensor, given: Any, dim: int = 0) -> list[tf.Tensor]:
+    """Split an axis into a number of parts, the first ones longer by one, or before given places."""
+    length = int(x.shape[dim])
+    if isinstance(given, int):
+        sizes = [length // given + (i < length % given) for i in range(given)]
+    else:
+        places = [min(place % length if place < 0 else place, length) for place in (0, *given, length)]
+        sizes = [max(end - start, 0) for start, end in pairwise(places)]
     return list(tf.split(x, sizes, axis=dim))
 
 
@@ -149,6 +171,7 @@ def slice_(x: tf.Tensor, dim: int = 0, start: int | None = None, end: int | None
 @computes("narrow")
 def narrow(x: tf.Tensor, dim: int, start: int, length: int) -> tf.Tensor:
     """Return a range of slices."""
+    start %= int(x.shape[dim]) or 1
     return x[_at(x, dim, slice(start, start + length))]
 
 
@@ -158,10 +181,12 @@ def _at(x: tf.Tensor, dim: int, index: Any) -> tuple[Any, ...]:
 
 def _with_slice(x: tf.Tensor, value: tf.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     """Return x with other values in a range of slices, as after `x[start:end] = value`."""
-    if step != 1:
-        raise Refusal("changes every n-th slice in place; use torch.where")
     start, end, _ = slice(start, end).indices(x.shape[dim])
-    return tf.concat([x[_at(x, dim, slice(0, start))], value, x[_at(x, dim, slice(end, None))]], dim)
+    if step == 1:
+        return tf.concat([x[_at(x, dim, slice(0, start))], value, x[_at(x, dim, slice(end, None))]], dim)
+    order = np.arange(x.shape[dim])
+    order[start:end:step] = len(order) + np.arange(value.shape[dim])
+    return tf.gather(tf.concat([x, value], dim), order, axis=dim)
 
 
 def _with_selected(x: tf.Tensor, value: tf.Tensor, dim: int, index: int) -> tf.Tensor:
@@ -172,6 +197,18 @@ def _with_selected(x: tf.Tensor, value: tf.Tensor, dim: int, index: int) -> tf.T
 PUT_BACK: dict[str, Function] = {"slice": _with_slice, "select": _with_selected, "to": lambda x, value, *_: value}
 """The function that returns a tensor with other values in a view, for the ops that make such views; `to` is one of the whole
 tensor where it changes no type."""
+
+
+@computes("slice_scatter")
+def slice_scatter(x: tf.Tensor, value: tf.Tensor, *place: Any) -> tf.Tensor:
+    """Return x with other values in a range of slices."""
+    return _with_slice(x, value, *place)
+
+
+@computes("select_scatter")
+def select_scatter(x: tf.Tensor, value: tf.Tensor, *place: Any) -> tf.Tensor:
+    """Return x with another slice."""
+    return _with_selected(x, value, *place)
 
 
 @computes("copy", "fill")
@@ -192,75 +229,6 @@ def roll(x: tf.Tensor, shifts: Any, dims: Any = ()) -> tf.Tensor:
     if not dims:
         return tf.reshape(tf.roll(tf.reshape(x, [-1]), shifts[0], 0), x.shape)
     return tf.roll(x, list(shifts), list(dims))
-
-
-@computes("gather")
-def gather(x: tf.Tensor, dim: int, index: tf.Tensor, *, sparse_grad: bool = False) -> tf.Tensor:
-    """Return the values at an index of each position along an axis."""
-    rank = len(x.shape)
-    dim %= rank
-    order = [d for d in range(rank) if d != dim] + [dim]
-    back = [order.index(d) for d in range(rank)]
-    index = tf.maximum(index, 0)  # LiteRT ends at a place of -1, which a length of 0 gives in rows that are left out
-    taken = tf.gather(tf.transpose(x, order), tf.transpose(index, order), axis=rank - 1, batch_dims=rank - 1)
-    return tf.transpose(taken, back)
-
-
-@computes("index_select")
-def index_select(x: tf.Tensor, dim: int, index: tf.Tensor) -> tf.Tensor:
-    """Return slices by number."""
-    return tf.gather(x, index, axis=dim)
-
-
-@computes("index")
-def index(x: tf.Tensor, indices: Sequence[tf.Tensor | None]) -> tf.Tensor:
-    """Return values by integer index along one axis or several, whose own axes come first where others lie between."""
-    axes = [axis for axis, each in enumerate(indices) if each is not None]
-    given = [each for each in indices if each is not None]
-    if any(i.dtype == tf.bool for i in given):
-        raise Refusal("indexes by a mask, whose result has no fixed shape; multiply by the mask, or use torch.where")
-    given = [_from_front(i, int(x.shape[axis])) for i, axis in zip(given, axes, strict=True)]
-    if len(given) == 1:
-        return tf.gather(x, given[0], axis=axes[0])
-    if axes[0] == 0 and len(given) == len(indices):
-        shape = reduce(tf.broadcast_dynamic_shape, map(tf.shape, given))
-        return tf.gather_nd(x, tf.stack([tf.broadcast_to(i, shape) for i in given], -1))
-    place = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
-    rest = [axis for axis in range(len(x.shape)) if axis not in axes]
-    sizes = [int(x.shape[axis]) for axis in axes]
-    joined = tf.transpose(x, [*rest[:place], *axes, *rest[place:]])
-    joined = tf.reshape(joined, [*joined.shape[:place], prod(sizes), *joined.shape[place + len(axes) :]])
-    at = reduce(lambda before, each: before * each[1] + each[0], zip(given, sizes, strict=True), 0)
-    return tf.gather(joined, at, axis=place)
-
-
-@computes("index_put")
-def index_put(
-    x: tf.Tensor, indices: Sequence[tf.Tensor | None], values: tf.Tensor, accumulate: bool = False
-) -> tf.Tensor:
-    """Return x with other values at indices of the leading axes, or with one value, or one for each row, under a mask."""
-    given = [i for i in indices if i is not None]
-    if any(i.dtype == tf.bool for i in given):
-        mask = given[0]
-        if len(indices) > 1 or accumulate or len(values.shape) > len(x.shape) - len(mask.shape):
-            raise Refusal("assigns several values under a mask, whose number is not fixed; use torch.where")
-        mask = tf.reshape(mask, [*mask.shape, *[1] * (len(x.shape) - len(mask.shape))])
-        return tf.where(mask, tf.cast(values, x.dtype), x)
-    if len(given) != len(indices):
-        raise Refusal("assigns to indices of axes behind others; transpose them to the front")
-    given = [_from_front(i, int(n)) for i, n in zip(given, x.shape, strict=False)]
-    shape = reduce(tf.broadcast_static_shape, (each.shape for each in given))
-    at = tf.stack([tf.broadcast_to(i, shape) for i in given], -1)
-    values = tf.broadcast_to(tf.cast(values, x.dtype), [*shape, *x.shape[len(given) :]])
-    return (tf.tensor_scatter_nd_add if accumulate else tf.tensor_scatter_nd_update)(x, at, values)
-
-
-def _from_front(index: tf.Tensor, size: int) -> tf.Tensor:
-    """Return indices from the front: -1 is the last one."""
-    static = tf.get_static_value(index)
-    if static is not None and (static >= 0).all():
-        return index
-    return tf.where(index < 0, index + size, index)
 
 
 @computes("unfold")

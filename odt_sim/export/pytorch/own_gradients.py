@@ -1,0 +1,98 @@
+"""Gradients that a module computes by functions of its own, which the graph of its forward does not have."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from odt_sim.errors import ExportError
+
+TOLERANCE = 1e-3
+"""How far two gradients may lie apart, as a share of the largest."""
+
+
+@contextmanager
+def own_gradients(module: Any) -> Iterator[list[str]]:
+    """Collect, while a module is traced, what may change its gradients: backward functions of its own, and hooks.
+
+    Yields:
+        Their names, complete once the module is traced.
+    """
+    import torch
+
+    found = [
+        f"a hook of parameter {name!r}" for name, parameter in module.named_parameters() if parameter._backward_hooks
+    ]
+    apply, register = torch.autograd.Function.apply.__func__, torch.Tensor.register_hook
+
+    def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if not cls.__module__.startswith("torch."):
+            found.append(f"{cls.__name__}.backward")
+        return apply(cls, *args, **kwargs)
+
+    def registered(tensor: Any, hook: Any) -> Any:
+        found.append("a hook of a tensor")
+        return register(tensor, hook)
+
+    function: Any = torch.autograd.Function
+    inherited = function.__dict__["apply"]
+    function.apply, torch.Tensor.register_hook = classmethod(applied), registered
+    try:
+        yield found
+    finally:
+        function.apply, torch.Tensor.register_hook = inherited, register
+
+
+def check_gradients(module: Any, given: inspect.BoundArguments, traced: Any, names: Sequence[str]) -> None:
+    """Refuse a module whose gradients differ from those of its traced graph.
+
+    Args:
+        module: The module, while it trains.
+        given: An example of its inputs.
+        traced: Its graph, as a module.
+        names: What may change its gradients.
+
+    Raises:
+        ExportError: They differ.
+    """
+    import torch
+
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    learned = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    copies = {name: parameter.detach().clone().requires_grad_() for name, parameter in learned.items()}  # without hooks
+    expected = _gradients(_outputs(module, given), list(learned.values()))
+    found = _gradients(
+        _outputs(lambda *a, **b: torch.func.functional_call(traced, copies, a, b), given), list(copies.values())
+    )
+    with torch.no_grad():
+        for name, buffer in module.named_buffers():
+            buffer.copy_(buffers[name])
+    close = TOLERANCE * max((float(gradient.abs().max()) for gradient in expected if gradient.numel()), default=0.0)
+    for name, wanted, gradient in zip(learned, expected, found, strict=True):
+        if not torch.allclose(gradient, wanted, rtol=0, atol=close, equal_nan=True):
+            raise ExportError(
+                f"torch: the gradient of {name!r} is not that of forward, because of {', '.join(dict.fromkeys(names))}, and "
+                "a file takes that of forward; write it by detach there: `x + (f(x) - x).detach()` has the gradient of x, "
+                "and `2 * x.detach() - x` the reversed one"
+            )
+
+
+def _outputs(function: Callable[..., Any], given: inspect.BoundArguments) -> list[Any]:
+    """Return the tensors that a function returns and that have gradients; it draws the same numbers each time."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        leaves = tree_leaves(function(*given.args, **given.kwargs))
+    return [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
+
+
+def _gradients(outputs: Sequence[Any], learned: Sequence[Any]) -> list[Any]:
+    """Return the gradients of a weighted sum of outputs."""
+    import torch
+
+    if not outputs:
+        return [torch.zeros_like(parameter) for parameter in learned]
+    weights = [torch.arange(1.0, x.numel() + 1).cos().reshape(x.shape) for x in outputs]
+    return list(torch.autograd.grad(outputs, learned, weights, materialize_grads=True))
