@@ -344,7 +344,7 @@ class Assigned(nn.Module):
         h[:, 0] = h[:, 1] * 2
         h[1:3, 2:] *= 3
         h[-1] = x[0]
-        return self.head(h @ mask)
+        return torch.addmm(h[:, :3], h @ mask, self.head.weight.t(), beta=0.5, alpha=2) + self.head.bias
 
 
 @module(_images(2, 4))

@@ -400,6 +400,27 @@ def test_counts_and_constants_are_no_state(training: bool) -> None:
     np.testing.assert_allclose(model([x.numpy()], training=training), expected, rtol=1e-5, atol=1e-5)
 
 
+class _Drawing(torch.nn.Linear):
+    """Draws a class for each row by Gumbel's softmax while it trains, and uniform and normal numbers of no weight."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = super().forward(x)
+        if not self.training:
+            return x
+        nothing = torch.empty_like(x).uniform_(-1, 1) * torch.empty_like(x).normal_(2, 3) * 0
+        return torch.nn.functional.gumbel_softmax(x, hard=True) + nothing
+
+
+def test_gumbels_softmax_draws_classes_with_their_probabilities(tmp_path: Path) -> None:
+    module, x, y = _Drawing(4, 3), torch.randn(1, 4).repeat(2000, 1), np.zeros((2000, 3), np.float32)
+    path = export_model(
+        module, tmp_path / "m.tflite", example=x, loss="mean_squared_error", optimizer="sgd", batch_size=2000
+    )
+    drawn = np.asarray(keras_model(module, x, 2000)([x.numpy()], training=True))
+    np.testing.assert_allclose(drawn.mean(0), torch.softmax(module.eval()(x[0]), 0).detach(), atol=0.05)
+    assert Device(TrainableModel.load(path), (x.numpy(), y)).train_batch(x.numpy(), y, 0.1) == pytest.approx(1 / 3)
+
+
 class _Reversed(torch.autograd.Function):
     @staticmethod
     def forward(_: Any, x: torch.Tensor) -> torch.Tensor:

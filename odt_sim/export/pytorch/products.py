@@ -21,8 +21,8 @@ def linear(x: tf.Tensor, weight: tf.Tensor, bias: tf.Tensor | None = None) -> tf
 @computes("addmm")
 def addmm(bias: tf.Tensor, x: tf.Tensor, y: tf.Tensor, *, beta: float = 1, alpha: float = 1) -> tf.Tensor:
     """Return `beta bias + alpha x y`."""
-    expect("(beta, alpha)", (beta, alpha), (1, 1))
-    return bias + tf.matmul(x, y)
+    product = tf.matmul(x, y)
+    return (bias if beta == 1 else beta * bias) + (product if alpha == 1 else alpha * product)
 
 
 @computes("matmul", "mm", "bmm", "mv", "dot", "vdot")

@@ -54,6 +54,19 @@ def _uniform(x: Any, *_: Any, mode: Mode, **__: Any) -> tf.Tensor:
     return keras.random.uniform(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
 
 
+def _drawn_exponential(x: tf.Tensor, rate: float = 1.0, *, mode: Mode) -> tf.Tensor:
+    """Return draws of an exponential distribution, never 0; Gumbel's softmax takes their logarithm (arXiv:1611.01144)."""
+    return -tf.math.log(keras.random.uniform(tuple(x.shape), 1e-7, 1.0, seed=mode.generator)) / rate + 1e-30
+
+
+def _drawn_normal(x: tf.Tensor, mean: float = 0.0, deviation: float = 1.0, *, mode: Mode) -> tf.Tensor:
+    return keras.random.normal(tuple(x.shape), mean, deviation, seed=mode.generator)
+
+
+def _drawn_uniform(x: tf.Tensor, low: float = 0.0, high: float = 1.0, *, mode: Mode) -> tf.Tensor:
+    return keras.random.uniform(tuple(x.shape), low, high, seed=mode.generator)
+
+
 def _bernoulli(x: tf.Tensor, probability: Any = None, *, mode: Mode) -> tf.Tensor:
     """Return ones with a probability, else zeros; stochastic depth draws so."""
     drawn = keras.random.uniform(tuple(x.shape), seed=mode.generator)
@@ -92,6 +105,9 @@ RANDOM: dict[str, Callable[..., tf.Tensor]] = {
     "bernoulli": _bernoulli,
     "rrelu": _randomized_relu,
     "scaled_dot_product_attention": _attention,
+    "exponential": _drawn_exponential,
+    "normal": _drawn_normal,
+    "uniform": _drawn_uniform,
     "randn": _normal,
     "randn_like": _normal,
     "rand": _uniform,
