@@ -152,8 +152,8 @@ class Volumes(nn.Module):
         self.conv, self.norm, self.head = nn.Conv3d(2, 4, 3, padding=1), nn.BatchNorm3d(4), nn.Linear(4, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.max_pool3d(F.relu(self.norm(self.conv(x))), 2)
-        return self.head(F.adaptive_avg_pool3d(x, 1).flatten(1))
+        x = F.max_pool3d(F.relu(self.norm(self.conv(x))), 2, return_indices=True)[0]
+        return self.head((F.adaptive_avg_pool3d(x, 1) + F.adaptive_max_pool3d(x, 1)).flatten(1))
 
 
 @module(_values(6), _values(6))
@@ -277,7 +277,7 @@ class Windows(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.around = nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular")
-        self.edge, self.head = nn.Conv2d(4, 4, 3, padding=1, padding_mode="replicate"), nn.Linear(4 * 27, 3)
+        self.edge, self.head = nn.Conv2d(4, 4, 3, padding=1, padding_mode="replicate"), nn.Linear(4 * 30, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.around(x) + self.edge(x)
@@ -286,6 +286,7 @@ class Windows(nn.Module):
             F.avg_pool2d(x, 2, 2, ceil_mode=True)[:, :, 1:, 1:],
             F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)[:, :, :3, :3],
             F.avg_pool2d(x, 4, 3, 1, ceil_mode=True)[:, :, -3:, -3:],
+            F.avg_pool2d(x, 3, 2, 1, True, divisor_override=5)[:, :, :3, :3],
             F.adaptive_avg_pool2d(x, 3), F.adaptive_max_pool2d(x, 3), F.adaptive_avg_pool2d(x[:, :, :1, :2], 3),
             F.adaptive_avg_pool1d(x.flatten(2), 9).view(4, 4, 3, 3),
         ]  # fmt: skip

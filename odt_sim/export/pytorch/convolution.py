@@ -1,6 +1,7 @@
 """Convolutions and pooling of ATen, which have the channels on axis 1; TensorFlow's have them last."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import tensorflow as tf
@@ -141,6 +142,12 @@ def max_pool(
     return _pooled(x, size, stride, pads, _LARGEST[count], float(tf.float32.min))
 
 
+@computes("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
+def max_pool_alone(x: tf.Tensor, *settings: Any) -> tuple[tf.Tensor]:
+    """Return the largest value of each window, without its place."""
+    return (max_pool(x, *settings),)
+
+
 @computes("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def average_pool(
     x: tf.Tensor,
@@ -151,11 +158,12 @@ def average_pool(
     count_padding: bool = True,
     divisor: int | None = None,
 ) -> tf.Tensor:
-    """Return the mean of each window; what `ceil` adds behind the padding never counts."""
-    expect("divisor_override", divisor, None)
+    """Return the mean of each window, or its sum by a divisor; what `ceil` adds behind the padding never counts."""
     count = len(x.shape) - 2
     size, stride, pads = _windows(x, size, stride, padding, ceil)
     result = _pooled(x, size, stride, pads, _MEAN[count], 0.0)
+    if divisor is not None:
+        return result * (prod(size) / divisor)
     padding = pair(padding, count) if count_padding else [0] * count
     if all(given == (p, p) for given, p in zip(pads, padding, strict=True)):
         return result
@@ -202,7 +210,7 @@ def adaptive_average_pool(x: tf.Tensor, size: Any) -> tf.Tensor:
     return _adaptive(x, size, tf.reduce_mean)
 
 
-@computes("adaptive_max_pool1d", "adaptive_max_pool2d")
+@computes("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(x: tf.Tensor, size: Any) -> tuple[tf.Tensor]:
     """Return the largest values of a given number of windows."""
     return (_adaptive(x, size, tf.reduce_max),)
