@@ -23,7 +23,8 @@ def traced(
 ) -> Trace:
     """Trace a function of tensors that returns named tensors."""
     try:
-        return Trace(concrete(function, arguments), layers)
+        # Without an order of reads and writes: a trace lists its ops in order.
+        return Trace(tf.compat.v1.wrap_function(lambda *values: function(*values), list(arguments)), layers)
     except (ValueError, TypeError, NotImplementedError, tf.errors.OpError) as error:
         raise ExportError(f"`{function.__name__}` cannot be traced: {_line(error)}") from error
 
@@ -42,7 +43,7 @@ def _line(error: Exception) -> str:
 
 def concrete(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
     """Return the graph of a function with positional arguments."""
-    return tf.compat.v1.wrap_function(lambda *values: function(*values), list(arguments))
+    return tf.function(function, input_signature=list(arguments), autograph=False).get_concrete_function()
 
 
 def named(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
