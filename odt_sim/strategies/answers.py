@@ -1,4 +1,4 @@
-"""What a model answers for examples: used by the strategies that distil."""
+"""Log-probabilities of a model's predictions, for strategies that use distillation."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def logarithms(device: Device, outputs: Rows) -> NDArray[np.float64]:
 
     Args:
         device: The device.
-        outputs: What its model answers for examples, `[examples, classes]`.
+        outputs: Outputs of its model, `[examples, classes]`.
     """
     answers: NDArray[Any] = only(outputs, "infer", "choose another strategy")
     return np.asarray(log_softmax(answers) if device.model.from_logits else log_probabilities(answers))

@@ -1,15 +1,16 @@
 """APFL: adaptive personalized federated learning, a mixture of two models with a learned weight.
 
 Paper: Deng et al. 2020, Adaptive Personalized Federated Learning, algorithm 1; section 4 for the mixing weight.
-Rule: on each batch, from the values before it, with `m = a v + (1 - a) w`: `w <- w - lr g(w)`, `v <- v - lr a g(m)`,
-`a <- clip(a - lr <v - w, g(m)>, 0, 1)`; w is averaged. A device's user gets m, computed with the averaged w.
+Rule: on each batch, with `m = a v + (1 - a) w`, all three are updated from their values before the batch:
+`w <- w - lr g(w)`, `v <- v - lr a g(m)`, `a <- clip(a - lr <v - w, g(m)>, 0, 1)`; w is averaged. A device's user gets
+m, computed with the averaged w.
 Travels: w, BatchNorm statistics included.
 Stays: v, a, and the statistics of m, which are updated by the device's own batches only. v starts as the first w that
 the device receives.
-Deviations: devices are weighted by examples, so that w is that of FedAvg for any a; the paper weights them equally
+Deviations: devices are weighted by examples, so that w equals FedAvg's w for any a; the paper weights them equally
 (`weighting=uniform`).
 Optimizer: plain SGD only, without slots; Dropout draws new masks for each of the two gradients.
-Unseen devices train such v and a before deployment.
+Unseen devices train v and a before deployment.
 Hyper-parameters: `alpha`, 0..1, default 0.5: the initial a; `unseen_epochs`, 0..50, default 10.
 """
 
@@ -123,6 +124,6 @@ def _step(device: Device, mixture: Mixture, batch: Batch) -> tuple[Mixture, floa
 
 
 def _fixed(weights: Weights) -> Weights:
-    """Return new weights after making them read-only, so that a device takes them without a copy."""
+    """Make new weights read-only, so that a device uses them without a copy, and return them."""
     weights.vector.flags.writeable = False
     return weights

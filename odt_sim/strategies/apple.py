@@ -1,21 +1,24 @@
 """APPLE: each device learns how much of every device's core model it needs.
 
 Paper: Luo and Wu 2022, Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, algorithm 1.
-Rule: device i has a core model w_i and a vector p of relations. On each batch, from the values before it, with the gradient g
-at `sum_j p_j w_j`: `w_i <- w_i - lr p_i g` and `p_j <- p_j - relation_rate (<g, w_j> + regularization s (p_j - q_j))` for
-all j. q are the devices' shares of all training examples, from which p starts, and `s = (1 + cos(pi r / decay_rounds)) / 2`
-in round r = 0, 1, ..., and 0 from round `decay_rounds`. A device's user gets `sum_j p_j w_j`.
-Travels: the core models of all others down, one up, without BatchNorm statistics.
+Rule: device i has a core model w_i and a vector p of relations. On each batch, with the gradient g at `sum_j p_j w_j`,
+both are updated from their values before the batch: `w_i <- w_i - lr p_i g` and
+`p_j <- p_j - relation_rate (<g, w_j> + regularization s (p_j - q_j))` for all j. q contains the devices' shares of all
+training examples and is the initial p, and `s = (1 + cos(pi r / decay_rounds)) / 2` in round r = 0, 1, ..., and 0 from
+round `decay_rounds`. A device's user gets `sum_j p_j w_j`.
+Travels: the core models of all other devices down, the device's own up, without BatchNorm statistics.
 Stays: p, and the statistics, which are updated by the device's own batches. Plain SGD only, without slots; Dropout draws as
 in FedAvg.
-Memory: the server and every worker hold a core model of each device, and a training device holds them once more: the
-algorithm is meant for tens of devices. Each step takes two passes over them.
-Deviations: the first round, before which no core model is on the server, trains each core model alone (p_i = 1); the paper
-starts from p = q there, and equal core models. Devices that first train later enter with `p_j = q_j`, and the relations to
-others shrink by their share. All core models are downloaded; the paper can limit them. Its published program adds momentum.
-Unseen devices train the sum of all core models, by their shares q, for `unseen_epochs` before deployment.
+Memory: the server and every worker hold the core models of all devices, and a training device holds another copy: the
+algorithm is meant for tens of devices. Each step makes two passes over them.
+Deviations: in the first round, the server has no core models yet, so each core model trains alone (p_i = 1); the paper
+starts from p = q and equal core models. A device that joins later enters with `p_j = q_j`, and the relations to the
+others shrink by its share. All core models are downloaded; the paper can limit them. Its published program adds
+momentum.
+Unseen devices train the sum of all core models, weighted by their shares q, for `unseen_epochs` before deployment.
 Hyper-parameters: `relation_rate`, 0 to 1, default 0.001; `regularization`, 0 or above, default 0.1 (mu); `decay_rounds`, 1
-or more, default 16 (L; all three as in the published program for 160 rounds); `unseen_epochs`, 0..50, default 10.
+or more, default 16 (L; all three defaults are those of the published program for 160 rounds); `unseen_epochs`, 0..50,
+default 10.
 """
 
 import math
@@ -33,13 +36,13 @@ from odt_sim.strategies.own_model import keep_whole
 from odt_sim.strategies.state import recall
 
 MODEL, EXAMPLES = "model.", "examples."
-"""The names of a device's core model and number of examples, before its id."""
+"""Prefixes of the names of a device's core model and its number of examples; the device id follows."""
 OTHERS, RELATIONS = "others", "relations"
-"""The ids of other devices in `device.state`, and the relations to them, the own one last."""
+"""The ids of other devices in `device.state`, and the relations to them; the relation to the device itself is last."""
 
 
 class Others(NamedTuple):
-    """What a device receives of the others, beside its own core model.
+    """The core models that a device receives from the others, and its own.
 
     Attributes:
         layout: The parameters of a core model.
@@ -54,19 +57,19 @@ class Others(NamedTuple):
     examples: NDArray[np.float64]
 
     def shares(self, own: int) -> NDArray[np.float64]:
-        """Return the shares q of all examples, `[others + 1]`, that of a device with `own` examples last."""
+        """Return the shares q of all examples, `[others + 1]`; the last one is for the device with `own` examples."""
         examples = np.append(self.examples, own)
         return np.asarray(examples / examples.sum())
 
     def mixed(self, relations: NDArray[np.float64]) -> Weights:
-        """Return the sum of all core models, weighted by their relations; read-only, so that a device takes no copy."""
+        """Return the sum of all core models, weighted by relations; it is read-only, so that a device makes no copy."""
         vector = relations.astype(np.float32) @ self.models
         vector.flags.writeable = False
         return Weights(self.layout, vector)
 
 
 class APPLE(Strategy):
-    """Every device mixes all core models by weights that it learns together with its own core model."""
+    """Each device learns its core model and the weights by which it mixes all core models."""
 
     needs = frozenset({"plain_sgd", "learning_rate"})
     keeps_updates = True
@@ -157,7 +160,7 @@ class APPLE(Strategy):
 
 
 def _others(device: Device, broadcast: Tensors) -> Others:
-    """Return what a device received, in the order of the ids, and the core model that the device holds."""
+    """Return the received core models in ascending order of ids, followed by the device's own."""
     own = device.weights.select(device.model.trainable_layout)
     ids = sorted(int(name.removeprefix(MODEL)) for name in broadcast if name.startswith(MODEL))
     models = [weights_of(broadcast, f"{MODEL}{id}").vector for id in ids]
@@ -166,7 +169,7 @@ def _others(device: Device, broadcast: Tensors) -> Others:
 
 
 def _relations(device: Device, others: Others) -> NDArray[np.float64]:
-    """Return the device's relations to others, its own last; those to new devices are their shares of the examples."""
+    """Return the device's relations to the others and, last, to itself; those to new devices start at q."""
     relations = others.shares(len(device.train_examples))
     if OTHERS in device.state:
         known = np.isin(others.ids, array_of(device.state[OTHERS]))

@@ -1,4 +1,4 @@
-"""The settings of every strategy that averages weights: the devices' weights in the mean, and the server's step along it."""
+"""Settings of strategies that average weights: how devices are weighted, and the size of the server's step."""
 
 from typing import Literal, TypedDict, get_args
 
@@ -11,7 +11,7 @@ Weighting = Literal["by_examples", "uniform"]
 
 
 class Averaging(TypedDict, total=False):
-    """The settings by name; a strategy's class attributes are the defaults.
+    """Settings by name; a strategy's class attributes are the defaults.
 
     Attributes:
         server_learning_rate: Factor of the mean change on the server, above 0; 1 replaces the weights by the mean.
@@ -23,7 +23,7 @@ class Averaging(TypedDict, total=False):
 
 
 def checked_averaging(owner: str, given: Averaging) -> Averaging:
-    """Return settings within their ranges.
+    """Check settings against their ranges and return them.
 
     Args:
         owner: Name of the strategy's class.
@@ -53,7 +53,7 @@ def stepped(weights: Weights, change: Weights, server_learning_rate: float) -> W
 def scaled(change: Weights, server_learning_rate: float) -> Weights:
     """Return the server's step along the mean change.
 
-    BatchNorm statistics take the whole change: a longer step could make a variance negative.
+    BatchNorm statistics always change by the mean itself, since a longer step could make a variance negative.
     """
     if server_learning_rate == 1:
         return change

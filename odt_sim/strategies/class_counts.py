@@ -1,4 +1,4 @@
-"""How many training examples of each class a device has: used by the strategies that calibrate losses or send prototypes."""
+"""Training examples per class on a device, for strategies that calibrate losses or send prototypes."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from odt_sim.data.columns import only
 from odt_sim.device.device import Device
 
 ABSENT = -1e4
-"""The shift of the logit of a class without examples, whose probability then is 0."""
+"""Logit shift for a class without examples; it makes the class's probability 0."""
 
 
 def labels_of(device: Device) -> NDArray[np.int64]:
@@ -18,7 +18,7 @@ def labels_of(device: Device) -> NDArray[np.int64]:
 
 
 def labels_in(y: Any) -> NDArray[np.int64]:
-    """Return the class of each target, `[examples]`, of labels `[examples]` or `[examples, 1]` or one-hot rows."""
+    """Return the class of each target, `[examples]`, from labels `[examples]` or `[examples, 1]`, or one-hot rows."""
     labels = y if y.ndim == 1 or y.shape[-1] == 1 else y.argmax(axis=-1)
     return np.asarray(labels.reshape(-1), np.int64)
 

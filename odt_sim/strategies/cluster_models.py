@@ -1,4 +1,4 @@
-"""Several global models, one for each cluster of devices: shared by the strategies that train them."""
+"""Global models of clusters of devices, shared by the strategies that train one model per cluster."""
 
 from collections.abc import Sequence
 
@@ -18,10 +18,10 @@ def model_name(cluster: int) -> str:
 
 
 def best_cluster(device: Device, models: Tensors) -> int:
-    """Return the cluster of the model with the smallest loss on the training examples; a diverged model is last.
+    """Return the cluster whose model has the smallest loss on the training examples; diverged models rank last.
 
     Args:
-        device: The device; it holds one of the models afterwards, unless there is only one.
+        device: The device; with more than one model, its weights are those of the last model afterwards.
         models: Models by `model_name`.
     """
     clusters = sorted(int(name.rpartition(".")[2]) for name in models)
@@ -35,7 +35,7 @@ def best_cluster(device: Device, models: Tensors) -> int:
 
 
 def of_cluster(device: Device, models: Tensors) -> Weights:
-    """Return the model of the device's cluster, whose number is recorded.
+    """Return the model of the device's cluster, and record the cluster's number.
 
     Args:
         device: The device.
@@ -49,12 +49,12 @@ def of_cluster(device: Device, models: Tensors) -> Weights:
 def moved(
     model: Weights, changes: Sequence[Weights], weights: NDArray[np.float64], server_learning_rate: float = 1.0
 ) -> Weights:
-    """Return a model after the server's step along the weighted mean of changes; without changes the model.
+    """Return a model after the server's step along the weighted mean of changes; without changes, return it unchanged.
 
     Args:
         model: The model.
         changes: Changes of all its parameters.
-        weights: `[changes]`, the weight of each, above 0.
+        weights: `[changes]`, the weight of each change, above 0.
         server_learning_rate: Factor of the mean.
     """
     mean = np.zeros(model.layout.size)

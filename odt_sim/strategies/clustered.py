@@ -2,25 +2,25 @@
 
 Paper: Sattler et al. 2020, Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization under Privacy
 Constraints, algorithm 4 with the optimal bipartition of algorithm 1.
-Rule: each cluster trains a model by FedAvg. After a round, a cluster of more than two devices is split in the two parts that
-have the smallest largest cosine similarity of updates across them, if its mean update is short (its norm below `mean_norm`
-times the largest norm of an update) although the parts point apart (that similarity below `similarity`). Both parts go on
-from the cluster's model. A device's user gets the model of its cluster.
-Travels: one model down and one up, BatchNorm statistics included, which similarities leave out; all models down to a device
-without a cluster.
-Stays: nothing; optimizer slots start fresh every round, and Dropout draws as in FedAvg. The server keeps a model of each
-cluster and the cluster of each device, and holds all updates of a round.
-Deviations: devices are weighted by examples; the paper weights them equally (`weighting=uniform`). The paper splits where the
-mean update's norm is below one number and the largest norm above another, 0.4 and 1.6 in the authors' program; these depend
-on the model, the learning rate and the number of steps, and their ratio here does not. `similarity` is `1 - 2 g^2` for the
-paper's bound g on the relative noise of updates, 0.65 by default.
+Rule: each cluster trains a model by FedAvg. After a round, a cluster of more than two devices may be split into two
+parts, chosen to minimize the largest cosine similarity of updates across them. It is split if its mean update is short
+(its norm below `mean_norm` times the largest norm of an update) and the parts conflict (that similarity below
+`similarity`). Both parts continue from the cluster's model. A device's user gets the model of its cluster.
+Travels: one model down and one up, BatchNorm statistics included; similarities ignore the statistics. A device without
+a cluster receives all models.
+Stays: nothing; optimizer slots start fresh every round, and Dropout draws as in FedAvg. The server keeps a model of
+each cluster and the cluster of each device, and stores all updates of a round.
+Deviations: devices are weighted by examples; the paper weights them equally (`weighting=uniform`). The paper splits a
+cluster if the mean update's norm is below one threshold and the largest norm above another, 0.4 and 1.6 in the authors'
+program; these depend on the model, the learning rate and the number of steps, unlike the ratio used here. `similarity`
+is `1 - 2 g^2` for the paper's bound g on the relative noise of updates, 0.65 by default.
 Unseen devices, and those that were in no cohort since their cluster was split, choose the model with the smallest loss on
 their training examples, as in IFCA; the paper compares their updates at the model of each split.
 Hyper-parameters: `mean_norm`, above 0 to 1, default 0.6; `similarity`, -1..1, default 0.15; both chosen on three tasks
-(docs/evaluation.md). Of 20 devices (digits, 40 rounds, seed 0) in four groups, `digits_mlp` makes nine clusters: accuracy
-0.844 under label permutations, FedAvg 0.309; 0.837 under rotations, FedAvg 0.733. Without groups (iid, and Dirichlet 0.3) it
-splits nothing. The CNN's updates are noisier: five clusters and 0.490 under permutations; under Dirichlet 0.3 twelve clusters
-reach 0.944, FedAvg 0.897.
+(docs/evaluation.md). On 20 devices in four groups (digits, 40 rounds, seed 0), `digits_mlp` forms nine clusters:
+accuracy 0.844 under label permutations, FedAvg 0.309; 0.837 under rotations, FedAvg 0.733. Without groups (iid, and
+Dirichlet 0.3), no cluster is split. The CNN's updates are noisier: five clusters and accuracy 0.490 under permutations;
+under Dirichlet 0.3, twelve clusters reach 0.944, FedAvg 0.897.
 """
 
 from collections.abc import Mapping, Set
@@ -40,7 +40,7 @@ from odt_sim.strategies.state import trained_by_gradients
 
 CLUSTER, MEMBERS = "cluster", "members"
 SMALLEST = 3
-"""The least number of devices that are split: two that disagree are each other's only help."""
+"""Smallest cluster that is split; two devices stay together, since each has no other to learn from."""
 
 
 class Clustered(Strategy):
@@ -66,7 +66,7 @@ class Clustered(Strategy):
         return ServerState({model_name(0): super().init(initial).weights}, {MEMBERS: _table({})})
 
     def message(self, state: ServerState, device: int) -> Tensors:
-        """Return the model of the device's cluster, or all models if it is in none."""
+        """Return the model of the device's cluster, or all models if it has no cluster."""
         cluster = _clusters(state).get(device)
         if cluster is None:
             return state.broadcast
@@ -91,19 +91,19 @@ class Clustered(Strategy):
             if apart:
                 clusters = {
                     id: at for id, at in clusters.items() if at != cluster or id in each
-                }  # others chose neither part
+                }  # devices outside the round belong to neither part
                 clusters |= dict.fromkeys(apart, len(models))
                 models[model_name(len(models))] = self._averaged(model, each, apart)
         return ServerState(models, {MEMBERS: _table(clusters)})
 
     def _averaged(self, model: Weights, each: Mapping[int, Update], part: Set[int]) -> Weights:
-        """Return a model after the updates of some devices, added in ascending order of the ids."""
+        """Return a model after the updates of some devices, added in ascending order of ids for reproducible sums."""
         sent = [each[id] for id in sorted(part)]
         weights = np.array([update.weight for update in sent])
         return moved(model, [weights_of(update.tensors) for update in sent], weights, self.server_learning_rate)
 
     def _apart(self, each: Mapping[int, Update]) -> set[int]:
-        """Return the devices of a cluster that leave it, or none."""
+        """Return the devices that are split off a cluster; empty if it is not split."""
         if len(each) < SMALLEST:
             return set()
         changes = [weights_of(update.tensors) for update in each.values()]
@@ -124,15 +124,15 @@ class Clustered(Strategy):
 
 
 def bipartition(similarities: NDArray[np.float64]) -> tuple[NDArray[np.bool_], float]:
-    """Split rows in two parts such that the largest similarity across them is as small as possible.
+    """Split rows into two parts such that the largest similarity across them is as small as possible.
 
-    The parts are those of the maximum spanning tree (Prim's algorithm, from the first row) without its smallest edge.
+    Cutting the smallest edge of the maximum spanning tree (Prim's algorithm, from the first row) gives the parts.
 
     Args:
         similarities: `[rows, rows]`, symmetric, at least two rows.
 
     Returns:
-        Which rows are in the part without the first row, `[rows]`, and the largest similarity across both parts.
+        A mask `[rows]` of the part without the first row, and the largest similarity across both parts.
     """
     rows = len(similarities)
     nearest, parents = similarities[0].copy(), np.zeros(rows, np.intp)
@@ -152,10 +152,10 @@ def bipartition(similarities: NDArray[np.float64]) -> tuple[NDArray[np.bool_], f
 
 
 def _clusters(state: ServerState) -> dict[int, int]:
-    """Return the cluster of each device that is in one."""
+    """Return the clusters by device, without devices that have none."""
     return dict(array_of(state.private[MEMBERS]).tolist())
 
 
 def _table(clusters: Mapping[int, int]) -> NDArray[np.int64]:
-    """Return devices and their clusters, `[devices, 2]`, by device."""
+    """Return pairs of device and cluster, `[devices, 2]`, in ascending order of devices."""
     return np.array(sorted(clusters.items()), np.int64).reshape(-1, 2)

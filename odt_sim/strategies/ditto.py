@@ -1,13 +1,13 @@
-"""Ditto: a personal model on each device, held near the global one.
+"""Ditto: a personal model on each device, kept close to the global one.
 
 Paper: Li et al. 2021, Ditto: Fair and Robust Federated Learning Through Personalization, algorithm 1.
-Rule: FedAvg on w; in addition `v <- v - lr (g(v) + regularization (v - w))` with the w of the start of the round. A
+Rule: FedAvg on w; in addition `v <- v - lr (g(v) + regularization (v - w))` with w from the start of the round. A
 device's user gets v.
 Travels: w, BatchNorm statistics included, as in FedAvg.
 Stays: v with its own statistics and, unlike w, its optimizer slots. v starts as the first w that the device receives.
 Both models train in the same batches and with the same Dropout masks.
 Deviations: none.
-Unseen devices train such a v before deployment.
+Unseen devices train v before deployment.
 Hyper-parameters: `regularization`, 0..10, default 0.01, which validates best on three tasks (docs/evaluation.md; lambda in
 the paper, which uses 0.1, 1 or 2; 0 trains v alone); `unseen_epochs`, 0..50, default 10.
 """
@@ -18,7 +18,7 @@ from odt_sim.strategies.own_model import HeldNear, keep_own_model, train_own_mod
 
 
 class Ditto(HeldNear):
-    """FedAvg, with a personal model on each device that a proximal term holds near the global one."""
+    """FedAvg, with a personal model on each device that a proximal term keeps close to the global one."""
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train the global model, then the personal one."""

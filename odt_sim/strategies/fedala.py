@@ -1,16 +1,17 @@
-"""FedALA: a device mixes the received model with its own, by weights that it learns.
+"""FedALA: a device mixes the received model with its own, with learned weights.
 
 Paper: Zhang et al. 2023, FedALA: Adaptive Local Aggregation for Personalized Federated Learning, algorithm 1.
-Rule: with the received w and the head v of the device's model after its last round, local training starts from w with the
-head `h = v + a (w - v)`, where a holds a number in 0..1 for each parameter of the head. Before, on each batch of a share
-`sample` of the examples, `a <- clip(a - rate g(h) (w - v), 0, 1)`, with the loss's gradient g(h) in the head. a starts at 1
-and is learned in one pass a round; the first time, in passes until the standard deviation of the losses of the last 10 is
-below 0.1. The server averages the trained models. A device's user gets w with h, for which a is learned once more.
+Rule: with the received w and the head v of the device's model after its last round, local training starts from w with
+the head `h = v + a (w - v)`, where a has a weight in 0..1 for each parameter of the head. Before that, on each batch of
+a share `sample` of the examples, `a <- clip(a - rate g(h) (w - v), 0, 1)`, with the gradient g(h) of the loss with
+respect to the head. a starts at 1 and is learned in one pass per round; the first time, passes repeat until the
+standard deviation of the losses of the last 10 is below 0.1. The server averages the trained models. A device's user
+gets w with h, after another pass that learns a.
 Travels: all weights, BatchNorm statistics included, as in FedAvg.
 Stays: v and a. Plain SGD only, without slots; Dropout draws as in FedAvg.
-Deviations: the head takes the place of the paper's last p layers, so that a part of the model trains alone; for g(h) its body
-answers without Dropout and with its BatchNorm statistics, if the model has embeddings. The first learning of a ends after 100
-passes at the latest. The clock of `fleet.profiles` takes it for one pass, as in later rounds.
+Deviations: the head replaces the paper's last p layers, so that a part of the model trains alone; for g(h), the body
+runs without Dropout and with its BatchNorm statistics, if the model has embeddings. The first learning of a ends after
+at most 100 passes. The clock of `fleet.profiles` counts it as one pass, as in later rounds.
 Unseen devices, which have no v, get the global weights.
 Hyper-parameters: `rate`, above 0, default 1 (eta); `sample`, above 0 to 1, default 0.8 (s).
 """
@@ -29,13 +30,13 @@ from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
 
 HEAD, SHARES = "head", "shares"
-"""What stays: v, and a as an array of the size of v."""
+"""Names in `device.state`: v, and a as an array of the size of v."""
 RECENT, SPREAD, MOST = 10, 0.1, 100
-"""The first learning ends when the losses of this many passes deviate by less than this, or after this many passes."""
+"""The first learning of a ends if the losses of the last 10 passes deviate by less than 0.1, or after 100 passes."""
 
 
 class FedALA(Strategy):
-    """FedAvg in which a device starts from a learned mixture of the received head and its own."""
+    """FedAvg, with training on each device starting from a learned mixture of the received head and its own."""
 
     needs = frozenset({"plain_sgd", "learning_rate", "head", "train_head"})
 
@@ -66,7 +67,7 @@ class FedALA(Strategy):
         return device.weights
 
     def _start(self, device: Device, shared: Weights) -> None:
-        """Set the weights from which a device trains, and keep the weights of its mixture."""
+        """Set the initial weights of a device's training, and keep the weights of its mixture."""
         device.restore(shared)
         if HEAD not in device.state:
             return

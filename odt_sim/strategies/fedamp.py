@@ -2,15 +2,16 @@
 
 Paper: Huang et al. 2021, Personalized Cross-Silo Federated Learning on Non-IID Data, algorithm 1.
 Rule: the server keeps each device's w_i and sends it `u_i = sum_j x_ij w_j`, with
-`x_ij = alpha / sigma exp(-|w_i - w_j|^2 / sigma)` for `j != i` and `x_ii` as the rest to 1. The device trains from u_i
-with the proximal term `regularization / alpha (w - u_i)`; the result is w_i. A device's user gets w_i.
-Travels: u_i down, w_i up, BatchNorm statistics included; distances leave the statistics out.
+`x_ij = alpha / sigma exp(-|w_i - w_j|^2 / sigma)` for `j != i` and `x_ii` as the remainder, so that they sum to 1. The
+device trains from u_i with the proximal term `regularization / alpha (w - u_i)`; the result is w_i. A device's user
+gets w_i.
+Travels: u_i down, w_i up, BatchNorm statistics included; distances ignore the statistics.
 Stays: w_i. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
-Memory: the server holds w_i of every device, 4 GB for 1,000 devices with 1 million parameters, and computes u_i when a
-device of a cohort asks for it, in one pass over all models. The algorithm is meant for few devices with much data.
-Deviations: where the `x_ij` of a device add up to more than 1, they are scaled down to 1; the paper asks for a smaller
+Memory: the server holds w_i of every device, 4 GB for 1,000 devices with 1 million parameters. It computes u_i for each
+device of a cohort in one pass over all models. The algorithm is meant for few devices with much data.
+Deviations: if the `x_ij` of a device add up to more than 1, they are scaled down to 1; the paper requires a smaller
 alpha.
-Unseen devices and others without a model on the server receive the mean of all w_i, and train their own for
+Unseen devices, and others without a model on the server, receive the mean of all w_i and train their own model for
 `unseen_epochs` before deployment.
 Hyper-parameters: `sigma`, above 0, default 10: the squared distance at which an influence falls to 1/e; `alpha`, above 0
 to sigma, default 1; `regularization`, 0..10, default 0.01, which validates best on three tasks (docs/evaluation.md; lambda);
@@ -67,7 +68,7 @@ class FedAMP(Strategy):
         return {"weights": self._mixture(models, str(device))}
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Train from the mixture, near it, and send the trained weights."""
+        """Train from the mixture with a proximal term towards it, and send the trained weights."""
         losses = self._train(device, weights_of(broadcast), None)
         trained = device.weights
         keep_whole(device, trained)
@@ -94,7 +95,7 @@ class FedAMP(Strategy):
         return ServerState({"mean": Weights(layout, (total / len(models)).astype(np.float32))}, models)
 
     def _mixture(self, models: Mapping[str, Weights], device: str) -> Weights:
-        """Return the mixture of one device, given all models."""
+        """Return the mixture for one device from all models."""
         own = models[device]
         compared = trained_by_gradients(own.layout)
         shares = self._influences(
@@ -109,8 +110,8 @@ class FedAMP(Strategy):
         """Return the weight of each model in a device's mixture, `[devices]`; their sum is 1.
 
         Args:
-            models: For each device the trainable parameters of its model.
-            device: The place of the device among them.
+            models: The trainable parameters of each device's model.
+            device: The index of the device's model.
         """
         apart = (np.subtract(model, models[device], dtype=np.float64) for model in models)
         shares = self.alpha / self.sigma * np.exp([-(d @ d) / self.sigma for d in apart])

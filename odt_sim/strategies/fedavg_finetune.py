@@ -2,15 +2,15 @@
 
 Paper: Yu et al. 2020, Salvaging Federated Learning by Local Adaptation; Wang et al. 2019, Federated Evaluation of
 On-device Personalization.
-Rule: from the global weights, train `e` epochs locally, all layers or the head alone. `e` in 0..max_epochs minimizes the
-loss on the device's validation examples (ties: the fewest epochs, and all layers before the head).
+Rule: from the global weights, train all layers or only the head for `e` epochs locally. `e` in 0..max_epochs minimizes
+the loss on the device's validation examples (ties: the fewest epochs, and all layers before the head).
 Travels: all weights, BatchNorm statistics included, as in FedAvg.
 Stays: nothing; optimizer slots start fresh every round and for each fine-tuning. Fine-tuning all layers updates the
-statistics and uses Dropout. The head alone is trained by the model's `train_head` with the body in inference mode. A
-model without that signature trains all layers and writes the rest back after every step, so that the body normalizes by
-the batch and uses Dropout.
+statistics and uses Dropout. The model's `train_head` signature trains only the head, with the body in inference mode.
+In a model without that signature, all layers train and the rest is written back after every step, so that the body
+normalizes by the batch and uses Dropout.
 Deviations: the number of epochs is chosen per device.
-Unseen devices fine-tune as all do.
+Unseen devices fine-tune like all others.
 Hyper-parameters: `max_epochs`, 0..50, default 5; `layers`, `all`, `head`, or `chosen` by the same loss, default `all`. A
 device without validation examples keeps the global weights.
 """
@@ -32,11 +32,11 @@ from odt_sim.strategies.own_part import train_own_part
 from odt_sim.strategies.state import receive
 
 LAYERS = {"all": ("all",), "head": ("head",), "chosen": ("all", "head")}
-"""What is fine-tuned under each value of `layers`, one after the other and each from the global weights."""
+"""The parts fine-tuned for each value of `layers`, one after another, each from the global weights."""
 
 
 class Tuned(NamedTuple):
-    """A candidate of fine-tuning.
+    """A candidate produced by fine-tuning.
 
     Attributes:
         weights: All weights of the device.
@@ -52,7 +52,7 @@ class Tuned(NamedTuple):
 
 
 class FedAvgFineTune(Strategy):
-    """FedAvg that deploys the global model fine-tuned on each device."""
+    """FedAvg, with the global model fine-tuned on each device at deployment."""
 
     without_validation = "nothing is fine-tuned, and users get the global model"
 
@@ -71,7 +71,7 @@ class FedAvgFineTune(Strategy):
         self.layers = layers
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
-        """Return a head in addition, if it is fine-tuned alone."""
+        """Return the required capabilities, with `head` if it is fine-tuned alone."""
         return super().needed(model) | ({"head"} if self.layers != "all" else set())
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:

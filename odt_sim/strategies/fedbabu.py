@@ -2,7 +2,7 @@
 
 Paper: Oh et al. 2022, FedBABU: Toward Enhanced Representation for Federated Image Classification.
 Rule: the device trains the body under the exported head; the body is averaged as in FedAvg. A device's user gets this
-model after `fine_tune_epochs` on the device's own examples, of all layers as in the paper, or of the head alone.
+model after `fine_tune_epochs` on the device's own examples; they train all layers, as in the paper, or only the head.
 Travels: body and norm, BatchNorm statistics included.
 Stays: nothing; all devices have the exported head. Optimizer slots start fresh every round and for fine-tuning; Dropout
 draws as in FedAvg.
@@ -25,7 +25,7 @@ from odt_sim.strategies.own_part import body_group
 
 
 class FedBABU(Strategy):
-    """FedAvg on the body; the head is the exported one until deployment."""
+    """FedAvg on the body, with the exported head until deployment."""
 
     needs = frozenset({"body", "head"})
 
@@ -44,7 +44,7 @@ class FedBABU(Strategy):
         self.fine_tune = fine_tune
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
-        """Return training of the body alone in addition, and of the head if that is fine-tuned alone."""
+        """Return the required capabilities, with `train_head` if only the head is fine-tuned."""
         head = {"train_head"} if self.fine_tune == "head" else set()
         return super().needed(model) | {f"train_{body_group(model)}"} | head
 

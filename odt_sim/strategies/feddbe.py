@@ -1,21 +1,22 @@
-"""FedDBE: a personal bias between body and head, and mean embeddings near the fleet's.
+"""FedDBE: a personal bias between body and head, and mean embeddings close to the fleet's.
 
 Paper: Zhang et al. 2023, Eliminating Domain Bias for Federated Learning in Representation Space, section 4 (domain bias
 eliminator on FedAvg).
-Rule: the head answers for `h + b`, where h is an example's embedding and b the device's own bias, which trains with the
-weights at the same rate (personalized representation bias memory); `strength / (2 F) |m - g|^2` is added to the loss of each
-batch, with the mean m of its embeddings h of size F and the fleet's mean g (mean regularization). The first round is FedAvg;
-g is the mean over its devices, weighted as they are, of their mean embeddings after it. A device's user gets w, with b folded
-into the bias of the head.
+Rule: the input of the head is `h + b`, where h is an example's embedding and b the device's own bias, which trains with
+the weights at the same rate (personalized representation bias memory); `strength / (2 F) |m - g|^2` is added to the
+loss of each batch, with the mean m of its embeddings h of size F and the fleet's mean g (mean regularization). The
+first round is FedAvg; g is the mean of its devices' mean embeddings after training, with the devices' weights. A
+device's user gets w, with b folded into the bias of the head.
 Travels: all weights, BatchNorm statistics included, as in FedAvg, and g.
 Stays: b, which starts at 0. Plain SGD only, without slots; Dropout draws as in FedAvg.
-Deviations: b enters and trains by host algebra between steps, exact for plain SGD and a head of one linear layer
-`z = h W + c`: `c + b W` takes the place of c; where a step changes it by `-d`, W changes by `-b d` more, and b by `-W d`. The
-paper's m is a moving average over the batches of a round; here its momentum is 1. The paper trains all devices once for g
-and discards their weights. A Dropout in the head leaves b as it is.
+Deviations: b is applied and trained between steps on the host, which is exact for plain SGD and a head of one linear
+layer `z = h W + c`: `c + b W` replaces c; if a step changes it by `-d`, W changes by a further `-b d`, and b by `-W d`.
+The paper's m is a moving average over the batches of a round; here its momentum is 1. The paper trains all devices once
+for g and discards their weights. Dropout in the head does not apply to b.
 Unseen devices get the global weights.
-Hyper-parameters: `strength`, 0 or above, default 1 (kappa). On 20 devices (digits, Dirichlet 0.3, `digits_mlp`, 40 rounds,
-seed 0) 0, 1 and 50 reach test accuracies of 0.961, 0.949 and 0.897, FedAvg 0.891: there the bias helps, and not the pull.
+Hyper-parameters: `strength`, 0 or above, default 1 (kappa). On 20 devices (digits, Dirichlet 0.3, `digits_mlp`, 40
+rounds, seed 0), strengths of 0, 1 and 50 reach test accuracies of 0.961, 0.949 and 0.897, FedAvg 0.891: there, the bias
+helps and the pull does not.
 """
 
 from dataclasses import replace
@@ -38,7 +39,7 @@ MEAN, BIAS = "mean", "bias"
 
 
 class FedDBE(Strategy):
-    """FedAvg with a personal bias of embeddings, whose means are held together."""
+    """FedAvg, with a personal bias added to embeddings and a penalty that pulls their means together."""
 
     needs = frozenset({"mean_embedding", "embed", "head", "plain_sgd"})
     asynchronous = False
@@ -58,7 +59,7 @@ class FedDBE(Strategy):
         """Check the model's capabilities, and that its head is one linear layer with a bias.
 
         Raises:
-            StrategyError: A capability is missing, or the head is another one.
+            StrategyError: A capability is missing, or the head is different.
         """
         super().check(model)
         shapes = [list(parameter.shape) for parameter in _head_of(model.layout).parameters]
@@ -69,7 +70,7 @@ class FedDBE(Strategy):
             )
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Train with the bias; without it in the first round, which finds the mean embedding."""
+        """Train with the bias; in the first round, train without it and send the mean embedding."""
         if MEAN not in broadcast:
             update = super().local(device, broadcast)
             mean = np.asarray(device.embedded("train").x).mean(axis=0, dtype=np.float64).astype(np.float32)
@@ -116,6 +117,6 @@ def _head_of(layout: Layout) -> Layout:
 
 
 def _bias(device: Device, features: int) -> NDArray[np.float32]:
-    """Return the device's bias, `[features]`; zeros for a device that has not trained it."""
+    """Return the device's bias, `[features]`; zeros if it has not trained one."""
     kept = device.state.get(BIAS)
     return np.zeros(features, np.float32) if kept is None else array_of(kept)

@@ -1,17 +1,19 @@
-"""FedDistill: devices share what their models answer for each class, and no weights.
+"""FedDistill: devices share mean predictions per class instead of weights.
 
 Paper: Jeong et al. 2018, Communication-Efficient On-Device Machine Learning: Federated Distillation and Augmentation under
 Non-IID Private Data, algorithm 1 (federated distillation, FD).
 Rule: each device trains its own model with `gamma H(p_y, q)` added to the loss of an example with label y, where H is the
-cross-entropy, q the softmax of the model's logits, and p_y the mean answer of the other devices for class y. It then sends
-its own mean q for each of its classes. The server averages them over the other devices, with equal weights.
-Travels: for each class a mean of probabilities, up and down.
+cross-entropy, q the softmax of the model's logits, and p_y the mean prediction of the other devices for class y. It
+then sends its own mean q for each of its classes. The server averages them over the other devices, with equal weights.
+Travels: mean probabilities for each class, up and down.
 Stays: the model, with its BatchNorm statistics. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
-Deviations: answers are those of the model after its training, without Dropout; the paper averages them over the steps.
-Every device's last answers count, also of devices outside the round's cohort; the paper has all devices in each round.
-Examples of classes that no other device has train without the term. Reported losses of steps contain `KL(p_y || q)`, which
-differs from H by a constant. The paper's augmentation by a generative model (FAug) is left out.
-Unseen devices train a model from the exported one with the mean of all devices for `unseen_epochs` before deployment.
+Deviations: predictions are made by the model after its training, without Dropout; the paper averages them over the
+steps. Every device's last predictions count, even if it is outside the round's cohort; in the paper, all devices take
+part in each round. Examples of classes that no other device has train without the term. Reported losses of steps
+contain `KL(p_y || q)`, which differs from H by a constant. The paper's augmentation by a generative model (FAug) is
+left out.
+Unseen devices train a model from the exported weights with the mean predictions of all devices for `unseen_epochs`
+before deployment.
 Hyper-parameters: `gamma`, 0 or above, default 1; `unseen_epochs`, 0..50, default 10.
 """
 
@@ -31,11 +33,11 @@ from odt_sim.strategies.own_model import keep_whole
 from odt_sim.strategies.state import recall
 
 ANSWERS = "answers"
-"""`[classes, classes]` float32: the mean probabilities of each class; a row of zeros for a class without examples."""
+"""`[classes, classes]` float32: mean probabilities by class; rows of classes without examples are zeros."""
 
 
 class FedDistill(Strategy):
-    """Own models that learn from the mean answers of the other devices."""
+    """Personal models that learn from the mean predictions of the other devices."""
 
     needs = frozenset({"distillation"})
     keeps_updates = True
@@ -55,11 +57,11 @@ class FedDistill(Strategy):
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
 
     def init(self, initial: Weights) -> ServerState:
-        """Return no answers, since no device has trained yet."""
+        """Return an empty state, since no device has trained yet."""
         return ServerState({})
 
     def message(self, state: ServerState, device: int) -> Tensors:
-        """Return the mean answers of the other devices; nothing in the first round."""
+        """Return the mean predictions of the other devices; nothing in the first round."""
         if not state.broadcast:
             return {}
         own = array_of(state.private.get(str(device), np.zeros(1)))
@@ -69,7 +71,7 @@ class FedDistill(Strategy):
         return {ANSWERS: np.maximum(mean, 0).astype(np.float32)}
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Train the own model on the others' answers, and send its own."""
+        """Train the device's model on the others' predictions, and send its own."""
         recall(device)
         losses = device.train(inputs=self._inputs(device, broadcast))
         keep_whole(device, device.weights)
@@ -87,10 +89,10 @@ class FedDistill(Strategy):
         }
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Replace the answers of the devices that contributed, and add all up."""
+        """Replace the predictions of the devices that contributed, and sum those of all devices."""
         sent = {str(id): array_of(update.tensors[ANSWERS]) for id, update in updates.each.items()}
         known: dict[str, NDArray[Any]] = {**{id: array_of(kept) for id, kept in state.private.items()}, **sent}
-        each = [known[id] for id in sorted(known, key=int)]  # the same order for any arrival
+        each = [known[id] for id in sorted(known, key=int)]  # the sum does not depend on the order of arrival
         total = np.asarray(np.sum(each, axis=0, dtype=np.float64))
         devices = np.sum([answers.any(axis=-1) for answers in each], axis=0)
         return ServerState({"total": total, "devices": np.asarray(devices)}, known)

@@ -1,9 +1,9 @@
 """FedDyn: a dynamic regularizer that aligns local and global optima.
 
 Paper: Acar et al. 2021, Federated Learning Based on Dynamic Regularization, algorithm 1.
-Rule: a local step uses `g - h_i + alpha (w_i - w)` instead of the gradient `g`; then `h_i <- h_i - alpha (w_i - w)`. The
-server computes `h <- h - alpha/N sum_i (w_i - w)`, with `N` devices taking part in training at all, and
-`w <- mean_i w_i - h / alpha`. With `alpha` 0, `h` stays 0 and is left out: FedAvg with equal weights.
+Rule: a local step uses `g - h_i + alpha (w_i - w)` instead of the gradient `g`; then `h_i <- h_i - alpha (w_i - w)`.
+The server computes `h <- h - alpha/N sum_i (w_i - w)`, where `N` is the number of devices that take part in training,
+and `w <- mean_i w_i - h / alpha`. With `alpha` 0, `h` stays 0 and is omitted: FedAvg with equal weights.
 Travels: all weights.
 Stays: `h_i`, as large as the trainable weights and initially 0, on the device; `h` on the server. BatchNorm statistics
 are averaged as in FedAvg and not regularized; optimizer slots start fresh every round, and Dropout draws as in FedAvg.
@@ -11,7 +11,7 @@ Deviations: none.
 Optimizers other than plain SGD minimize the same objective if the model was exported with `gradient_offset=True`.
 Unseen devices get the global weights.
 Hyper-parameters: `alpha`, 0.001..0.1, default 0.01. The paper trains each device close to the optimum of its objective;
-with few steps choose a larger `alpha`.
+with few steps, choose a larger `alpha`.
 """
 
 from dataclasses import replace
@@ -28,7 +28,7 @@ from odt_sim.strategies.state import receive, trained_by_gradients
 
 
 class FedDyn(Strategy):
-    """FedAvg on dynamically regularized objectives; the server also sums the single updates."""
+    """FedAvg on dynamically regularized objectives; the server also sums the individual updates."""
 
     needs = frozenset({"gradient_offset"})
     keeps_updates = True

@@ -1,17 +1,17 @@
-"""FedEM: every device's data are a mixture of the same few distributions, each with a model.
+"""FedEM: each device's data are a mixture of the same few distributions, and each distribution has a model.
 
 Paper: Marfoq et al. 2021, Federated Multi-Task Learning under a Mixture of Distributions, algorithm 1.
 Rule: with the loss `l_sm` of the device's example s under model m, `q_sm = pi_m exp(-l_sm) / sum_k pi_k exp(-l_sk)` (E-step),
 `pi_m <- mean_s q_sm`, and each model trains on the losses `q_sm l_sm` for the local epochs (M-step). The server averages each
-model. A device's user gets the mean of the models' answers, weighted by pi: of probabilities for classifiers.
+model. A device's user gets the mean of the models' outputs, weighted by pi; for classifiers, the mean of probabilities.
 Travels: all models down and up, BatchNorm statistics included.
 Stays: pi. Optimizer slots start fresh for each model and round, and Dropout draws as in FedAvg.
-Deviations: the paper starts from different random models. Here all start as exported, and each device draws its first pi,
-uniform on the simplex, so that the first averages differ. Weights in training are at least 1e-6, since tiny float32
-numbers make steps slow.
-Unseen devices find pi by E-steps, which leave the models as they are.
-Hyper-parameters: `components`, 1 or more, default 3 (M, as in the paper). The gradients of a model are those of FedAvg times
-q, so that `train.learning_rate` may be higher.
+Deviations: the paper starts from different random models. Here all start as exported, and each device draws its first
+pi uniformly from the simplex, so that the first averages differ. Weights of examples are at least 1e-6, since tiny
+float32 numbers slow down steps.
+Unseen devices find pi by E-steps, which do not change the models.
+Hyper-parameters: `components`, 1 or more, default 3 (M, as in the paper). A model's gradients are FedAvg's times q, so
+`train.learning_rate` may be higher.
 """
 
 from typing import Unpack
@@ -31,7 +31,7 @@ from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Upda
 MIXTURE = "mixture"
 """pi in `device.state`, `[components]`."""
 E_STEPS = 100
-"""The E-steps of a device without pi; the models are fixed, so that its losses are computed once."""
+"""E-steps on a device without pi; the models are fixed, so the losses are computed once."""
 LEAST_SHARE = 1e-6
 """The smallest share of an example in the training of a model."""
 
@@ -39,7 +39,7 @@ Shares = NDArray[np.float64]
 
 
 class FedEM(Strategy):
-    """FedAvg with several models, of which each device learns a mixture."""
+    """FedAvg with several models; each device learns a mixture of them."""
 
     needs = frozenset({"sample_weight"})
     asynchronous = False
@@ -69,7 +69,7 @@ class FedEM(Strategy):
         for i, model in enumerate(models):
             device.begin_again()
             device.restore(model)
-            # Shares of a diverged model are NaN, which no weight may be; its NaN losses exclude the device.
+            # A diverged model's shares are NaN, which is not a valid weight; its NaN losses exclude the device.
             weights = np.nan_to_num(np.maximum(shares[:, i], LEAST_SHARE), nan=1.0)
             losses.append(device.train(inputs={"sample_weight": weights.astype(np.float32)}))
             changes[_name(i)] = device.weights.select(model.layout) - model
@@ -112,7 +112,7 @@ def responsibilities(mixture: Shares, losses: Shares) -> Shares:
         mixture: `[components]`, pi.
         losses: `[examples, components]`, the negative log-likelihoods.
     """
-    with np.errstate(divide="ignore"):  # a model that no example needs has pi 0
+    with np.errstate(divide="ignore"):  # pi is 0 for a model that no example is assigned to
         return np.asarray(np.exp(log_softmax(np.log(mixture) - losses)))
 
 

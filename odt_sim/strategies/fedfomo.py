@@ -3,13 +3,13 @@
 Paper: Zhang et al. 2021, Personalized Federated Learning with First Order Model Optimization, section 3.
 Rule: on the device `v <- v + sum_j o_j (w_j - v)` with `o_j = max(0, (L(v) - L(w_j)) / |w_j - v|)` divided by their sum,
 where L is the loss on the device's validation examples; then v trains for the local epochs and is sent to the others as
-w_i. A device receives the models of all others, or of at most `models` of them in turn.
-Travels: other models down, one up, BatchNorm statistics included; distances leave the statistics out.
+w_i. A device receives the models of all others, or of at most `models` others in rotation.
+Travels: the other models down, the device's own up, BatchNorm statistics included; distances ignore the statistics.
 Stays: v, which starts as exported. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
-Memory: the server and every worker hold a model of each device: 4 GB for 1,000 devices with 1 million parameters.
+Memory: the server and every worker hold the models of all devices: 4 GB for 1,000 devices with 1 million parameters.
 `models` limits the download and the number of models evaluated, not this memory.
-Deviations: with `models`, the models come in turn; the paper's server sends those that were most useful to the device
-before, and some at random.
+Deviations: with `models`, the server sends models in rotation; the paper's server sends those that were most useful to
+the device before, and some random ones.
 Unseen devices combine the models in the same way, and train for `unseen_epochs` before deployment.
 Hyper-parameters: `models`, 1 or more, default None for all; `unseen_epochs`, 0..50, default 10. A device without
 validation examples combines nothing.
@@ -26,11 +26,11 @@ from odt_sim.strategies.own_model import keep_whole
 from odt_sim.strategies.state import recall, trained_by_gradients
 
 TURN = "turn"
-"""The number of rounds so far, in the broadcast beside the models."""
+"""Name of the number of rounds so far in the broadcast."""
 
 
 class FedFomo(Strategy):
-    """Every device has a personal model and weights all others by their value to it."""
+    """Personal models, each moved towards the other models in proportion to their value to the device."""
 
     keeps_updates = True
     asynchronous = False
@@ -51,7 +51,7 @@ class FedFomo(Strategy):
         return ServerState({TURN: np.zeros(1, np.int64)})
 
     def message(self, state: ServerState, device: int) -> Tensors:
-        """Return the models of all other devices, or the next ones in turn."""
+        """Return the models of all other devices, or the next ones in rotation."""
         broadcast = state.broadcast
         others = sorted(broadcast.keys() - {TURN, _name(device)})
         if self.models is not None and len(others) > self.models:

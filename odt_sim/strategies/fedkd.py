@@ -1,21 +1,21 @@
-"""FedKD: a mentor that stays and a mentee that travels teach each other, and updates travel as low-rank factors.
+"""FedKD: a local mentor and a shared mentee teach each other, and updates travel as low-rank factors.
 
 Paper: Wu et al. 2022, Communication-efficient federated learning via knowledge distillation.
-Rule: in each batch, both models train by the cross-entropy L and `KL(p_other || p) / (L_mentor + L_mentee)`, with the answers
-and losses of both before the step. The mentee's change travels; the server averages the changes, weighted by examples, and
-sends the mean. Each matrix of a change travels as its largest singular values and vectors that hold the share T of its energy
-(the sum of squared singular values). T rises from `energy_start` to `energy_end` over the first `rounds` rounds. A device's
-user gets the mentor.
-Travels: the mentee's change, BatchNorm statistics included, as factors both ways; the whole mentee to a device that took no
-part in the round before.
+Rule: in each batch, both models train by the cross-entropy L and `KL(p_other || p) / (L_mentor + L_mentee)`, with the
+predictions and losses of both before the step. The mentee's change travels; the server averages the changes, weighted
+by examples, and sends the mean. Each matrix of a change travels as the largest singular values that make up the share T
+of its energy (the sum of squared singular values), with their vectors. T rises from `energy_start` to `energy_end` over
+the first `rounds` rounds. A device's user gets the mentor.
+Travels: the mentee's change, BatchNorm statistics included, as factors both ways; a device that did not take part in
+the previous round receives the whole mentee.
 Stays: the mentor with its statistics and optimizer slots, and the mentee as received. The mentee's optimizer slots start
-fresh every round, and Dropout draws as in FedAvg, the same masks for both.
-Deviations: both models are the file's model, with weights of their own; the paper's mentor is larger. Both start from the
-exported weights. The distance between their hidden states is left out, which needs a layer of its own between models of
-different sizes. Answers are those without Dropout. A kernel of more than two axes is a matrix of its last axis by the others.
-A matrix travels whole where its factors are larger. `L_mentor + L_mentee` counts as at least 0.001. The clock of
-`fleet.profiles` decides before training, and takes what a device sends as whole matrices. A schedule of the learning rate
-counts a batch as two steps of its round.
+fresh every round, and Dropout draws as in FedAvg, with the same masks for both.
+Deviations: both models have the file's architecture, each with its own weights; the paper's mentor is larger. Both
+start from the exported weights. The loss on the distance between hidden states is omitted, since it needs an extra
+layer between models of different sizes. Predictions are made without Dropout. A kernel of more than two axes is
+reshaped to a matrix whose columns are the last axis. A matrix travels whole if its factors are larger.
+`L_mentor + L_mentee` counts as at least 0.001. The clock of `fleet.profiles` runs before training, and assumes that
+devices send whole matrices. A learning-rate schedule counts each batch as two steps of its round.
 Unseen devices train a mentor with the mentee for `unseen_epochs` before deployment.
 Hyper-parameters: `energy_start`, above 0 to 1, default 0.95; `energy_end`, above 0 to 1, default 0.98; `rounds`, at least 1,
 default 40, as `run.rounds`; `unseen_epochs`, 0..50, default 10.
@@ -43,11 +43,11 @@ from odt_sim.strategies.state import keep_optimizer, recall, recall_optimizer
 
 MENTEE = "mentee"
 SMALLEST_LOSS = 1e-3
-"""The least sum of both losses that divides the distillation."""
+"""Lower bound of the sum of both losses by which the distillation is divided."""
 
 
 class FedKD(Strategy):
-    """Own models that learn with a shared one, of which compressed changes travel."""
+    """Personal models that learn together with a shared model, whose changes travel compressed."""
 
     needs = frozenset({"distillation"})
     keeps_updates = True
@@ -83,7 +83,7 @@ class FedKD(Strategy):
         return self.energy_start + (self.energy_end - self.energy_start) * min(round / self.rounds, 1)
 
     def message(self, state: ServerState, device: int) -> Tensors:
-        """Return the last change to a device that holds the mentee before it, else the mentee."""
+        """Return the last change if the device has the mentee before that change, else the whole mentee."""
         if "holders" in state.private and device in array_of(state.private["holders"]):
             return {name: state.broadcast[name] for name in (VALUES, RANKS)}
         return {MENTEE: state.broadcast["weights"]}
@@ -134,20 +134,20 @@ class _Model:
 
     @classmethod
     def of(cls, device: Device) -> "_Model":
-        """Return what a device holds."""
+        """Return the device's current model."""
         return cls(device.weights, device.optimizer_state())
 
     def put(self, device: Device) -> None:
-        """Make a device hold the model."""
+        """Load the model onto a device."""
         device.restore(self.weights)
         device.restore_optimizer_state(self.slots)
 
 
 def _received(device: Device, broadcast: Tensors) -> Weights:
-    """Return the mentee: the received one, or the kept one with the received change."""
+    """Return the received mentee, or the stored mentee plus the received change."""
     if MENTEE in broadcast:
         return weights_of(broadcast, MENTEE)
-    exported = device.initial.select(device.model.moving)  # the clock counts a device's work without its state
+    exported = device.initial.select(device.model.moving)  # the clock measures a device's work without its state
     kept = weights_of({MENTEE: exported, **device.state}, MENTEE)
     return kept + restored(broadcast, kept.layout)
 
@@ -170,7 +170,7 @@ def _train(device: Device, received: Weights, plan: TrainingPlan) -> tuple[_Mode
 def _step(device: Device, batch: Batch, mentor: _Model, mentee: _Model) -> tuple[list[_Model], float]:
     """Return both models after a step on a batch, and the mentee's loss."""
     each, answers, losses = np.arange(batch.examples), [], []
-    for model in (mentee, mentor):  # the device holds the mentee of the last step, and trains the mentor next
+    for model in (mentee, mentor):  # the device has the mentee loaded from the last step, and trains the mentor next
         model.put(device)
         answers.append(logarithms(device, device.infer_batch(batch)))
         losses.append(-answers[-1][each, labels_in(batch.y)[each]].mean())

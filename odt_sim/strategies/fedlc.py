@@ -1,15 +1,15 @@
-"""FedLC: logits calibrated by the classes of each device.
+"""FedLC: logits calibrated by each device's class counts.
 
 Paper: Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration, section 4.
-Rule: FedAvg, with the cross-entropy of `z_c - tau n_c^(-1/4)` in local training, where z are the logits and n_c is the number
-of the device's training examples of class c. Rare classes so get larger margins.
+Rule: FedAvg, with the cross-entropy of `z_c - tau n_c^(-1/4)` in local training, where z are the logits and n_c is the
+number of the device's training examples of class c. Rare classes thus get larger margins.
 Travels: all weights, BatchNorm statistics included, as in FedAvg.
 Stays: nothing; optimizer slots start fresh every round, and Dropout draws as in FedAvg.
-Deviations: the softmax runs over all classes; the paper's sum leaves the label's out, and its loss then has no minimum. The
+Deviations: the softmax runs over all classes; the paper's sum omits the label's class, so its loss has no minimum. The
 margin between classes y and c, `tau (n_c^(-1/4) - n_y^(-1/4))`, is the same. A class without examples, where the rule
 diverges, has probability 0.
-Unseen devices get the global weights, without calibration, as all do.
-Hyper-parameters: `tau`, 0 or above, default 1; 0 calibrates nothing, but still leaves out absent classes.
+Unseen devices get the global weights, without calibration, like all others.
+Hyper-parameters: `tau`, 0 or above, default 1; 0 calibrates nothing, but still excludes absent classes.
 """
 
 from typing import Unpack
@@ -25,7 +25,7 @@ from odt_sim.strategies.state import receive
 
 
 class FedLC(Strategy):
-    """FedAvg with a loss that is calibrated by the counts of classes."""
+    """FedAvg with a loss calibrated by class counts."""
 
     needs = frozenset({"logit_shift"})
     reads_examples = True

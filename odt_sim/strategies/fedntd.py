@@ -1,11 +1,11 @@
-"""FedNTD: what the global model says of the other classes is kept.
+"""FedNTD: distillation that preserves the global model's predictions for the classes other than the label.
 
 Paper: Lee et al. 2022, Preservation of the Global Knowledge by Not-True Distillation in Federated Learning, section 4.
-Rule: FedAvg, with `beta T^2 KL(q_g || q)` added to the local loss, where q and q_g are the softmax, at temperature T, of the
-logits of the trained and of the received model over all classes but the label.
+Rule: FedAvg, with `beta T^2 KL(q_g || q)` added to the local loss, where q and q_g are the softmax at temperature T of
+the logits of the trained and the received model, over all classes except the label.
 Travels: all weights, BatchNorm statistics included, as in FedAvg.
 Stays: nothing; optimizer slots start fresh every round, and Dropout draws as in FedAvg.
-Deviations: none; the received model answers without Dropout and with its BatchNorm statistics.
+Deviations: none; the received model runs without Dropout and with its BatchNorm statistics.
 Unseen devices get the global weights.
 Hyper-parameters: `beta`, 0 or above, default 1; `temperature`, above 0, default 1.
 """
@@ -21,7 +21,7 @@ from odt_sim.strategies.state import receive
 
 
 class FedNTD(Strategy):
-    """FedAvg with distillation from the received model over the classes that are not true."""
+    """FedAvg with distillation from the received model over all classes except the label."""
 
     needs = frozenset({"not_true_distillation"})
     reads_examples = True

@@ -3,17 +3,18 @@
 Paper: Xu, Tong and Huang 2023, Personalized Federated Learning with Feature Alignment and Classifier Collaboration,
 algorithm 1.
 Rule: the device trains its head for `head_epochs` with the received body frozen, then the body for `train.epochs` with the
-head frozen and `strength / d |h - c_y|^2` added to the loss of an example with embedding h of d features and label y. Bodies
-are averaged, centroids c are mean embeddings after training, weighted by examples. Device i gets the head
+head frozen and `strength / d |h - c_y|^2` added to the loss of an example with embedding h of d features and label y.
+Bodies are averaged; centroids c are mean embeddings after training, weighted by examples. Device i gets the head
 `sum_j a_j head_j` over the round's devices, with a >= 0 and sum a = 1 that minimize
-`sum_j a_j^2 V_j + |H_i - sum_j a_j H_j|^2`. With the received body, row c of H is the mean embedding of class c times the
-share of the class, and `V = (mean |h|^2 - |H|^2) / n` for n examples.
-Travels: body and norm, BatchNorm statistics included, the head and the centroids, both ways; up, also H, V and the examples
-of each class.
-Stays: nothing; the server holds each device's head. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
-Deviations: both parts train with the same learning rate, the head of the paper with a larger one. Centroids of classes that
-no device of a round has are those of an earlier round, and classes without any add nothing to the loss. A device gets the
-head that was combined after the last round in which it took part.
+`sum_j a_j^2 V_j + |H_i - sum_j a_j H_j|^2`. With the received body, row c of H is the mean embedding of class c times
+the share of the class, and `V = (mean |h|^2 - |H|^2) / n` for n examples.
+Travels: body and norm, BatchNorm statistics included, the head and the centroids, both ways; also H, V and the number
+of examples of each class, up.
+Stays: nothing; the server stores each device's head. Optimizer slots start fresh every round, and Dropout draws as in
+FedAvg.
+Deviations: both parts train with the same learning rate; in the paper, the head trains with a larger one. If no device
+of a round has a class, the class keeps its earlier centroid; a class without a centroid adds nothing to the loss. A
+device gets the head that was combined after the last round in which it took part.
 Unseen devices train the exported head under the shared body for `unseen_epochs` before deployment.
 Hyper-parameters: `strength`, 0 or above, default 1 (lambda); `head_epochs`, 1..50, default 1; `unseen_epochs`, 0..50,
 default 10.
@@ -68,20 +69,20 @@ class FedPAC(Strategy):
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
-        """Return training of the body alone in addition, with its normalization layers."""
+        """Return the required capabilities, with training of the body and its normalization layers alone."""
         return super().needed(model) | {f"train_{body_group(model)}"}
 
     def shared(self, parameter: Parameter) -> bool:
-        """Return whether the parameter is averaged: all but the head."""
+        """Return whether the parameter is averaged, as all except the head are."""
         return parameter.group != "head"
 
     def message(self, state: ServerState, device: int) -> Tensors:
-        """Return the body and the centroids, and the device's head once it has taken part."""
+        """Return the body, the centroids and, if the device has taken part before, its combined head."""
         head = state.private.get(str(device))
         return state.broadcast if head is None else {**state.broadcast, HEAD: head}
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Describe the features, train the head, then the body, and send all of it."""
+        """Compute H and V, train the head, then the body, and send the results."""
         shared = _receive(device, broadcast)
         described = _described(device)
         inputs = {}
@@ -112,7 +113,7 @@ class FedPAC(Strategy):
         return ServerState({"weights": body, **centroids}, {**state.private, **combined})
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Return the body with the device's head; a device without one trains it first."""
+        """Return the body with the device's head; train the exported head first if the device has none."""
         _receive(device, broadcast)
         if HEAD not in broadcast:
             device.train(self.unseen_epochs, group="head")
@@ -125,7 +126,7 @@ def quadratic_form(means: NDArray[np.float64], variances: NDArray[np.float64], d
     Args:
         means: H of each device, `[devices, classes * features]`.
         variances: V of each device, `[devices]`.
-        device: i, the place of the device among them.
+        device: i, the index of the device.
     """
     apart = means - means[device]
     return np.asarray(np.diag(variances) + apart @ apart.T)

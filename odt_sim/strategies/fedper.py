@@ -1,7 +1,7 @@
 """FedPer: federated learning with personalization layers.
 
 Paper: Arivazhagan et al. 2019, Federated Learning with Personalization Layers, algorithms 1 and 2.
-Rule: body and head train together on the device; the body is averaged as in FedAvg, the head never travels.
+Rule: body and head train together on the device; the body is averaged as in FedAvg, and the head never travels.
 Travels: body and norm, BatchNorm statistics included.
 Stays: the head. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
 Deviations: none.
@@ -14,7 +14,7 @@ from odt_sim.strategies.own_part import OwnPart
 
 
 class FedPer(OwnPart):
-    """FedAvg on everything but the head. A model without a body has nothing to average."""
+    """FedAvg on everything except the head. A model without a body has nothing to average."""
 
     needs = frozenset({"body", "head"})
     own = frozenset({"head"})

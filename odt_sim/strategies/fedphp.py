@@ -1,19 +1,20 @@
-"""FedPHP: a device's inherited private model, the moving average of its models, teaches the next one.
+"""FedPHP: a device's private model, the moving average of its trained models, teaches the next one.
 
 Paper: Li et al. 2021, FedPHP: Federated Personalization with Inherited Private Models, section 4.
-Rule: FedAvg, with `strength T^2 KL(q_p || q)` added to the local loss, where q and q_p are the softmax, at temperature T, of
-the logits of the trained model and of the device's private model p; then `p <- m p + (1 - m) w_i` with the trained w_i and
-`m = momentum min(z / participations, 1)` in the device's round z = 0, 1, ... A device's user gets p.
+Rule: FedAvg, with `strength T^2 KL(q_p || q)` added to the local loss, where q and q_p are the softmax at temperature T
+of the logits of the trained model and of the device's private model p; then `p <- m p + (1 - m) w_i` with the trained
+w_i and `m = momentum min(z / participations, 1)` in the device's round z = 0, 1, ... A device's user gets p.
 Travels: all weights, BatchNorm statistics included, as in FedAvg.
 Stays: p, with its statistics, which are averaged as weights are, and z. Optimizer slots start fresh every round, and Dropout
 draws as in FedAvg.
-Deviations: the paper weighs both losses as `1 - l` and `l`, which is `strength = l / (1 - l)` at another learning rate; its
-other transfer, by the maximum mean discrepancy of embeddings, is left out. Without p, in its first round, a device trains
-without the term; the paper's p starts as the exported model. p answers without Dropout and with its statistics.
+Deviations: the paper weights both losses as `1 - l` and `l`, which is `strength = l / (1 - l)` at another learning
+rate; its other transfer, by the maximum mean discrepancy of embeddings, is omitted. In its first round, a device has no
+p and trains without the term; the paper's p starts as the exported model. p runs without Dropout and with its
+statistics.
 Unseen devices train p from the global weights for `unseen_epochs` before deployment.
 Hyper-parameters: `strength`, 0 or above, default 0.1; `temperature`, above 0, default 1; `momentum`, 0 to below 1, default
-0.9; `participations`, 1 or more, default 10: the device's rounds until m reaches `momentum`, in the paper all of a run's;
-`unseen_epochs`, 0..50, default 10.
+0.9; `participations`, 1 or more, default 10: the device's rounds until m reaches `momentum`; in the paper, all rounds
+of a run; `unseen_epochs`, 0..50, default 10.
 """
 
 from typing import Any, Unpack
@@ -34,7 +35,7 @@ OWN, ROUNDS = "own", "rounds"
 
 
 class FedPHP(Strategy):
-    """FedAvg with a private model on each device, which teaches and is deployed."""
+    """FedAvg with a private model on each device, used as teacher and deployed to the user."""
 
     needs = frozenset({"distillation"})
     reads_examples = True
@@ -77,7 +78,7 @@ class FedPHP(Strategy):
         return Update({"weights": trained.select(shared.layout) - shared}, len(device.train_examples), losses)
 
     def _taught(self, device: Device) -> dict[str, Any]:
-        """Return the inputs of a training with the private model's answers."""
+        """Return the inputs of training with the private model's predictions."""
         recall(device)
         answers = log_probabilities_of(device).astype(np.float32)
         return {
@@ -87,7 +88,7 @@ class FedPHP(Strategy):
         }
 
     def _inherit(self, device: Device, trained: Weights) -> None:
-        """Average the trained weights into the private model; the first ones are it."""
+        """Average the trained weights into the private model, which starts as the first trained weights."""
         rounds = int(array_of(device.state.get(ROUNDS, np.zeros(1)))[0])
         if rounds:
             own = weights_of(device.state, OWN)

@@ -1,15 +1,15 @@
-"""FedProto: devices share the mean embedding of each class, and no weights.
+"""FedProto: devices share mean embeddings of classes instead of weights.
 
 Paper: Tan et al. 2022, FedProto: Federated Prototype Learning across Heterogeneous Clients, algorithm 1.
 Rule: each device trains its own model with `strength |h - p_y|^2` added to the loss of an example with embedding h and label
 y, and sends the mean embedding of each of its classes. The server's p_c is their mean over devices, weighted by their
 examples of class c. A device's user gets the class of the nearest prototype.
-Travels: for each class a prototype and the number of examples.
+Travels: a prototype and the number of examples for each class.
 Stays: the model, with its BatchNorm statistics. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
-Deviations: the distance is squared, and to the embedding of each example; the paper's is to their mean of each class.
-Probabilities, which the paper does not give, are the softmax of the negative squared distances. Devices without prototypes
-yet, in the first round, train without the term.
-Unseen devices train a model from the exported one with the prototypes for `unseen_epochs` before deployment.
+Deviations: the term is the squared distance of each example's embedding; the paper uses the distance of the mean
+embedding of each class. Probabilities, which the paper does not define, are the softmax of the negative squared
+distances. In the first round, there are no prototypes and devices train without the term.
+Unseen devices train a model from the exported weights with the prototypes for `unseen_epochs` before deployment.
 Hyper-parameters: `strength`, 0 or above, default 1 (lambda); `unseen_epochs`, 0..50, default 10.
 """
 
@@ -31,7 +31,7 @@ from odt_sim.strategies.state import recall
 
 
 class FedProto(Strategy):
-    """Own models that agree on the prototypes of classes."""
+    """Personal models with shared class prototypes."""
 
     needs = frozenset({"prototypes", "embed"})
     asynchronous = False
@@ -50,22 +50,22 @@ class FedProto(Strategy):
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
 
     def init(self, initial: Weights) -> ServerState:
-        """Return no prototypes, since no device has trained yet."""
+        """Return an empty state, since no device has trained yet."""
         return ServerState({})
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Train the own model towards the prototypes, and send its mean embeddings, times their examples."""
+        """Train the device's model towards the prototypes, and send its sums of embeddings and numbers of examples."""
         recall(device)
         losses = device.train(inputs=prototype_inputs(broadcast, self.strength))
         keep_whole(device, device.weights)
         return Update(own_prototypes(device), len(device.train_examples), losses)
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Replace the prototypes of the classes that devices of the round have."""
+        """Replace the prototypes of classes that occur on the round's devices."""
         return ServerState(mean_prototypes(state.broadcast, updates.mean))
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Return the device's own model, and make it answer by the nearest prototype."""
+        """Return the device's own model, and make it predict the class of the nearest prototype."""
         recall(device)
         if "own" not in device.state:
             device.train(self.unseen_epochs, inputs=prototype_inputs(broadcast, self.strength))

@@ -2,7 +2,7 @@
 
 Paper: Collins et al. 2021, Exploiting Shared Representations for Personalized Federated Learning, algorithm 1.
 Rule: the device trains the head for `head_epochs` with the body frozen, then the body for `train.epochs` with the head
-frozen. The body is averaged with equal weights, the head never travels.
+frozen. The body is averaged with equal weights, and the head never travels.
 Travels: body and norm; BatchNorm statistics are fixed while the head trains, and averaged.
 Stays: the head. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
 Deviations: none.
@@ -25,7 +25,7 @@ from odt_sim.strategies.state import keep, recall, receive
 
 
 class FedRep(OwnPart):
-    """Train the head, then the body; average the body alone."""
+    """Personal heads under a shared body: train the head, then the body, and average only the body."""
 
     needs = frozenset({"body", "head", "train_head"})
     own = frozenset({"head"})
@@ -43,7 +43,7 @@ class FedRep(OwnPart):
         self.head_epochs = checked_count("head_epochs", head_epochs, 1)
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
-        """Return training of the body alone in addition, with its normalization layers."""
+        """Return the required capabilities, with training of the body and its normalization layers alone."""
         return super().needed(model) | {f"train_{body_group(model)}"}
 
     def local(self, device: Device, broadcast: Tensors) -> Update:

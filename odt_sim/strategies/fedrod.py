@@ -2,12 +2,12 @@
 
 Paper: Chen and Chao 2022, On Bridging Generic and Personalized Federated Learning for Image Classification, section 4.
 Rule: FedAvg on w with the balanced softmax, the cross-entropy of `z_c + log n_c`, where n_c is the number of the device's
-examples of class c; the personal head H then trains with the plain cross-entropy of the sum of both heads' logits, under the
-fixed body and generic head. A device's user gets w with H added to the generic head.
+examples of class c; the personal head H then trains with the plain cross-entropy of the sum of both heads' logits, with
+body and generic head frozen. A device's user gets w with H added to the generic head.
 Travels: w, BatchNorm statistics included, as in FedAvg.
 Stays: H, which starts at zero. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
-Deviations: H trains after w, on the body of the end of the round; the paper trains both in the same steps. The logits of two
-heads add up to those of the added weights where the head is one linear layer. A class without examples, whose logit would be
+Deviations: H trains after w, on the body of the end of the round; the paper trains both in the same steps. Adding the
+weights of two heads adds their logits if the head is one linear layer. A class without examples, whose logit would be
 minus infinity, has probability 0.
 Unseen devices train H for `unseen_epochs` before deployment.
 Hyper-parameters: `unseen_epochs`, 0..50, default 10.
@@ -30,7 +30,7 @@ PERSONAL = "personal"
 
 
 class FedRoD(Strategy):
-    """FedAvg with a balanced loss, and a personal head beside the generic one."""
+    """FedAvg with a balanced loss, and a personal head in addition to the generic one."""
 
     needs = frozenset({"logit_shift", "head", "train_head"})
     reads_examples = True
@@ -57,7 +57,7 @@ class FedRoD(Strategy):
         return Update({"weights": trained.select(shared.layout) - shared}, len(device.train_examples), losses)
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Return the global model with both heads added."""
+        """Return the global model with the sum of both heads."""
         shared = receive(device, broadcast)
         if PERSONAL not in device.state:
             device.state[PERSONAL] = _train_personal(device, shared, self.unseen_epochs)

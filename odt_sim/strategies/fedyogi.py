@@ -20,7 +20,7 @@ from odt_sim.strategies.fedadam import FedAdam
 
 
 class FedYogi(FedAdam):
-    """FedAdam with a second moment that falls as slowly as it grows."""
+    """FedAdam with a second moment that decreases as slowly as it grows."""
 
     def second_moment(self, v: Vector, squared: Vector) -> Vector:
         """Move towards the squares by at most a fraction of them."""

@@ -1,22 +1,24 @@
-"""GPFL: a valve before the head gives generic features, guided by embeddings of the classes, and personal ones.
+"""GPFL: a valve before the head produces generic features, guided by class embeddings, and personal features.
 
 Paper: Zhang et al. 2023, GPFL: Simultaneously Learning Global and Personalized Feature Information for Personalized Federated
 Learning, and the authors' program.
-Rule: the valve `relu((gamma(c) + 1) h + beta(c))` turns an embedding h into features under a condition c; gamma and beta are
-each a linear layer with a ReLU and a LayerNormalization. With the received category embeddings G, the generic condition is
-the mean of G's rows, the personal one their mean weighted by the device's examples of each class. A device minimizes the
-cross-entropy of its head on the personal features; plus, on the generic features f of an example with label y, the
-cross-entropy of the cosines of f and the category embeddings C, and `magnitude |f - G_y|`; plus `decay / 2 |v|^2` with all
-weights v of the valve, C among them. Its user gets the head on the personal features.
+Rule: the valve `relu((gamma(c) + 1) h + beta(c))` turns an embedding h into features under a condition c; gamma and
+beta are each a linear layer with ReLU and LayerNormalization. With the received category embeddings G, the generic
+condition is the mean of G's rows, and the personal condition is their mean weighted by the device's number of examples
+of each class. A device minimizes the cross-entropy of its head on the personal features; plus, on the generic features
+f of an example with label y, the cross-entropy of the cosines of f and the category embeddings C, and
+`magnitude |f - G_y|`; plus `decay / 2 |v|^2` with all weights v of the valve, including C. Its user gets the head on
+the personal features.
 Travels: body and norm, BatchNorm statistics included, the valve and the category embeddings.
 Stays: the head and the personal condition. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
-Deviations: both conditions are of the received category embeddings; the program takes those of the device's last round, and
-zeros in the first. `|f - G_y|` is averaged over the examples of a batch; the program takes the norm of the whole batch. The
-decay is a term of the loss, which equals the program's weight decay under plain SGD. Layers start as Keras' own.
-Unseen devices train the exported head under the shared parts, with the cross-entropy alone, before deployment.
+Deviations: both conditions are computed from the received category embeddings; the program uses those of the device's
+last round, and zeros in the first. `|f - G_y|` is averaged over the examples of a batch; the program uses the norm of
+the whole batch. The decay is a term of the loss, which equals the program's weight decay under plain SGD. Layers are
+initialized by Keras' defaults.
+Unseen devices train the exported head on the shared parts, with only the cross-entropy, before deployment.
 Hyper-parameters: `magnitude`, 0 or above, default 0.01 (lambda); `decay`, 0 or above, default 0.1 (mu); `unseen_epochs`,
-0..50, default 10. The first two are the program's for small networks; for ResNet-18 it has 0.0001 and 0. A Keras model is
-exported with a valve, see `odt_sim.export.add_valve`.
+0..50, default 10. The first two defaults are the program's for small networks; for ResNet-18 it uses 0.0001 and 0. A
+Keras model is exported with a valve, see `odt_sim.export.add_valve`.
 """
 
 from typing import Unpack
@@ -37,7 +39,7 @@ from odt_sim.strategies.state import keep, receive
 
 
 class GPFL(OwnPart):
-    """FedAvg on everything but the head, with generic and personal features."""
+    """FedAvg on everything except the head, with generic and personal features."""
 
     needs = frozenset({"category_embedding", "head"})
     own = frozenset({"head"})
@@ -64,7 +66,7 @@ class GPFL(OwnPart):
         self.decay = checked("decay", decay, 0)
 
     def shared(self, parameter: Parameter) -> bool:
-        """Return whether the parameter is averaged: all but the head, to which the valve counts, and the condition."""
+        """Return whether the parameter is averaged: outside the head, or in the valve except for the condition."""
         return super().shared(parameter) or (in_valve(parameter) and not is_condition(parameter))
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
@@ -82,7 +84,7 @@ class GPFL(OwnPart):
         return Update({"weights": trained.select(shared.layout) - shared}, len(device.train_examples), losses)
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Return the shared parts with the device's condition and its head, trained first if the device has none."""
+        """Return the shared parts with the device's condition and head; train a head first if the device has none."""
         shared = _receive(device, broadcast)
         if "own" not in device.state and self.unseen_epochs:
             train_own_part(device, shared, device.batches(TrainingPlan(self.unseen_epochs)))
@@ -90,7 +92,7 @@ class GPFL(OwnPart):
 
 
 def _receive(device: Device, broadcast: Tensors) -> Weights:
-    """Restore the received parts, the device's head and its condition; return the received parts."""
+    """Restore the received parts and the device's head, set its condition, and return the received parts."""
     shared, counts = weights_of(broadcast), class_counts(device)
     receive(device, broadcast)
     condition = (counts / counts.sum() @ shared[f"{VALVE}/{EMBEDDINGS}"]).astype(np.float32)

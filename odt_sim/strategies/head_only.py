@@ -1,9 +1,9 @@
-"""Federated training of the head on a fixed body: transfer learning on devices.
+"""Federated training of the head on a fixed body, as transfer learning on devices.
 
 Paper: the recipe of TensorFlow Lite's on-device training, as FedAvg (McMahan et al. 2017) on the last layers of a pretrained
 network; Nguyen et al. 2022, Where to Begin? On the Impact of Pre-Training and Initialization in Federated Learning.
-Rule: FedAvg on the head; the body stays as exported, BatchNorm statistics included. Where the file embeds examples
-(`embed`), a device computes the embedding of each example once.
+Rule: FedAvg on the head; the body stays as exported, BatchNorm statistics included. If the file has the signature
+`embed`, a device computes the embedding of each example once.
 Travels: the head.
 Stays: nothing; optimizer slots start fresh every round, and Dropout draws as in FedAvg.
 Deviations: none.

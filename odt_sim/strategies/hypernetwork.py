@@ -1,7 +1,8 @@
-"""A network on the server whose outputs are the weights of devices' models, and its gradient.
+"""Hypernetwork on the server: a network that computes the weights of devices' models, and its gradient.
 
-A perceptron maps an embedding to features f, `[hidden_size]`; the weights are `bias + f kernel`, with a column of `kernel`
-for each weight. All sizes but the number of weights are small, so that the last layer takes nearly all memory and time.
+A perceptron maps an embedding to features f, `[hidden_size]`; the weights are `bias + f kernel`, with a column of
+`kernel` for each weight. All sizes except the number of weights are small, so the last layer uses nearly all memory and
+time.
 """
 
 from collections.abc import Sequence
@@ -33,12 +34,12 @@ class Layer(NamedTuple):
         return np.asarray(x @ self.kernel + self.bias)
 
     def plus(self, change: "Layer") -> "Layer":
-        """Return the sum of two layers, in the memory of the other one: the output's kernel is the largest array by far."""
+        """Return the sum of two layers, written into `change`, since a copy of the output's kernel would be large."""
         return Layer(*(np.add(own, other, out=other) for own, other in zip(self, change, strict=True)))
 
 
 class Hypernetwork(NamedTuple):
-    """Linear layers with ReLU between the hidden ones; the last hidden layer and the output are linear.
+    """Linear layers with ReLU after each hidden layer except the last one.
 
     Attributes:
         layers: The hidden layers and, last, the output.
@@ -48,14 +49,14 @@ class Hypernetwork(NamedTuple):
 
     @classmethod
     def drawn(cls, embedding_size: int, hidden_size: int, hidden_layers: int, weights: Array) -> "Hypernetwork":
-        """Return a network whose hidden layers are random, and that returns given weights for any embedding.
+        """Return a network with random hidden layers that outputs the given weights for any embedding.
 
-        Hidden layers are uniform between plus and minus `1 / sqrt(inputs)`; the kernel of the output is 0.
+        Hidden layers are drawn uniformly between plus and minus `1 / sqrt(inputs)`; the output's kernel is 0.
 
         Args:
             embedding_size: Size of an embedding.
             hidden_size: Size of each hidden layer.
-            hidden_layers: Hidden layers after the first one.
+            hidden_layers: Number of hidden layers after the first one.
             weights: `[weights]`.
         """
         random = generator_for("hypernetwork")
@@ -69,7 +70,7 @@ class Hypernetwork(NamedTuple):
 
     @classmethod
     def of(cls, tensors: Tensors) -> "Hypernetwork":
-        """Return the network of what `tensors` returned."""
+        """Return the network from the result of `tensors`."""
         count = sum(name.startswith("kernel.") for name in tensors)
         return cls([Layer(array_of(tensors[f"kernel.{i}"]), array_of(tensors[f"bias.{i}"])) for i in range(count)])
 
@@ -79,7 +80,7 @@ class Hypernetwork(NamedTuple):
         return {**kernels, **{f"bias.{i}": layer.bias for i, layer in enumerate(self.layers)}}
 
     def weights(self, embeddings: Array) -> Array:
-        """Return the weights `[devices, weights]` of embeddings `[devices, embedding_size]`."""
+        """Return the weights `[devices, weights]` for embeddings `[devices, embedding_size]`."""
         return self.layers[-1](self._inputs(embeddings)[-1])
 
     def _inputs(self, embeddings: Array) -> list[Array]:
@@ -106,10 +107,10 @@ class Hypernetwork(NamedTuple):
         return gradients[::-1], slopes
 
     def plus(self, changes: Sequence[Layer]) -> "Hypernetwork":
-        """Return the network with changes added to its layers; they are overwritten."""
+        """Return the network with changes added to its layers; `changes` is overwritten."""
         return Hypernetwork([own.plus(change) for own, change in zip(self.layers, changes, strict=True)])
 
 
 def drawn_embedding(device: int, size: int) -> NDArray[Any]:
-    """Return a device's random embedding, `[size]`, of standard normal numbers."""
+    """Return a device's random embedding of standard normal numbers, `[size]`."""
     return generator_for("embedding", device).standard_normal(size).astype(np.float32)

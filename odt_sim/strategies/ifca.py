@@ -5,18 +5,20 @@ Mansour et al. 2020, Three Approaches for Personalization, section 3 (HypCluster
 Rule: a device chooses the model with the smallest loss on its training examples and trains it; each model is averaged
 over the devices that chose it. A device's user gets the model that the device would choose.
 Travels: all models down (one during the warm-up), one up, BatchNorm statistics included.
-Stays: nothing; optimizer slots start fresh every round, and Dropout draws as in FedAvg. The server holds all updates of a
-round.
-Deviations: devices are weighted by examples, as in FedAvg; the paper weights them equally (`weighting=uniform`). It draws
-the initial models at random and restarts several times, since one model often wins everywhere. Here they come from FedAvg:
-after `warm_up_rounds` with one model, the updates of the next round are clustered by k-means of their directions (as Ghosh et
-al. 2019, Robust Federated Learning in a Heterogeneous Environment, cluster models), and each cluster's mean is a model.
+Stays: nothing; optimizer slots start fresh every round, and Dropout draws as in FedAvg. The server stores all updates
+of a round.
+Deviations: devices are weighted by examples, as in FedAvg; the paper weights them equally (`weighting=uniform`). It
+draws the initial models at random and restarts several times, since often all devices choose the same model. Here they
+come from FedAvg: after `warm_up_rounds` with one model, the updates of the next round are clustered by k-means of their
+directions (as Ghosh et al. 2019, Robust Federated Learning in a Heterogeneous Environment, cluster models), and each
+cluster's mean becomes a model.
 Unseen devices choose the model with the smallest loss on their training examples.
-Hyper-parameters: `clusters`, 1..20, default 2; `warm_up_rounds`, 0..rounds, default 1. A CNN separates groups early: of
-20 devices (digits, iid, 30 rounds, seeds 0 to 2) in four groups, all found their group under label permutations and 92 %
-under rotations. Without groups (Dirichlet) each of two clusters learns from half of the data: validation accuracy 0.888,
-FedAvg 0.924, and 0.921 after a warm-up of 10 rounds. A linear model that starts at zero first moves alike everywhere:
-School's validation loss is 0.0114, and 0.0107 after a warm-up of 50 rounds.
+Hyper-parameters: `clusters`, 1..20, default 2; `warm_up_rounds`, 0..rounds, default 1. A CNN separates groups early:
+with 20 devices in four groups (digits, iid, 30 rounds, seeds 0 to 2), all devices found their group under label
+permutations, and 92 % under rotations. Without groups (Dirichlet), each of two clusters learns from half of the data:
+validation accuracy 0.888, FedAvg 0.924, and 0.921 after a warm-up of 10 rounds. A linear model that starts at zero
+first moves in similar directions on all devices: School's validation loss is 0.0114, and 0.0107 after a warm-up of 50
+rounds.
 """
 
 from collections.abc import Mapping
@@ -35,7 +37,7 @@ from odt_sim.strategies.cluster_models import best_cluster, model_name, moved, o
 from odt_sim.strategies.state import trained_by_gradients
 
 ITERATIONS = 100
-"""The most of k-means, which ends where no device changes its cluster."""
+"""Maximum number of k-means iterations; they end earlier if no device changes its cluster."""
 
 
 class IFCA(Strategy):
@@ -75,7 +77,7 @@ class IFCA(Strategy):
         return ServerState(models, {"rounds": rounds})
 
     def _averaged(self, models: Tensors, updates: Updates) -> Tensors:
-        """Return the models after a round; a mean over all devices is divided by the share of the model's."""
+        """Return the models after a round; means over all devices are divided by the share that chose the model."""
         after = dict(models)
         for cluster in range(len(models)):
             name = model_name(cluster)
@@ -107,8 +109,8 @@ class IFCA(Strategy):
 def clustered(vectors: NDArray[np.float32], clusters: int) -> NDArray[np.intp]:
     """Return the cluster of each row, `[rows]`, by k-means of the rows scaled to length 1.
 
-    The first seed is the row least similar to all others; each further one is least similar to those before. The result
-    depends on nothing random.
+    The first seed is the row least similar to all others; each further seed is the row least similar to the previous
+    seeds. The result is deterministic.
 
     Args:
         vectors: `[rows, size]`.

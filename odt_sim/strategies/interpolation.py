@@ -1,14 +1,14 @@
 """Interpolation: a mixture of the global model and a personal one.
 
 Paper: Mansour et al. 2020, Three Approaches for Personalization with Applications to Federated Learning, section 5.
-Rule: FedAvg on w; in addition v trains on the device alone. A device's user gets `share v + (1 - share) w`, with the
-share in 0, 0.1, ..., 1 of the smallest loss on the device's validation examples (ties: the smallest share).
+Rule: FedAvg on w; in addition, v trains only on the device. A device's user gets `share v + (1 - share) w`, with the
+share in 0, 0.1, ..., 1 that has the smallest loss on the device's validation examples (ties: the smallest share).
 Travels: w, BatchNorm statistics included, as in FedAvg.
 Stays: v with its own statistics and optimizer slots; statistics are mixed as weights are. v starts as the first w that
 the device receives and trains with the same Dropout masks.
 Deviations: the paper mixes outputs and trains v for each share; here weights are mixed, so that the user gets one model
 and v trains once.
-Unseen devices train such a v before deployment.
+Unseen devices train v before deployment.
 Hyper-parameters: `unseen_epochs`, 0..50, default 10. A device without validation examples keeps the global weights.
 """
 
@@ -26,7 +26,7 @@ SHARES = tuple(i / 10 for i in range(11))
 
 
 class Interpolation(Strategy):
-    """FedAvg that deploys a mixture with a personal model."""
+    """FedAvg that deploys a mixture of the global and a personal model."""
 
     without_validation = "users get the global model"
 

@@ -9,7 +9,7 @@ Travels: w, BatchNorm statistics included, as in FedAvg.
 Stays: the examples; the device computes their embeddings with the deployed model. Optimizer slots start fresh every
 round, and Dropout draws as in FedAvg.
 Deviations: regressions, which the paper does not treat, mix values.
-Unseen devices do the same as all others: nothing is trained for a single device.
+Unseen devices do the same as all others, since nothing is trained for a single device.
 Hyper-parameters: `neighbours`, 1..100, default 10. A device without validation examples keeps the global outputs.
 """
 
@@ -64,7 +64,7 @@ class KNNPer(Strategy):
             )
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Return the global weights and mix the device's outputs with the share of the best validation loss."""
+        """Return the global weights; mix the device's outputs with the share that has the smallest validation loss."""
         weights = receive(device, broadcast)
         chosen = 0.0
         if len(device.validation_examples):
@@ -81,7 +81,7 @@ class Memory:
 
     Attributes:
         embeddings: `[examples, features]` float64.
-        targets: `[examples, outputs]` float64: a probability for each class, or the values.
+        targets: `[examples, outputs]` float64: class probabilities or regressed values.
         neighbours: Number of nearest examples to average.
         share: Weight of the neighbours in the output, 0..1.
         loss: The model's loss.
@@ -96,7 +96,7 @@ class Memory:
     from_logits: bool
 
     def __call__(self, embeddings: Array, outputs: Array) -> Array:
-        """Return mixed outputs `[rows, outputs]`, as logits if the model's are."""
+        """Return mixed outputs `[rows, outputs]`, as logits if the model outputs logits."""
         logits = self.loss in CLASSIFICATIONS and self.from_logits
         answers = np.exp(log_softmax(outputs)) if logits else outputs.astype(np.float64)
         mixed = self.share * self.recalled(embeddings) + (1 - self.share) * answers

@@ -1,8 +1,8 @@
-"""Local training only: the baseline of every personalization.
+"""Local training only: the baseline for every personalization.
 
 Paper: none; every device trains alone.
-Rule: in every round every device trains its own weights for the local epochs, whatever the cohort. Devices that are
-unseen by other strategies train too.
+Rule: in every round, every device trains its own weights for the local epochs, regardless of the cohort. Devices that
+are unseen under other strategies train, too.
 Travels: nothing.
 Stays: all weights, BatchNorm statistics included, and the optimizer slots; Dropout draws as in FedAvg.
 Deviations: none.
@@ -23,7 +23,7 @@ class Local(Strategy):
     asynchronous = False
 
     def __init__(self) -> None:
-        """Take no settings, since nothing is averaged."""
+        """Accept no settings, since nothing is averaged."""
 
     def shared(self, parameter: Parameter) -> bool:
         """Return False: nothing travels."""

@@ -2,15 +2,17 @@
 
 Paper: Hu et al. 2022, LoRA: Low-Rank Adaptation of Large Language Models, section 4; averaged over devices as in Zhang et al.
 2024, Towards Building the Federated GPT: Federated Instruction Tuning (FedIT).
-Rule: FedAvg on the matrices A and B of each adapted layer, which computes with `W + A B`, and on the head. All other weights
-stay as exported, BatchNorm statistics included. The rule is meant for a pretrained model.
+Rule: FedAvg on the head and on the matrices A and B of each adapted layer, which uses the weights `W + A B`. All other
+weights stay as exported, BatchNorm statistics included. The rule is meant for a pretrained model.
 Travels: A, B and the head.
 Stays: nothing; optimizer slots start fresh every round, and Dropout draws as in FedAvg.
-Deviations: none from FedIT, which averages A and B separately; the mean of the products `A B` is another matrix.
+Deviations: none from FedIT, which averages A and B separately; their product differs from the mean of the products
+`A B`.
 Unseen devices get the averaged adapters and head.
 Hyper-parameters: `rank`, 1 or more, default 4. A Keras model is exported with adapters of this rank on its Dense,
-EinsumDense, Embedding and convolution layers below the head, see `odt_sim.export.add_adapters`. A model with adapters of its
-own, such as `mini_gpt`, is trained as it is, and `rank` must be theirs; a head with an adapter trains the adapter only.
+EinsumDense, Embedding and convolution layers below the head, see `odt_sim.export.add_adapters`. A model that already
+has adapters, such as `mini_gpt`, is trained unchanged, and `rank` must match theirs; a head with an adapter trains only
+the adapter.
 """
 
 from typing import Unpack
@@ -37,14 +39,14 @@ class LoRA(Strategy):
         self.rank = checked_count("rank", rank, 1)
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
-        """Return adapters of the rank."""
+        """Return the required capabilities, with adapters of the rank."""
         return super().needed(model) | {f"{LORA_RANK}{self.rank}"}
 
     def check(self, model: TrainableModel) -> None:
-        """Check that the model trains adapters of the rank, its head and nothing else.
+        """Check that the model trains only adapters of the rank and its head.
 
         Raises:
-            StrategyError: It has no such adapters, or trains more.
+            StrategyError: It has no such adapters, or trains other parameters.
         """
         super().check(model)
         others = [p.name for p in model.parameters if p.moves and not is_adapter(p) and p.group != "head"]

@@ -1,7 +1,7 @@
-"""Weights as products of small matrices, by singular values: used where a strategy compresses what travels.
+"""Low-rank compression of weights by singular value decomposition, for strategies that compress their messages.
 
-A parameter of two or more axes is a matrix of its last axis by all others. Its factors U, s and V travel in its place where
-they have fewer numbers.
+A parameter of two or more axes is reshaped to a matrix whose columns are the last axis. If its factors U, s and V have
+fewer numbers than the matrix, they travel instead.
 """
 
 from math import prod
@@ -14,15 +14,15 @@ from odt_sim.model.tensors import Tensors, array_of
 from odt_sim.model.weights import Layout, Weights
 
 VALUES, RANKS = "values", "ranks"
-"""Names of `[numbers]` float32, all parameters or their factors, and `[parameters]` int32, the ranks; 0 for a whole one."""
+"""Names of the parameters or factors, `[numbers]` float32, and the ranks, `[parameters]` int32; 0 is uncompressed."""
 
 
 def compressed(weights: Weights, energy: float) -> Tensors:
-    """Return weights with as few singular values as hold a share of each matrix's energy.
+    """Compress weights to the fewest singular values that keep a share of each matrix's energy.
 
     Args:
-        weights: The weights; matrices that are not finite or are all zero stay whole.
-        energy: The least share of the sum of squared singular values to keep, above 0 to 1.
+        weights: The weights; matrices with non-finite numbers or only zeros stay uncompressed.
+        energy: Minimum share of the sum of squared singular values to keep, above 0 to 1.
     """
     values: list[NDArray[Any]] = [np.zeros(0)]
     ranks = []
@@ -34,14 +34,15 @@ def compressed(weights: Weights, energy: float) -> Tensors:
 
 
 def _factors(tensor: NDArray[np.float32], energy: float) -> tuple[NDArray[np.float64], ...]:
-    """Return U `[rows, k]`, s `[k]` and V `[k, columns]`; nothing where the whole matrix is smaller."""
+    """Return U `[rows, k]`, s `[k]` and V `[k, columns]`; an empty tuple if the matrix itself is smaller."""
     if tensor.ndim < 2 or not np.isfinite(tensor).all() or not tensor.any():
         return ()
     matrix = _matrix(tensor).astype(np.float64)
     if wide := matrix.shape[0] < matrix.shape[1]:
         matrix = matrix.T
-    # The eigenvectors of the smaller product take a third of the time of `svd`. Squares lose half of the digits of small
-    # singular values, but `matrix @ v`, which is `u * s`, keeps all digits of the product of the factors.
+    # An eigendecomposition of the smaller product takes a third of the time of `svd`. Squaring loses half of the
+    # digits of small singular values, but `matrix @ v`, which equals `u * s`, keeps full precision in the product of
+    # the factors.
     squares, v = np.linalg.eigh(matrix.T @ matrix)
     squares, v = np.maximum(squares[::-1], 0), v[:, ::-1]
     kept = np.cumsum(squares)
@@ -56,10 +57,10 @@ def _factors(tensor: NDArray[np.float32], energy: float) -> tuple[NDArray[np.flo
 
 
 def restored(tensors: Tensors, layout: Layout) -> Weights:
-    """Return the weights of `compressed`, up to what was left out.
+    """Return the weights that `compressed` approximated.
 
     Args:
-        tensors: What `compressed` returned.
+        tensors: The result of `compressed`.
         layout: The parameters of the weights.
     """
     values, ranks = array_of(tensors[VALUES]), array_of(tensors[RANKS])

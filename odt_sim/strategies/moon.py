@@ -1,4 +1,4 @@
-"""MOON: embeddings near those of the global model, and far from those of the device's last one.
+"""MOON: a contrastive loss that pulls embeddings to the global model's and away from the device's last model's.
 
 Paper: Li et al. 2021, Model-Contrastive Federated Learning, section 3.
 Rule: FedAvg, with `-mu log(e^(s_g/T) / (e^(s_g/T) + e^(s_p/T)))` added to the local loss of each example, where s_g and
@@ -65,6 +65,6 @@ class Moon(Strategy):
 
 
 def _embeddings(device: Device, weights: Weights) -> NDArray[np.float32]:
-    """Return the embeddings of the training examples under weights, `[examples, features]`; the device holds them then."""
+    """Restore weights on the device, and return their embeddings of the training examples, `[examples, features]`."""
     device.restore(weights)
     return np.array(device.embedded("train").x)

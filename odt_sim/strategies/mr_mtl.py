@@ -1,17 +1,17 @@
-"""MR-MTL: each device trains a personal model, held near the mean of all.
+"""MR-MTL: each device trains a personal model, kept close to the mean of all.
 
 Paper: Liu et al. 2022, On Privacy and Personalization in Cross-Silo Federated Learning, section 3: mean-regularized
 multi-task learning, after Evgeniou and Pontil 2004, Regularized Multi-Task Learning.
-Rule: `w_i <- w_i - lr (g(w_i) + regularization (w_i - w))` with the w of the start of the round; then
+Rule: `w_i <- w_i - lr (g(w_i) + regularization (w_i - w))` with w from the start of the round; then
 `w <- sum_i n_i w_i / sum_i n_i` over the cohort. A device's user gets w_i. Unlike Ditto, no global model is trained, so
 each device trains once.
 Travels: w_i up and w down, BatchNorm statistics included, as in FedAvg.
 Stays: w_i with its statistics and optimizer slots; Dropout draws as in FedAvg. w_i starts as the first w that the device
 receives.
-Deviations: cohorts; in the paper all devices take part in every round.
-Unseen devices train such a w_i before deployment.
-Hyper-parameters: `regularization`, 0..10, default 0.01, which validates best on three tasks (docs/evaluation.md; lambda in
-the paper; 0 trains alone, a large value holds all near one model); `unseen_epochs`, 0..50, default 10.
+Deviations: only a cohort takes part in a round; in the paper, all devices do.
+Unseen devices train w_i before deployment.
+Hyper-parameters: `regularization`, 0..10, default 0.01, which validates best on three tasks (docs/evaluation.md; lambda
+in the paper; 0 is local training, a large value keeps all close to one model); `unseen_epochs`, 0..50, default 10.
 """
 
 from odt_sim.device.device import Device
@@ -20,10 +20,10 @@ from odt_sim.strategies.own_model import HeldNear, keep_own_model, train_own_mod
 
 
 class MRMTL(HeldNear):
-    """A personal model on each device that a proximal term holds near the mean of all."""
+    """A personal model on each device that a proximal term keeps close to the mean of all."""
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Train the personal model and send its difference to the mean."""
+        """Train the personal model and send its difference from the mean."""
         mean = weights_of(broadcast)
         losses = train_own_model(device, mean, self.regularization)
         keep_own_model(device)

@@ -1,9 +1,9 @@
-"""A personal model beside the global one: shared by the strategies that train both.
+"""Personal models in addition to the global model, shared by the strategies that train both.
 
 An unseen device trains its personal model for 10 epochs by default. The value was chosen on the validation examples of 4
 unseen devices of 20 (digits, Dirichlet 0.3, CNN, 20 rounds, learning rate 0.1, seeds 0 to 2). Mean losses after 5, 10
 and 20 epochs: Ditto 1.10, 0.82, 1.61; interpolation 0.48, 0.35, 0.26; APFL 0.56, 0.44, 0.51; FedAMP 0.80, 0.58, 0.55;
-FedFomo 0.68, 0.45, 0.40; pFedMe 1.59, 1.28, 0.88. MR-MTL trains its model as Ditto does.
+FedFomo 0.68, 0.45, 0.40; pFedMe 1.59, 1.28, 0.88. MR-MTL trains its model like Ditto.
 """
 
 from typing import Unpack
@@ -20,7 +20,7 @@ from odt_sim.strategies.state import NOTHING, keep, keep_optimizer, recall, reca
 
 
 class HeldNear(Strategy):
-    """Base of strategies that deploy personal models, held near a shared model by a proximal term; `local` trains them."""
+    """Base of strategies that deploy personal models, trained in `local` with a proximal term to a shared model."""
 
     needs = frozenset({"gradient_offset"})
 
@@ -45,15 +45,15 @@ class HeldNear(Strategy):
 def train_own_model(
     device: Device, shared: Weights, regularization: float = 0.0, epochs: int | None = None
 ) -> NDArray[np.float32]:
-    """Train the personal model v in the round's batches: `v <- v - lr (g(v) + regularization (v - w))`.
+    """Train the personal model v on the round's batches: `v <- v - lr (g(v) + regularization (v - w))`.
 
     Training resumes from the stored v and optimizer slots, or starts from w.
 
     Args:
-        device: The device; it holds v afterwards.
+        device: The device; its weights are v afterwards.
         shared: The global weights w.
         regularization: Factor of the proximal term.
-        epochs: Passes over the training examples; the plan's by default.
+        epochs: Passes over the training examples; by default those of the training plan.
 
     Returns:
         The loss of each step, without the proximal term.
@@ -82,7 +82,7 @@ def keep_whole(device: Device, weights: Weights) -> None:
 
 
 def own_model(device: Device, shared: Weights, regularization: float, unseen_epochs: int) -> Weights:
-    """Return the device's personal model; a device without one trains it from w first.
+    """Return the device's personal model; train it from w first if the device has none.
 
     Args:
         device: The device.

@@ -1,10 +1,10 @@
-"""Per-FedAvg, first order: a model that is good after one step on a device's examples.
+"""Per-FedAvg, first order: a model trained to perform well after one step on a device's examples.
 
 Paper: Fallah et al. 2020, Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
 Approach, algorithm 1 with the first-order approximation (FO), which omits the Hessian.
 Rule: on the device `w' = w - a g(w; B1)`, `w <- w - b g(w'; B2)` with two independent batches, for `train.epochs` or
-`train.steps`; b is `train.learning_rate`. The server averages, with equal weights. A device's user gets
-w after one step of size a along the gradient over all training examples of the device.
+`train.steps`; b is `train.learning_rate`. The server averages with equal weights. A device's user gets w after one step
+of size a along the gradient over all training examples of the device.
 Travels: w, BatchNorm statistics included, which both batches update.
 Stays: nothing. Plain SGD only, without slots; Dropout draws new masks for each gradient.
 Deviations: none.
@@ -28,7 +28,7 @@ from odt_sim.strategies.state import receive
 
 
 class PerFedAvg(Strategy):
-    """Average models that are trained for their performance one step later."""
+    """Average of models that are trained for their performance after one more step."""
 
     needs = frozenset({"plain_sgd", "learning_rate"})
     weighting = "uniform"
@@ -55,7 +55,7 @@ class PerFedAvg(Strategy):
         return Update({"weights": delta}, len(device.train_examples), np.array(losses, np.float32))
 
     def _step(self, device: Device, first: Batch, second: Batch) -> float:
-        """Apply the change of a step at the adapted weights to the weights before."""
+        """Apply the change of a step at the adapted weights to the weights before them; return the loss before both."""
         layout = device.model.trainable_layout
         before = device.weights.select(layout)
         loss = device.train_step(first, self.adaptation_rate)

@@ -9,15 +9,15 @@ starts each round at w and continues from batch to batch.
 Travels: w; BatchNorm statistics are those of t, and are averaged.
 Stays: t; the next round does not start from it. Optimizers other than the paper's plain SGD start each round with fresh
 slots. Dropout draws new masks for each step.
-Deviations: in the paper all devices solve for t in each round, whether or not their w_i is averaged; its published
+Deviations: in the paper, all devices solve for t in each round, even if their w_i is not averaged; its published
 program weights the w_i by examples (`weighting=by_examples`) and adds 0.001 t to the gradients.
 Unseen devices do the same for `unseen_epochs` before deployment.
-Hyper-parameters: `regularization`, above 0 to 100, default 15 (lambda; the paper uses 15 to 30; t diverges where lambda
+Hyper-parameters: `regularization`, above 0 to 100, default 15 (lambda; the paper uses 15 to 30; t diverges if lambda
 times `train.learning_rate` is 2 or more); `inner_steps`, 1..20, default 5 (K, as in the paper); `outer_learning_rate`,
-above 0, default 0.05 (eta; times `regularization` at most 1; the paper uses 0.005 or 0.01 for R = 20 batches of 20; with
-beta 1, 0.05, 0.01 and 0.005 reach 84.5, 61.1 and 49.3 % on the digits' validation examples, seeds 0 to 2, 40 rounds of
-`digits_mlp`); `server_learning_rate`, above 0 to 4, default 2 (beta; the paper uses 1 or 2, which reach 84.5 and 90.6 %
-there); `weighting`, default `uniform`; `unseen_epochs`, 0..50, default 10.
+above 0, default 0.05 (eta; times `regularization` at most 1; the paper uses 0.005 or 0.01 for R = 20 batches of 20;
+with beta 1, values of 0.05, 0.01 and 0.005 reach 84.5, 61.1 and 49.3 % on the digits' validation examples, seeds 0 to
+2, 40 rounds of `digits_mlp`); `server_learning_rate`, above 0 to 4, default 2 (beta; the paper uses 1 or 2, which reach
+84.5 and 90.6 % in that experiment); `weighting`, default `uniform`; `unseen_epochs`, 0..50, default 10.
 """
 
 from typing import Unpack
@@ -37,7 +37,7 @@ from odt_sim.strategies.state import recall
 
 
 class PFedMe(Strategy):
-    """Average the points from which devices find their personal models."""
+    """Average of the points near which devices solve for their personal models."""
 
     needs = frozenset({"gradient_offset", "learning_rate"})
     server_learning_rate = 2.0
@@ -68,7 +68,7 @@ class PFedMe(Strategy):
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
 
     def check(self, model: TrainableModel) -> None:
-        """Check the model's capabilities, and that its training does not end with moving averages of the weights.
+        """Check the model's capabilities, and that its optimizer does not average weights at the end of training.
 
         Raises:
             StrategyError: A capability is missing, or the optimizer averages the weights.
@@ -90,7 +90,7 @@ class PFedMe(Strategy):
         return Update({"weights": delta}, len(device.train_examples), np.array(losses, np.float32))
 
     def _solve(self, device: Device, shared: Weights, plan: TrainingPlan) -> tuple[Weights, list[float]]:
-        """Return the copy's trainable parameters and the losses; the personal model is left on the device."""
+        """Return the copy's trainable parameters and the losses; the device then has the personal model's weights."""
         device.restore(shared)
         layout = device.model.trainable_layout
         copy, losses = shared.select(layout), []

@@ -1,4 +1,4 @@
-"""Prototypes of classes, their mean embeddings: used by the strategies that share them."""
+"""Class prototypes, the mean embeddings of classes, for strategies that share them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,22 +15,22 @@ from odt_sim.strategies.class_counts import class_counts, means_by_class
 Array = NDArray[Any]
 
 PROTOTYPES, COUNTS = "prototypes", "counts"
-"""Names of `[classes, features]` and `[classes]` float32: a prototype of each class, and its examples."""
+"""Names of the prototypes, `[classes, features]` float32, and the numbers of examples, `[classes]` float32."""
 
 
 def own_prototypes(device: Device) -> Tensors:
-    """Return what a device sends: its mean embeddings times its examples of each class, and these."""
+    """Return a device's message: the sum of embeddings and the number of examples of each class."""
     counts = class_counts(device)
     means = means_by_class(device, np.asarray(device.embedded("train").x))
     return {PROTOTYPES: (means * counts[:, np.newaxis]).astype(np.float32), COUNTS: counts.astype(np.float32)}
 
 
 def mean_prototypes(before: Tensors, sent: Tensors) -> Tensors:
-    """Return the prototypes after a round, weighted by examples; classes that no device had keep theirs.
+    """Return the prototypes after a round, weighted by examples; a class that no device has keeps its prototype.
 
     Args:
-        before: The prototypes before, if any.
-        sent: Mean of what devices sent, with equal weights.
+        before: The prototypes before the round, if any.
+        sent: Mean of the devices' messages, with equal weights.
     """
     sums, counts = (array_of(sent[name]) for name in (PROTOTYPES, COUNTS))
     new = sums / np.maximum(counts, np.finfo(np.float32).tiny)[:, np.newaxis]
@@ -42,10 +42,10 @@ def mean_prototypes(before: Tensors, sent: Tensors) -> Tensors:
 
 
 def prototype_inputs(broadcast: Tensors, strength: float) -> dict[str, Any]:
-    """Return the inputs of the term `prototypes`; none before there are any.
+    """Return the inputs of the loss term `prototypes`; none before the first prototypes.
 
     Args:
-        broadcast: What the device received.
+        broadcast: The message that the device received.
         strength: Factor of the squared distances.
     """
     if PROTOTYPES not in broadcast:
@@ -56,12 +56,12 @@ def prototype_inputs(broadcast: Tensors, strength: float) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class NearestPrototype:
-    """Answers by the squared distances of embeddings from prototypes, for `Device.correction`.
+    """Predictions from the squared distances between embeddings and prototypes, for `Device.correction`.
 
     Attributes:
         prototypes: `[classes, features]`.
-        known: `[classes]`, whether a class has a prototype; the others have probability 0.
-        from_logits: Whether answers are logits rather than probabilities.
+        known: `[classes]`, whether a class has a prototype; classes without one have probability 0.
+        from_logits: Whether outputs are logits rather than probabilities.
     """
 
     prototypes: Array
@@ -69,7 +69,7 @@ class NearestPrototype:
     from_logits: bool
 
     def __call__(self, embeddings: Array, outputs: Array) -> Array:
-        """Return the softmax of the negative squared distances, `[rows, classes]`, as logits if the model's answers are."""
+        """Return the softmax of negative squared distances, `[rows, classes]`; logits if the model outputs logits."""
         rows, prototypes = embeddings.astype(np.float64), self.prototypes.astype(np.float64)
         squares = (rows**2).sum(axis=1)[:, np.newaxis] + (prototypes**2).sum(axis=1) - 2 * rows @ prototypes.T
         answers = np.exp(log_softmax(np.where(self.known, -squares, -np.inf)))

@@ -1,4 +1,4 @@
-"""q-FFL: devices with larger losses count more.
+"""q-FFL: averaging that gives devices with larger losses more weight.
 
 Paper: Li et al. 2020, Fair Resource Allocation in Federated Learning, algorithm 2 (q-FedAvg).
 Rule: `w <- w - sum_i D_i / sum_i h_i`, with `d_i = (w - w_i) / r`, `D_i = F_i^q d_i` and
@@ -6,7 +6,7 @@ Rule: `w <- w - sum_i D_i / sum_i h_i`, with `d_i = (w - w_i) / r`, `D_i = F_i^q
 learning rate. With q = 0 this is FedAvg with equal weights.
 Travels: all weights, and h_i; BatchNorm statistics are averaged with equal weights.
 Stays: nothing; optimizer slots start fresh every round, and Dropout draws as in FedAvg.
-Deviations: F_i is at least 1e-10, as its power needs.
+Deviations: F_i is at least 1e-10, so that its powers are finite.
 Unseen devices get the global weights.
 Hyper-parameters: `q`, 0..15, default 1: larger values make the devices' losses more equal.
 """
@@ -25,7 +25,7 @@ from odt_sim.strategies.state import receive, trained_by_gradients
 
 
 class QFFL(Strategy):
-    """Averaging in which a device's loss decides its weight."""
+    """Averaging in which a device's loss determines its weight."""
 
     needs = frozenset({"learning_rate"})
     asynchronous = False
@@ -42,7 +42,7 @@ class QFFL(Strategy):
         self.q = checked("q", q, 0)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Train as FedAvg, and send the change weighted by the loss before it."""
+        """Train as in FedAvg, and send the change weighted by the loss before training."""
         receive(device, broadcast)
         loss = max(device.loss("train"), 1e-10)
         rate = device.learning_rate()

@@ -3,22 +3,22 @@
 Paper: Karimireddy et al. 2020, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, algorithm 1.
 Rule: a local step is `y <- y - r (g - c_i + c)`, from `y = w`. After the device's `K` steps, `c_i+` is the gradient at w over
 its training examples (option I), or `c_i - c + (w - y) / (K r)`, the mean gradient of the steps (option II). The server
-computes `w <- w + server_learning_rate mean_i (y_i - w)` and `c <- c + 1/N sum_i (c_i+ - c_i)`, with equal weights and `N`
-devices taking part in training at all.
+computes `w <- w + server_learning_rate mean_i (y_i - w)` and `c <- c + 1/N sum_i (c_i+ - c_i)`, with equal weights,
+where `N` is the number of devices that take part in training.
 Travels: all weights, and in both directions `c`, as large as the trainable weights: twice the bytes.
 Stays: `c_i`, initially 0. BatchNorm statistics are averaged as in FedAvg without a control variate; Dropout draws as in
-FedAvg, and masks of its own in the gradient at w.
+FedAvg, with separate masks for the gradient at w.
 Deviations: none.
-A learning-rate schedule is followed, in option II with the sum of its rates in place of `K r`.
-Plain SGD only, without slots: with another optimizer a step is not the gradient times its size.
+A learning-rate schedule is followed; in option II, the sum of its rates replaces `K r`.
+Plain SGD only, without slots: with another optimizer, a step is not the gradient times the learning rate.
 Unseen devices get the global weights.
-Hyper-parameters: `option`, 1 or 2, default 1, which takes one more pass over the examples in each round. Option 2, that of
-the paper's experiments, needs none, but with it some networks on skewed devices diverge at FedAvg's learning rate. The CNN
-on the digits (Dirichlet 0.3, learning rate 0.1, seed 0) lost its first device to a diverged update in round 22 with weights
-by examples, and in round 34 with equal ones, also with `server_learning_rate=0.5`. This is inherent in the rule: a float64
-version with the same gradients agrees to 1e-6 after 8 rounds. Option 1 lost none in 60 rounds of seeds 0 to 2, and reached
-95 % on validation examples. On UCI HAR by person (learning rate 0.3, 20 rounds, seed 0) it reached 87 %, FedAvg 86 %;
-option 2, with weights by examples, lost its first device in round 16.
+Hyper-parameters: `option`, 1 or 2, default 1, which makes one more pass over the examples in each round. Option 2, used
+in the paper's experiments, makes no extra pass, but some networks on skewed devices then diverge at FedAvg's learning
+rate. The CNN on the digits (Dirichlet 0.3, learning rate 0.1, seed 0) lost its first device to a diverged update in
+round 22 with weights by examples, and in round 34 with equal weights, also with `server_learning_rate=0.5`. This is
+inherent in the rule: a float64 version with the same gradients agrees to 1e-6 after 8 rounds. Option 1 lost no device
+in 60 rounds with seeds 0 to 2, and reached 95 % on validation examples. On UCI HAR by person (learning rate 0.3, 20
+rounds, seed 0) it reached 87 %, FedAvg 86 %; option 2, with weights by examples, lost its first device in round 16.
 """
 
 from typing import Unpack
@@ -83,7 +83,7 @@ class Scaffold(Strategy):
 
 
 def _gradient(device: Device, received: Weights, control: Weights) -> Weights:
-    """Return the mean gradient over the training examples at the received weights, for the parameters of the control."""
+    """Return the mean gradient of the control's parameters at the received weights, over the training examples."""
     device.set_gradient_offset(None)
     start, gradient = received.select(control.layout), Weights.zeros(control.layout)
     for batch in device.batches(TrainingPlan(1)):

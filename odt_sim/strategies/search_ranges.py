@@ -1,6 +1,6 @@
-"""The range of each strategy's own hyper-parameters in which `odt-sim tune` searches, in Hydra's syntax.
+"""Search ranges of the strategies' own hyper-parameters for `odt-sim tune`, in Hydra's syntax.
 
-Penalties and rates span the values that their papers try. A strategy that is not listed has none of its own to search.
+Penalties and rates span the values tried in the papers. A strategy that is not listed has no such hyper-parameters.
 """
 
 from collections.abc import Mapping
@@ -62,4 +62,4 @@ RANGES: Mapping[str, Mapping[str, str]] = {
     },
     "reptile": {"server_learning_rate": "interval(0.1,2)", "max_epochs": "int(interval(1,10))"},
 }
-"""By the name of the strategy's file in `conf/strategy`, then by setting."""
+"""Ranges by strategy, named as its file in `conf/strategy`, then by setting."""

@@ -1,7 +1,7 @@
-"""Server optimizers: the mean update serves as the negative gradient of a step on the server.
+"""Server optimizers, which use the mean update as negative gradient of a step on the server.
 
 Reddi et al. 2021, Adaptive Federated Optimization, algorithms 1 and 2: the common part of FedAvgM, FedAdam, FedYogi and
-FedAdagrad. Only parameters with a gradient are stepped with moments; BatchNorm statistics are averaged as in FedAvg.
+FedAdagrad. The optimizer updates only parameters with a gradient; BatchNorm statistics are averaged as in FedAvg.
 """
 
 from abc import abstractmethod
@@ -25,11 +25,11 @@ class ServerOptimizer(Strategy):
 
     @abstractmethod
     def begin(self, size: int) -> Moments:
-        """Return the moments before the first round by name, each `[size]` float32."""
+        """Return the initial moments by name, each `[size]` float32."""
 
     @abstractmethod
     def step(self, moments: Moments, delta: Vector) -> Moments:
-        """Return the moments after a round with the mean update `delta`, `[size]`."""
+        """Return the moments after a round whose mean update is `delta`, `[size]`."""
 
     @abstractmethod
     def direction(self, moments: Moments) -> Vector:
@@ -41,7 +41,7 @@ class ServerOptimizer(Strategy):
         return ServerState(state.broadcast, dict(self.begin(trained_by_gradients(state.weights.layout).size)))
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Step the trainable weights and average the statistics."""
+        """Take a step on the trainable weights and average the statistics."""
         averaged = super().aggregate(state, updates)
         layout = trained_by_gradients(state.weights.layout)
         before = {name: array_of(moment) for name, moment in state.private.items()}
@@ -52,7 +52,7 @@ class ServerOptimizer(Strategy):
 
 
 class AdaptiveServerOptimizer(ServerOptimizer):
-    """Steps along `m / (sqrt(v) + tau)` with `m <- beta_1 m + (1 - beta_1) delta`; a subclass updates `v`."""
+    """Optimizer with steps `m / (sqrt(v) + tau)` and `m <- beta_1 m + (1 - beta_1) delta`; a subclass updates `v`."""
 
     server_learning_rate = 0.1
 
@@ -73,7 +73,7 @@ class AdaptiveServerOptimizer(ServerOptimizer):
         """Return the second moment after a round, given the squares of the mean update."""
 
     def begin(self, size: int) -> Moments:
-        """Return `m` of zeros and `v` of `tau^2`."""
+        """Return zeros for `m` and `tau^2` for `v`."""
         return {"m": np.zeros(size, np.float32), "v": np.full(size, self.tau**2, np.float32)}
 
     def step(self, moments: Moments, delta: Vector) -> Moments:

@@ -1,4 +1,4 @@
-"""Quadratic programs over the simplex: weights of a mixture that minimize a quadratic form."""
+"""Quadratic programs over the simplex: mixture weights that minimize a quadratic form."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,15 +6,15 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 TOLERANCE = 1e-12
-"""How much a weight may improve the form, relative to its largest coefficient, before the search ends."""
+"""The search ends if no weight improves the form by more than this, relative to its largest coefficient."""
 
 
 def smallest_on_simplex(form: Array) -> Array:
     """Return the weights a that minimize `a^T Q a` with `a >= 0` and `sum a = 1`, `[n]`.
 
-    The method of Wolfe (1976, Finding the nearest point in a polytope): it ends after finitely many steps in the exact
-    minimum, up to rounding. Starting from one positive weight, it adds the one that improves the form most, minimizes over
-    the sum 1 alone, and drops weights that would become negative.
+    The method of Wolfe (1976, Finding the nearest point in a polytope) reaches the exact minimum, up to rounding, in
+    finitely many steps. Starting from one positive weight, it adds the weight that improves the form most, minimizes
+    under the constraint that the sum is 1, and drops weights that would become negative.
 
     Args:
         form: Q, `[n, n]`, symmetric and positive semidefinite.
@@ -22,7 +22,7 @@ def smallest_on_simplex(form: Array) -> Array:
     weights = np.zeros(len(form))
     weights[form.diagonal().argmin()] = 1.0
     slack = TOLERANCE * np.abs(form).max()
-    for _ in range(3 * len(form)):  # ends earlier, but for rounding
+    for _ in range(3 * len(form)):  # ends earlier, except for rounding
         gains = weights @ form @ weights - form @ weights
         gains[weights > 0] = 0
         if gains.max() <= slack:
@@ -32,7 +32,7 @@ def smallest_on_simplex(form: Array) -> Array:
 
 
 def _without_negative(form: Array, weights: Array, support: list[np.intp]) -> Array:
-    """Return the minimum over some of the weights, or over fewer where it would be negative."""
+    """Return the minimum over the weights of a support, which shrinks until no weight is negative."""
     while True:
         target = np.zeros(len(form))
         target[support] = _on_plane(form[np.ix_(support, support)])
@@ -47,7 +47,7 @@ def _without_negative(form: Array, weights: Array, support: list[np.intp]) -> Ar
 
 
 def _on_plane(form: Array) -> Array:
-    """Return the weights of any sign with the sum 1 that minimize a form."""
+    """Return the weights, of any sign and with the sum 1, that minimize a form."""
     size = len(form)
     system = np.ones((size + 1, size + 1))
     system[:size, :size], system[size, size] = form, 0

@@ -1,15 +1,15 @@
-"""Helpers of strategies for what a device receives, and for what it keeps between rounds."""
+"""Helpers of strategies for the weights that a device receives and the state that it keeps between rounds."""
 
 from odt_sim.device.device import Device
 from odt_sim.model.tensors import Tensors, array_of, weights_of
 from odt_sim.model.weights import Layout, Weights
 
 NOTHING = Layout(())
-"""The layout of what travels where nothing does."""
+"""Layout of the shared parameters if nothing travels."""
 
 
 def trained_by_gradients(layout: Layout) -> Layout:
-    """Return the layout of the parameters with a gradient: all but BatchNorm statistics and frozen parameters."""
+    """Return the layout of the parameters with a gradient: all except BatchNorm statistics and frozen parameters."""
     return layout.select(lambda p: p.role == "trainable")
 
 
