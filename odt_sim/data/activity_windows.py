@@ -1,7 +1,7 @@
 """UCI Human Activity Recognition Using Smartphones: nine inertial signals of 30 people in six activities.
 
 Anguita et al., "A Public Domain Dataset for Human Activity Recognition Using Smartphones", ESANN 2013. Windows of 128
-samples at 50 Hz (2.56 s) overlap by half, so neighbours share 64 samples: split them by block.
+samples at 50 Hz (2.56 s) overlap by half, so adjacent windows share 64 samples: split them by block.
 """
 
 import os
@@ -81,7 +81,7 @@ def _table(path: Path, dtype: DTypeLike, rank: Literal[1, 2]) -> Array:
 
 
 def _sequences(x: Array, subject: Array) -> Indices:
-    """Return the number of each window's recording, `[windows]`."""
+    """Return the index of each window's recording, `[windows]`."""
     half = x.shape[2] // 2
     follows = (x[1:, :, :-half] == x[:-1, :, half:]).all(axis=(1, 2)) & (subject[1:] == subject[:-1])
     return np.concatenate([[0], np.cumsum(~follows)]).astype(np.int64)

@@ -1,7 +1,8 @@
 """The order in which a device's examples arrive, for training that continues over days.
 
-Each device's examples are ordered by a key and cut into periods of equal size. In a period's rounds, the device trains on the
-examples that arrived in it (or on all so far), and is evaluated on the test examples of the periods so far.
+Each device's examples are ordered by a key and cut into periods of equal size. In the rounds of a period, the device
+trains on the examples that arrived in it (or on all so far), and is evaluated on the test examples of the periods so
+far.
 """
 
 from collections.abc import Callable
@@ -14,16 +15,16 @@ from odt_sim.data.federated import FederatedData, device_name
 from odt_sim.data.periods import Arrival, Kept
 from odt_sim.errors import ConfigurationError, DataError
 
-_STREAM = 5  # keeps these random numbers apart from those of partitions, splits, sources and drifts
+_STREAM = 5  # separates these random numbers from those of partitions, splits, sources and drifts
 
 
 def none(data: FederatedData, seed: int) -> FederatedData:
-    """Return the data unchanged: all examples are there from the first round on."""
+    """Return the data unchanged: all examples are available from the first round on."""
     return data
 
 
 def in_order(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new") -> FederatedData:
-    """Let examples arrive in the order of the data set.
+    """Make examples arrive in the order of the data set.
 
     Args:
         data: The data.
@@ -36,7 +37,7 @@ def in_order(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 
 
 
 def by_time(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new") -> FederatedData:
-    """Let examples arrive by their times.
+    """Make examples arrive in the order of their times.
 
     Args:
         data: The data, with `times`.
@@ -57,7 +58,7 @@ def by_time(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5
 
 
 def by_class(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new") -> FederatedData:
-    """Let the classes arrive one after another, in a random order that all devices share.
+    """Make the classes arrive one after another, in a random order that all devices share.
 
     Args:
         data: The data, with one class label for each example.
@@ -86,7 +87,7 @@ def by_key(
     rounds: int = 5,
     keep: Kept = "new",
 ) -> FederatedData:
-    """Let examples arrive by your own key.
+    """Make examples arrive in the order of a key that a function computes.
 
     Args:
         data: The data.
@@ -121,7 +122,7 @@ def _arriving(data: FederatedData, keys: Array, periods: int, rounds: int, keep:
 
 
 def _periods(data: FederatedData, keys: Array, periods: int) -> Array:
-    """Return the period of each example: within a device, the examples in order of their keys are cut into equal parts."""
+    """Return the period of each example; each device's examples are sorted by key and cut into equal parts."""
     sizes = data.offsets[:, 3] - data.offsets[:, 0]
     owners = np.repeat(np.arange(len(sizes)), sizes)
     order = data.indices[np.lexsort((data.indices, keys[data.indices], owners))]
@@ -132,7 +133,7 @@ def _periods(data: FederatedData, keys: Array, periods: int) -> Array:
 
 
 def _check_trains(data: FederatedData, arrival: Arrival) -> None:
-    """Check that each device has something to train on in each period."""
+    """Check that each device has training examples in each period."""
     for device in range(data.devices):
         train = data.train(device)
         missing = np.flatnonzero(np.bincount(arrival.period[train], minlength=arrival.periods) == 0)

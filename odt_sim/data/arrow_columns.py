@@ -11,7 +11,7 @@ from odt_sim.extras import package
 
 
 def arrow(module: str = "pyarrow") -> ModuleType:
-    """Return pyarrow, or a module of it.
+    """Return pyarrow or one of its modules.
 
     Raises:
         DataError: It is not installed.
@@ -20,14 +20,14 @@ def arrow(module: str = "pyarrow") -> ModuleType:
 
 
 def rows_of_column(column: Any, where: str) -> Array:
-    """Return a column of numbers, or of lists of them of one shape, as an array `[rows, ...]`.
+    """Return a column of numbers, or of lists of numbers of one shape, as an array `[rows, ...]`.
 
     Args:
         column: A `pyarrow.Array`; nested lists and tensors become further axes.
         where: The name for errors, such as `data ratings.parquet: column 'pixels'`.
 
     Raises:
-        DataError: A row has no value, or is longer than others.
+        DataError: A row has no value, or its length differs.
     """
     types, rows = arrow().types, len(column)
     if isinstance(column.type, arrow().FixedShapeTensorType):
@@ -43,11 +43,11 @@ def rows_of_column(column: Any, where: str) -> Array:
 
 
 def padded_lists(column: Any, length: int, where: str) -> Array:
-    """Return a column of lists of numbers, each cut to a length or padded with zeros, as an array `[rows, length]`.
+    """Return a column of lists of numbers as an array `[rows, length]`; lists are cut, or padded with zeros.
 
     Args:
         column: A `pyarrow.Array`.
-        length: The length.
+        length: The length of each row.
         where: The name for errors.
 
     Raises:
@@ -63,9 +63,9 @@ def padded_lists(column: Any, length: int, where: str) -> Array:
 
 
 def values_of_column(column: Any, where: str) -> Array:
-    """Return a column of ids, labels or times as an array `[rows]`: integers, floats, or texts.
+    """Return a column of ids, labels or times as an array `[rows]` of integers, floats or strings.
 
-    Dates are in nanoseconds. Booleans and categories become texts.
+    Dates become nanoseconds. Booleans and categories become strings.
 
     Args:
         column: A `pyarrow.ChunkedArray` without nested values.
@@ -83,13 +83,13 @@ def values_of_column(column: Any, where: str) -> Array:
     if types.is_nested(column.type) or types.is_binary(column.type):
         raise DataError(f"{where} holds {column.type}, expected numbers or texts; choose another column")
     encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
-    encoded = encoded.unify_dictionaries()  # texts are stored once, and not as Python objects for each row
+    encoded = encoded.unify_dictionaries()  # each string is stored once, instead of as a Python object per row
     names = np.array([str(each) for each in encoded.chunk(0).dictionary.to_pylist()], np.str_)
     return np.asarray(names[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])])
 
 
 def labels_of(values: Array) -> Array:
-    """Return texts as class labels in sorted order, and numbers unchanged."""
+    """Return strings as class labels in sorted order, and numbers unchanged."""
     return np.unique(values, return_inverse=True)[1] if values.dtype.kind == "U" else values
 
 

@@ -21,7 +21,7 @@ Transform = Literal["log_mel", "mfcc"]
 
 @dataclass(frozen=True)
 class AudioFormat:
-    """The form of all sounds of a data set.
+    """Format to which all sounds of a data set are converted.
 
     Attributes:
         rate: Samples per second, which files must have.
@@ -56,21 +56,21 @@ class AudioFormat:
     def decoded(self, content: Path | bytes, where: str) -> Array:
         """Return a waveform, `[samples]` float32 in -1..1, or its features, `[frames, bands, 1]`.
 
-        Several channels become their mean.
+        Multiple channels are averaged.
 
         Args:
-            content: A file, or its content.
+            content: The path of a file, or its content.
             where: The name for errors.
 
         Raises:
-            DataError: It cannot be read, is empty, has another rate, or is shorter than a frame.
+            DataError: It cannot be read, is empty, has a different rate, or is shorter than a frame.
         """
         soundfile = package("soundfile", "data: sounds need soundfile", "audio", DataError)
         try:
             samples, rate = soundfile.read(
                 io.BytesIO(content) if isinstance(content, bytes) else content, dtype="float32", always_2d=True
             )
-        except (OSError, RuntimeError) as error:  # those of libsndfile are RuntimeErrors
+        except (OSError, RuntimeError) as error:  # errors of libsndfile are RuntimeErrors
             raise DataError(f"{where}: is no readable sound ({error}); replace or remove it") from error
         if rate != self.rate:
             raise DataError(

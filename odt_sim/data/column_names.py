@@ -1,4 +1,4 @@
-"""The columns of tables that settings name."""
+"""Names of table columns in settings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,26 +7,26 @@ from odt_sim.declarations import braces_advice
 from odt_sim.errors import ConfigurationError, DataError
 
 Named = str | Sequence[str] | Mapping[str, Any]
-"""A column, columns of one array, or by name those of several arrays."""
+"""A column, the columns of one array, or a mapping from the names of several arrays to their columns."""
 
 
 def columns_of(named: Named) -> list[str]:
-    """Return the columns of a name, of a list of names, or of a mapping to them."""
+    """Return all columns in a name, a list of names, or a mapping to names or lists."""
     if isinstance(named, Mapping):
         return [column for each in named.values() for column in columns_of(each)]
     return [named] if isinstance(named, str) else [*named]
 
 
 def check_known(where: str, columns: Sequence[str], known: Iterable[Any]) -> None:
-    """Check that a table has some columns.
+    """Check that a table has the given columns.
 
     Args:
-        where: Its name for errors, such as `data ratings.csv`.
-        columns: The columns.
+        where: The name of the table for errors, such as `data ratings.csv`.
+        columns: The expected columns.
         known: All columns of the table.
 
     Raises:
-        DataError: It lacks one.
+        DataError: The table lacks one of them.
     """
     if missing := [column for column in columns if column not in known]:
         advice = braces_advice("data.KEY", missing[0])
@@ -37,7 +37,7 @@ def check_not_empty(target: Named, features: Named) -> None:
     """Check that each target and each input has at least one column.
 
     Raises:
-        ConfigurationError: One has none.
+        ConfigurationError: A target or an input has no column.
     """
     for key, named, advice in (("target", target, "name one"), ("features", features, "null takes all numeric ones")):
         arrays = [*named.values()] if isinstance(named, Mapping) else [named]
@@ -46,10 +46,10 @@ def check_not_empty(target: Named, features: Named) -> None:
 
 
 def check_apart(target: Named, features: Named) -> None:
-    """Check that the target is none of the features.
+    """Check that the features do not contain the target.
 
     Raises:
-        ConfigurationError: It is one.
+        ConfigurationError: They contain it.
     """
     given = columns_of(features)
     if both := [column for column in columns_of(target) if column in given]:

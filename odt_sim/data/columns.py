@@ -1,4 +1,4 @@
-"""Several named arrays with a common first axis, used like one array of rows."""
+"""Named arrays with a common first axis, used like one array of rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Read-only arrays by name: the inputs or the targets of a model with several.
+    """Read-only arrays by name, for models with several inputs or targets.
 
-    `len(columns)` is the number of rows, `columns[rows]` selects rows of all arrays, and `columns["name"]` is one of them.
-    Arrays of a tuple have no names yet, but the positions `0`, `1`, ... in their place.
+    `len(columns)` is the number of rows, `columns[rows]` selects rows of all arrays, and `columns["name"]` returns one
+    array. The names of arrays from a tuple are their positions `0`, `1`, ... until `named` replaces them.
 
     Attributes:
         names: The names, in order.
-        arrays: `[rows, ...]` each, in the same order.
+        arrays: The arrays, each `[rows, ...]`, in the same order.
     """
 
     names: tuple[str, ...]
@@ -34,14 +34,14 @@ class Columns:
 
     @classmethod
     def of(cls, values: "Columns | Mapping[str, Any] | Sequence[Any]", where: str) -> "Columns":
-        """Return columns of a mapping, or of a tuple by position.
+        """Return columns from a mapping by name, or from a tuple by position.
 
         Args:
-            values: The arrays, `[rows, ...]` each.
+            values: The arrays, each `[rows, ...]`.
             where: The name for errors, such as `data ratings, x`.
 
         Raises:
-            DataError: There is none, a name is not a string, or the lengths differ.
+            DataError: There are no arrays, a name is not a string, or the lengths differ.
         """
         if isinstance(values, Columns):
             return values
@@ -65,7 +65,7 @@ class Columns:
     def __getitem__(self, rows: Any) -> "Columns": ...
 
     def __getitem__(self, rows: Any) -> "Columns | Array":
-        """Return the selected rows of all arrays, or the array of a name."""
+        """Return the selected rows of all arrays, or the array with a name."""
         if isinstance(rows, str):
             return self.column(rows)
         return Columns(self.names, tuple(array[rows] for array in self.arrays))
@@ -75,17 +75,17 @@ class Columns:
         return zip(self.names, self.arrays, strict=True)
 
     def column(self, name: str) -> Array:
-        """Return the array of a name.
+        """Return the array with a name.
 
         Raises:
-            KeyError: There is none.
+            KeyError: No array has the name.
         """
         if name not in self.names:
             raise KeyError(f"{name!r}: expected one of {', '.join(self.names)}")
         return self.arrays[self.names.index(name)]
 
     def named(self, names: Sequence[str], where: str) -> "Columns":
-        """Return the columns in the order of a model's names; those of a tuple get the names by position.
+        """Return the columns in the order of a model's names; arrays from a tuple get the names by position.
 
         Raises:
             DataError: Names are missing or unknown, or the numbers differ.
@@ -101,22 +101,22 @@ class Columns:
 
     @property
     def positional(self) -> bool:
-        """Whether the arrays have positions in place of names."""
+        """Whether the arrays have positions instead of names."""
         return self.names == tuple(str(i) for i in range(len(self.names)))
 
     @property
     def shapes(self) -> str:
-        """The names and shapes, for messages."""
+        """Names and shapes, for messages."""
         return ", ".join(f"{name} {list(array.shape)}" for name, array in self.items())
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all arrays."""
+        """The size of all arrays in bytes."""
         return sum(array.nbytes for array in self.arrays)
 
 
 Rows = Array | Columns
-"""One array `[rows, ...]`, or several."""
+"""One array `[rows, ...]`, or several as `Columns`."""
 
 
 def several(values: Any) -> bool:
@@ -127,15 +127,15 @@ def several(values: Any) -> bool:
 
 
 def arrays_of(rows: Rows) -> dict[str, Array]:
-    """Return the arrays by name; one array has the empty name."""
+    """Return the arrays by name; a single array has the empty name."""
     return dict(rows.items()) if isinstance(rows, Columns) else {"": rows}
 
 
 def only(rows: Rows, where: str, advice: str) -> Array:
-    """Return one array.
+    """Return rows that must be a single array.
 
     Raises:
-        DataError: There are several; the advice says what to do.
+        DataError: There are several arrays; the message ends with the advice.
     """
     if isinstance(rows, Columns):
         raise DataError(f"{where} has the arrays {', '.join(rows.names)}, expected a single array; {advice}")
@@ -158,7 +158,7 @@ def rows_at(rows: Rows, positions: NDArray[np.int64]) -> Rows: ...
 def rows_at(rows: Rows, positions: NDArray[np.int64]) -> Rows:
     """Return the rows at some positions.
 
-    `take` needs half the time of an index, but would first copy all of an array that is not contiguous.
+    `take` needs half the time of indexing, but would first copy a non-contiguous array completely.
     """
     if isinstance(rows, Columns) or not rows.flags.c_contiguous:
         return rows[positions]
@@ -166,7 +166,7 @@ def rows_at(rows: Rows, positions: NDArray[np.int64]) -> Rows:
 
 
 def prefixed(prefix: str, rows: Rows) -> dict[str, Array]:
-    """Return arrays by their names in signatures: `{"x": rows}`, or one for each `x_<name>`."""
+    """Return arrays by their names in signatures: `{"x": rows}`, or `x_<name>` for each of several arrays."""
     if isinstance(rows, Columns):
         return {full(prefix, name): array for name, array in rows.items()}
     return {prefix: rows}
@@ -181,7 +181,7 @@ def read_only(rows: Rows) -> Rows: ...
 
 
 def read_only(rows: Rows) -> Rows:
-    """Return a read-only view of an array; a read-only array itself, and columns, which always are."""
+    """Return a read-only view of an array; read-only arrays and columns are returned themselves."""
     if not isinstance(rows, Columns) and rows.flags.writeable:
         rows = rows.view()
         rows.flags.writeable = False

@@ -82,7 +82,7 @@ def tf_data(dataset: Any, x: str = "x", y: str = "y", users: str | None = None, 
 
 
 def _stacked(values: Sequence[Any]) -> Rows:
-    """Return the rows of one array, or of several that come as mappings or tuples."""
+    """Return values stacked to one array, or to several if they are mappings or tuples."""
     first = values[0]
     if isinstance(first, tuple):
         return Columns.of(tuple(map(np.stack, zip(*values, strict=True))), "data tf_data")

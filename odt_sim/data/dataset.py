@@ -104,7 +104,7 @@ class Dataset:
         return y if y.ndim == 1 else y.argmax(axis=1).astype(np.int32)
 
     def _kinds(self) -> str:
-        """Return what the targets are in place of one class label for each example."""
+        """Return a description of targets that are not one class label per example."""
         classes = self.classes_by_target
         kinds = {
             name: "values to regress" if classes.get(name) is None else f"labels of shape {list(y.shape[1:])}"
@@ -113,7 +113,7 @@ class Dataset:
         return ", ".join(f"{kind} ({name})" if name else kind for name, kind in kinds.items())
 
     def _label_advice(self) -> str:
-        """Return advice for targets that look like labels: whole numbers as floats, or one-hot rows."""
+        """Return advice for targets that look like labels: whole numbers stored as floats, or one-hot rows."""
         y = self.y
         if isinstance(y, Columns):
             return ""
@@ -131,7 +131,7 @@ class Dataset:
 
 
 def summarized(examples: int, x: Rows, classes: Classes) -> str:
-    """Return how many examples of which shape and target there are, as in `60 examples of shape [8], 3 classes`."""
+    """Return a summary of the examples, such as `60 examples of shape [8], 3 classes`."""
     by_target = dict(classes) if isinstance(classes, Mapping) else {"": classes}
     targets = " and ".join(
         f"{name} of {kind}" if name else kind
@@ -145,7 +145,7 @@ def summarized(examples: int, x: Rows, classes: Classes) -> str:
 def digest_of(*rows: Rows | None) -> str:
     """Return 16 hexadecimal digits of a hash of the values, shapes and dtypes, and the names of columns.
 
-    None counts as no array. The arrays of a store count by the digest that their file was written with.
+    None is skipped. Arrays of a store contribute the digest that was written with their file.
     """
     digest = hashlib.sha256()
     for given in rows:

@@ -1,4 +1,4 @@
-"""Checks and conversions of data: at the source (`check`), and for a model (`check_against`, `as_targets`)."""
+"""Checks and conversions of data, at the source (`check`) and for a model (`check_against`, `as_targets`)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,11 +21,11 @@ OTHER_SHAPE = "choose a model for this data or reshape it"
 OTHER_CLASSES = "choose a model with an output for each class"
 
 VOID = (-1, -100, 255)
-"""The labels that usually mark positions to ignore, such as padding: in Keras, in PyTorch, and in images."""
+"""Labels that conventionally mark positions to ignore, such as padding: in Keras, in PyTorch, and in images."""
 
 
 class Examples(Protocol):
-    """The common attributes of `Dataset` and `FederatedData`."""
+    """Common attributes of `Dataset` and `FederatedData`."""
 
     @property
     def name(self) -> str:
@@ -46,10 +46,10 @@ def check(dataset: Dataset) -> Dataset:
     Inputs: uint8 values are pixels and become float32 in 0..1, and `[examples, height, width]` gets a channel axis; other
     integers (tokens) become int32, floats float32. Targets: integers are class labels and become int32 `[examples]`; the
     default of `classes` is the largest label plus one. Floats become float32; with `classes` they must be one-hot rows.
-    Several inputs or targets are converted one by one.
+    Several inputs or targets are converted separately.
 
     Raises:
-        DataError: Lengths differ, there is no example, a value is not a finite number, or a label is out of range.
+        DataError: Lengths differ, there are no examples, a value is not a finite number, or a label is out of range.
     """
     where = f"data {dataset.name}"
     x, y = _as_rows(dataset.x), _as_rows(dataset.y)
@@ -77,7 +77,7 @@ def check(dataset: Dataset) -> Dataset:
 
 
 def _decoded(where: str, users: Array) -> Array:
-    """Return ids of bytes, as HDF5 files hold them, as text, which records can hold."""
+    """Decode user ids that are bytes, as in HDF5 files, to text, which records can store."""
     if users.dtype.kind != "S":
         return users
     try:
@@ -91,7 +91,7 @@ def _as_rows(rows: Rows) -> Rows:
 
 
 def _key(key: str, name: str) -> str:
-    """Return the name of an array in messages: `x`, or such as `x user`."""
+    """Return the name of an array in messages, such as `x` or `x user`."""
     return f"{key} {name}" if name else key
 
 
@@ -100,7 +100,7 @@ def _by_key(key: str, rows: Rows) -> dict[str, Array]:
 
 
 def _mapped(rows: Rows, function: Callable[[str, Array], Array]) -> Rows:
-    """Return rows with each array replaced by a function of its name and itself."""
+    """Return rows after applying a function of name and array to each array."""
     if isinstance(rows, Columns):
         return Columns(rows.names, tuple(function(name, array) for name, array in rows.items()))
     return function("", rows)
@@ -139,11 +139,11 @@ def _check_lengths(where: str, arrays: Mapping[str, Array]) -> None:
 
 
 def as_inputs(where: str, key: str, x: Array) -> Array:
-    """Return inputs as `check` does: pixels as float32 in 0..1 with a channel axis, other numbers as float32 or int32.
+    """Convert inputs as in `check`: pixels to float32 in 0..1 with a channel axis, other numbers to float32 or int32.
 
     Args:
         where: The name of the data for errors.
-        key: The name of the array.
+        key: The name of the array for errors.
         x: `[rows, ...]`.
 
     Raises:
@@ -157,11 +157,11 @@ def as_inputs(where: str, key: str, x: Array) -> Array:
 
 
 def as_numbers(where: str, key: str, array: Array) -> Array:
-    """Return floats and booleans as finite float32, integers as int32; the arrays of a store as they are.
+    """Convert floats and booleans to finite float32 and integers to int32; arrays of a store stay unchanged.
 
     Args:
         where: The name of the data for errors.
-        key: The name of the array.
+        key: The name of the array for errors.
         array: Values of any shape.
 
     Raises:
@@ -178,7 +178,7 @@ def as_numbers(where: str, key: str, array: Array) -> Array:
         if array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
             raise DataError(f"{where}: {key} reaches {array.min()}..{array.max()}, expected integers that fit int32")
         return array.astype(np.int32, copy=False)
-    with np.errstate(over="ignore"):  # overflow becomes infinite and is refused below
+    with np.errstate(over="ignore"):  # values that overflow become infinite and are rejected below
         floats = array.astype(np.float32, copy=False)
     _check_finite(where, key, floats)
     return floats
@@ -219,7 +219,7 @@ def _targets(where: str, key: str, y: Array, classes: int | None) -> tuple[Array
         y,
         classes,
         f"count classes from 0, or store {key} as float32 for regression",
-        VOID if y.ndim > 1 else (),  # whether these count, the model's loss says
+        VOID if y.ndim > 1 else (),  # the model's loss decides whether to ignore them
     )
     return y, classes
 
@@ -227,15 +227,15 @@ def _targets(where: str, key: str, y: Array, classes: int | None) -> tuple[Array
 def check_labels(
     where: str, y: Array, classes: int, advice: str, ignored: Sequence[int] = (), dtype: DTypeLike = np.float32
 ) -> None:
-    """Check that integer labels are in 0..classes-1, or ignored.
+    """Check that integer labels are in 0..classes-1 or among the ignored labels.
 
     Args:
         where: The name of the data for errors.
         y: `[examples, ...]`.
         classes: The number of classes.
-        advice: What to do about a label out of range.
+        advice: The advice in the error for a label out of range.
         ignored: Labels that need not be classes.
-        dtype: What the model takes; integers are the numbers of classes.
+        dtype: The dtype of the model's targets; for an integer dtype, targets are class indices.
 
     Raises:
         DataError: A label is out of range.
@@ -251,29 +251,29 @@ def check_labels(
 
 
 def counted_labels(y: Array, ignored: int | None) -> Array:
-    """Return the labels that are not ignored, `[labels]`; `y` itself if none is."""
+    """Return the labels that are not ignored, `[labels]`; `y` itself if no label is ignored."""
     return y if ignored is None else y[y != ignored]
 
 
 def label_advice(labels: Array, dtype: DTypeLike, label: int, advice: str) -> str:
-    """Return what to do about a label out of range: one that usually marks positions to ignore needs a loss that does.
+    """Return the advice for a label out of range; a label that marks ignored positions needs a loss that ignores it.
 
     Args:
         labels: `[examples, ...]`.
-        dtype: What the model takes; integers are the numbers of classes.
-        label: The one out of range.
-        advice: What to do about others.
+        dtype: The dtype of the model's targets; for an integer dtype, targets are class indices.
+        label: The label out of range.
+        advice: The advice for other labels.
     """
     void = label in VOID and labels.ndim > 1 and np.dtype(dtype).kind == "i"
     return f"export the model with ignore_class={label} in its loss, or {advice}" if void else advice
 
 
 def as_targets(y: Array, shape: Sequence[int], dtype: DTypeLike, classes: int | None = None) -> Array:
-    """Return targets in the form of a model's train signature, where a conversion is unambiguous.
+    """Convert targets to the form of a model's train signature if the conversion is unambiguous.
 
-    `[rows]` becomes `[rows, 1]` for a model with one output. Integers and booleans that are all 0 or 1 become floats for
-    a model that takes floats, as binary cross-entropy does; labels of a classifier that takes floats become one-hot rows or
-    floats. Other targets are returned unchanged.
+    `[rows]` becomes `[rows, 1]` for a model with one output. Integers and booleans that are all 0 or 1 become floats
+    for a model with float targets, as with binary cross-entropy; labels become one-hot rows or floats for a classifier
+    with float targets. Other targets are returned unchanged.
 
     Args:
         y: `[rows, ...]`.
@@ -330,10 +330,10 @@ def check_all_against(
 
     Args:
         data: A `Dataset` or `FederatedData`.
-        inputs: The model's inputs by name; a single one has the empty name.
+        inputs: The model's inputs by name; a single input has the empty name.
         targets: The model's targets by name.
         classes: The number of classes of each target; None for regression.
-        ignored: The label of each target that need not be a class; None for none.
+        ignored: The label that each target's loss ignores, which need not be a class; None for none.
 
     Raises:
         DataError: A name, shape or dtype differs, or a label is out of range.
@@ -362,7 +362,7 @@ def _named(key: str, expected: Mapping[str, TensorInfo]) -> str:
 def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: int | None, ignored: int | None) -> None:
     shape, where = tensor.shape[1:], f"data {name}" if key == "y" else f"data {name}: {key}"
     labels = classes is not None and np.issubdtype(y.dtype, np.integer)
-    if labels and tuple(shape) == (classes,):  # before their conversion to one-hot rows
+    if labels and tuple(shape) == (classes,):  # before the conversion to one-hot rows
         check_labels(where, y, classes or 0, OTHER_CLASSES)
     converted, advice = as_targets(y, shape, tensor.dtype, classes), OTHER_TYPE
     if converted.dtype.kind in "iu" and np.dtype(tensor.dtype).kind == "f":

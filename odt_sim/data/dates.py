@@ -1,4 +1,4 @@
-"""Columns of dates, which pandas converts to nanoseconds."""
+"""Conversion of columns of dates to nanoseconds by pandas."""
 
 import re
 import warnings
@@ -14,36 +14,37 @@ _TWO_NUMBERS = re.compile(
     (\d{1,2})(?:\s*[/.-]\s*|\s+)(\d{1,2})(?:\s*[/.-]\s*|\s+)\d{2,4}(?!\d)""",
     re.VERBOSE,
 )
-"""Dates that begin with day and month, in either order, or with a weekday and these."""
+"""Dates that begin with day and month in either order, optionally after a weekday."""
 
 
 def nanoseconds(column: Any, where: str, pandas: Any) -> Array:
-    """Return dates as nanoseconds in UTC; of two leading numbers the day is the one that is above 12 in some row.
+    """Return dates as nanoseconds in UTC; of two leading numbers, the day is the one that exceeds 12 in some row.
 
-    If there is no such row, the month is first, with a warning. Dates with an offset from UTC, which summer time changes,
-    are converted by it.
+    If no row decides, the month is first, with a warning. Dates with an offset from UTC, which may vary by daylight
+    saving time, are converted by that offset.
 
     Args:
         column: A pandas `Series`.
-        where: Its name for the warning, such as `data visits.csv: column 'when'`.
-        pandas: The module.
+        where: The name of the column for the warning, such as `data visits.csv: column 'when'`.
+        pandas: The imported module.
 
     Raises:
-        ValueError: A value is no date, not of ISO 8601 and of another form than the first, or not in the years 1678 to 2261.
-        TypeError: A value is no date.
+        ValueError: A value is not a date, differs in format from the first one without being ISO 8601, or is outside
+            the years 1678 to 2261.
+        TypeError: A value is not a date.
     """
     try:
-        dates = pandas.to_datetime(column, utc=True, format="ISO8601")  # also of different precision
+        dates = pandas.to_datetime(column, utc=True, format="ISO8601")  # also with different precisions
     except ValueError:
         dates = pandas.to_datetime(column, utc=True, dayfirst=_day_first(column, where))
-    if (missing := dates.isna()).any():  # such as NaT as text
+    if (missing := dates.isna()).any():  # such as the text NaT
         raise ValueError(f"{column[missing].iloc[0]!r} is no date")
     return np.asarray(pandas.DatetimeIndex(dates).as_unit("ns").asi8)
 
 
 def _day_first(column: Any, where: str) -> bool:
     """Return whether dates that begin with day and month have the day first."""
-    if column.dtype.kind == "M":  # they are dates already
+    if column.dtype.kind == "M":  # the values are dates already
         return False
     found = {_two_numbers(value) for value in column.tolist()}
     pairs = {pair for pair in found if pair}

@@ -1,4 +1,4 @@
-"""Handwritten digits with several labels each."""
+"""Handwritten digits with several labels per image."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ PROPERTIES = {
     "above four": (5, 6, 7, 8, 9),
     "with a closed loop": (0, 4, 6, 8, 9),
 }
-"""The digits that have each property, in the order of the labels."""
+"""The digits with each property, in the order of the labels."""
 
 
 @names_arguments

@@ -1,4 +1,4 @@
-"""What seeded data sets share: the check of their settings, and the generator of a seed."""
+"""Check of settings and random generator, shared by synthetic data sets."""
 
 import math
 
@@ -8,12 +8,12 @@ from odt_sim.errors import ConfigurationError
 
 
 def drawn(stream: int, seed: int, **settings: tuple[float, float]) -> np.random.Generator:
-    """Return the random generator of a data set, once its settings are checked.
+    """Check the settings of a data set and return its random generator.
 
     Args:
-        stream: Keeps the random numbers of data sets, partitions and splits apart.
+        stream: Separates the random numbers of data sets, partitions and splits.
         seed: The seed of the data, independent of a run's seed.
-        **settings: For each setting its value and the least one.
+        **settings: The value and the minimum of each setting.
 
     Raises:
         ConfigurationError: A setting is out of range.

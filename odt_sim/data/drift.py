@@ -1,4 +1,4 @@
-"""Drifts: differences between groups of devices beyond their mix of labels. Each returns changed copies.
+"""Drifts: differences between groups of devices beyond label skew. Each function returns modified copies of the data.
 
 Devices are assigned to groups of equal size at random. Rotations follow Ghosh et al., "An Efficient Framework for
 Clustered Federated Learning", NeurIPS 2020, section 6.
@@ -17,7 +17,7 @@ from odt_sim.data.mapped import is_mapped
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.settings import General
 
-_STREAM = 4  # keeps these random numbers apart from those of partitions, splits and sources
+_STREAM = 4  # separates these random numbers from those of partitions, splits and sources
 
 Drift = Callable[[FederatedData, int], FederatedData]
 """Changes the examples of each device, with a seed."""

@@ -1,4 +1,4 @@
-"""A data set partitioned over a fleet: index lists over shared arrays."""
+"""Data set partitioned over a fleet, as index lists into shared arrays."""
 
 import functools
 import inspect
@@ -21,7 +21,7 @@ from odt_sim.settings import General, Split
 from odt_sim.user_code import user_code_errors
 
 SPLIT_AT_ONCE = 10_000
-"""The largest fleet that is split in advance, at 0.1 ms a device; devices of larger fleets are split when they run."""
+"""Largest fleet that is split in advance, at 0.1 ms per device; devices of larger fleets are split when they run."""
 
 Partition = Callable[[Dataset, int | None, int], Sequence[Indices]]
 """Distributes a data set over a number of devices, with a seed: one index array for each device."""
@@ -29,7 +29,7 @@ Partition = Callable[[Dataset, int | None, int], Sequence[Indices]]
 
 @dataclass(frozen=True, eq=False)
 class DeferredSplit:
-    """Splits a device's examples on demand, by `odt_sim.data.split.split`.
+    """Split of a device's examples on demand, by `odt_sim.data.split.split`.
 
     Attributes:
         strata: The label, or the value to regress, of each example before any drift; None for a random split.
@@ -243,7 +243,7 @@ def _check_sizes(sizes: Indices, users: Array | None) -> None:
 
 
 def device_name(device: int, users: Array | None) -> str:
-    """Return a device's number for errors, with its user if the data has names."""
+    """Return a device's number for errors, with its user if the data has user ids."""
     return str(device) if users is None else f"{device} (user {users[device]})"
 
 
@@ -264,7 +264,7 @@ def _described_split(method: str, validation: float, test: float, gap: int) -> s
 
 
 def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, seed: int) -> IndexLists:
-    """Return the partition's index lists, once they are checked."""
+    """Run the partition, check its result, and return the index lists."""
     where, name = f"the partition of data {dataset.name}", described(partition)
     if missing := _missing_settings(partition):
         raise ConfigurationError(
@@ -293,16 +293,16 @@ def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, se
 
 
 def _missing_settings(partition: Partition) -> list[str]:
-    """Return the settings that a partition requires by keyword and that it was not given."""
+    """Return the required keyword settings that a partition was not given."""
     try:
         parameters = inspect.signature(partition).parameters.values()
-    except ValueError:  # built-in functions, and a `partial` with a setting that its function does not take
+    except ValueError:  # built-in functions, and a `partial` with a setting that its function does not accept
         return []
     return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
 
 
 def _users(dataset: Dataset, lists: IndexLists) -> Array | None:
-    """Return the user of each device, `[devices]`; None if a device has no example, or those of several users."""
+    """Return the user of each device, `[devices]`; None if a device has no examples, or examples of several users."""
     if dataset.users is None or not lists.sizes.all():
         return None
     users, first = dataset.users[lists.values], dataset.users[lists.values[lists.ends[:-1]]]
@@ -310,7 +310,7 @@ def _users(dataset: Dataset, lists: IndexLists) -> Array | None:
 
 
 def _strata(dataset: Dataset) -> Array | None:
-    """Return the labels, or the values to regress, to stratify by; None if the targets have no order."""
+    """Return the labels or regression values for stratification; None if there is neither."""
     if dataset.has_labels:
         return dataset.labels()
     first = next(iter(arrays_of(dataset.y).values()))
@@ -318,6 +318,6 @@ def _strata(dataset: Dataset) -> Array | None:
 
 
 def _offsets(sizes: Indices) -> Indices:
-    """Return the offsets `[devices, 4]` of parts with the sizes `[devices, 3]`."""
+    """Return the offsets `[devices, 4]` of parts from their sizes `[devices, 3]`."""
     ends = np.cumsum(sizes).reshape(sizes.shape)
     return np.concatenate([ends[:, 2:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)

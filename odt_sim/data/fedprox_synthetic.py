@@ -1,4 +1,4 @@
-"""Synthetic(alpha, beta): softmax regressions with weights and inputs that differ between users.
+"""Synthetic(alpha, beta): softmax regression data whose weights and inputs differ between users.
 
 Li et al., "Federated Optimization in Heterogeneous Networks" (FedProx), MLSys 2020, section 5.1 and appendix C.1, as
 published in code. User k has n_k = int(L) + 50 examples, L log-normal with mean 4 and standard deviation 2 of its
@@ -19,7 +19,7 @@ from odt_sim.data.dataset_checks import check
 from odt_sim.data.drawn import drawn
 
 FEATURES, CLASSES = 60, 10
-_STREAM = 3  # keeps these random numbers apart from those of partitions and splits
+_STREAM = 3  # separates these random numbers from those of partitions and splits
 
 
 @names_arguments
@@ -76,7 +76,7 @@ def user_sizes(users: int, generator: np.random.Generator) -> NDArray[np.int64]:
 def draw(
     name: str, sizes: NDArray[np.int64], alpha: float, beta: float, generator: np.random.Generator, *, iid: bool = False
 ) -> Dataset:
-    """Draw the given numbers of examples by the recipe in the module's docstring."""
+    """Draw the given numbers of examples as described in the module's docstring."""
     deviations = np.arange(1, FEATURES + 1) ** -0.6  # the square root of Sigma's diagonal
     model_means, input_means = generator.normal(0, alpha, len(sizes)), generator.normal(0, beta, len(sizes))
     shared = _model(0.0, generator)

@@ -1,4 +1,4 @@
-"""Folders with one file for each example, in a folder for each class, in a folder for each user."""
+"""Folders of files by user and class, with one example per file."""
 
 import csv
 import os
@@ -13,13 +13,13 @@ from odt_sim.errors import DataError
 
 
 class Files(NamedTuple):
-    """The files of a data set.
+    """Files of a data set.
 
     Attributes:
-        folder: The folder that they are below.
+        folder: The folder that contains the files.
         paths: The files, sorted.
-        labels: `[files]` int32 the class of each: the place of its folder's name among all, sorted.
-        users: `[files]` the user of each, text; None if there are none.
+        labels: `[files]` int32, the class of each file: the index of its folder's name among all sorted names.
+        users: `[files]` strings, the user of each file; None if there are no users.
         classes: The number of classes.
     """
 
@@ -36,13 +36,13 @@ def files_by_user(
     """Return the files of `USER/CLASS/FILE`, or of `CLASS/FILE`.
 
     Args:
-        folder: The folder. Files with other endings, and those that begin with a dot, are left out.
+        folder: The folder. Files with other endings, and those whose names begin with a dot, are ignored.
         endings: The endings of the files, in lower case.
         users: A `.csv` table with the columns `file`, relative to the folder, and `user`; None if the folders name the
             users.
 
     Raises:
-        DataError: There is no such file, a file lies elsewhere, or the table lacks one.
+        DataError: There is no such file, a file is at a different depth, or the table lacks a file.
     """
     folder = Path(folder).expanduser().absolute()
     where = f"data {folder}"

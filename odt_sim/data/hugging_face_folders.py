@@ -84,7 +84,7 @@ def saved_hugging_face(
 
 @dataclass(frozen=True)
 class _Form:
-    """The form of the rows: the length of lists, and those of images and sounds."""
+    """Format of the rows: the length of lists, and the formats of images and sounds."""
 
     length: int | None
     image: ImageFormat
@@ -93,12 +93,12 @@ class _Form:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of a data set as arrays.
+    """Conversion of a data set's columns to arrays.
 
     Attributes:
-        where: Its name for errors.
+        where: The name of the data set for errors.
         dataset: A `datasets.Dataset`.
-        form: The form of its rows.
+        form: The format of its rows.
     """
 
     where: str
@@ -121,7 +121,7 @@ class _Columns:
                 writer.add(name, converted(where, f"column {column!r}", rows))
 
     def _pieces(self, writer: Writer, column: str, *, cuts: bool) -> Iterator[tuple[str, Array]]:
-        """Yield the rows of a column in pieces, each with its name for errors."""
+        """Yield the rows of a column in pieces, with the name of each piece for errors."""
         kind = type(self.dataset.features[column]).__name__
         if kind in ("Image", "Audio"):
             form = self.form.image if kind == "Image" else self.form.audio
@@ -157,7 +157,7 @@ def _is_nested(kind: Any) -> bool:
 
 
 def _loaded(path: Path, split: str | None, where: str) -> Any:
-    """Return a data set, or a split of several."""
+    """Return a saved data set, or one split of it."""
     datasets = package("datasets", f"{where}: needs Hugging Face's datasets", "datasets", DataError)
     try:
         loaded = datasets.load_from_disk(str(path))

@@ -1,4 +1,4 @@
-"""Image files, in folders by user and class; decoded once by Pillow."""
+"""Image files in folders by user and class, decoded once by Pillow."""
 
 import io
 import os
@@ -23,11 +23,11 @@ GRAY = ("1", "L", "LA")  # Pillow's modes
 
 @dataclass(frozen=True)
 class ImageFormat:
-    """The form of all images of a data set.
+    """Format to which all images of a data set are converted.
 
     Attributes:
-        size: Height and width in pixels to which images are resized; None if they are alike.
-        channels: 1 for gray, 3 for colours; None if they are alike.
+        size: Height and width in pixels to which images are resized; None if all have the same size.
+        channels: 1 for gray, 3 for colour; None if all images have the same channels.
     """
 
     size: Sequence[int] | None = None
@@ -43,10 +43,10 @@ class ImageFormat:
             raise ConfigurationError(f"data.channels: expected 1, 3 or null, found {self.channels}; correct it")
 
     def decoded(self, content: Path | bytes, where: str) -> Array:
-        """Return an image, upright as its EXIF data says, `[height, width, channels]` uint8.
+        """Return an image, rotated by its EXIF orientation, `[height, width, channels]` uint8.
 
         Args:
-            content: A file, or its content.
+            content: The path of a file, or its content.
             where: The name for errors.
 
         Raises:
@@ -100,12 +100,12 @@ def images(
 def decoded_files(
     path: str | os.PathLike[str], kind: str, endings: set[str], users: str | None, format: Any, store: str | None
 ) -> Dataset:
-    """Return a data set of files that are decoded once, into a store.
+    """Return a data set of files, which are decoded once into a store.
 
     Args:
         path: The folder.
-        kind: What the files are.
-        endings: Their endings.
+        kind: The kind of files, such as `images`.
+        endings: The endings of their names.
         users: A table of users, or None.
         format: An `ImageFormat` or `AudioFormat`.
         store: The folder of stores, or None.

@@ -1,4 +1,4 @@
-"""Index lists of many devices in two arrays, so that a million devices need no million Python objects."""
+"""Index lists of all devices in two arrays, so that large fleets need no Python object per device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from odt_sim.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class IndexLists(Sequence[Indices]):
-    """A sequence of int64 arrays, one for each device, in compressed-row form.
+    """Sequence of int64 arrays, one per device, in compressed-row form.
 
     Attributes:
         values: `[used examples]` int64, device by device.
@@ -24,7 +24,7 @@ class IndexLists(Sequence[Indices]):
 
     @classmethod
     def of(cls, parts: Sequence[Indices]) -> "IndexLists":
-        """Return index lists with the given parts; index lists themselves stay as they are.
+        """Return index lists of the given parts; index lists are returned unchanged.
 
         Raises:
             DataError: A part is not a list of integers.

@@ -1,8 +1,8 @@
 """Interactions of users with items, for recommenders: leave-one-out with sampled items.
 
-He et al., "Neural Collaborative Filtering", WWW 2017, section 4.1: the last interaction of each user is for the test, the one
-before for validation, each among sampled items that the user has not interacted with; for training, each interaction comes
-with sampled items, too.
+He et al., "Neural Collaborative Filtering", WWW 2017, section 4.1: the last interaction of each user is held out for
+the test and the one before for validation, each among sampled items that the user has not interacted with; training
+interactions come with sampled items, too.
 """
 
 import numpy as np
@@ -55,9 +55,7 @@ def recommendations(
     tastes, qualities = generator.normal(size=(users, _TASTES)), generator.normal(size=(items, _TASTES))
     popular = generator.normal(0, _POPULARITY, items)
     likings = popular + _SHARPNESS * tastes @ qualities.T / np.sqrt(_TASTES)
-    gumbel = generator.gumbel(
-        size=likings.shape
-    )  # the order of likings + Gumbel is that of drawing without replacement
+    gumbel = generator.gumbel(size=likings.shape)  # sorting by likings + Gumbel noise samples without replacement
     taken = np.argsort(-(likings + gumbel), axis=1)[:, :interactions]
     taken = generator.permuted(taken, axis=1)
     rows = [_rows(own, items, negatives, candidates, generator) for own in taken]
@@ -70,7 +68,7 @@ def recommendations(
 def _rows(
     taken: NDArray[np.int64], items: int, negatives: int, candidates: int, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the items of a user's examples, whether the user took each, and the part of each; no item is sampled twice."""
+    """Return the items of a user's examples, their targets and their parts; no item is sampled twice."""
     others = generator.permutation(np.setdiff1d(np.arange(items), taken))
     item, y, parts, used = [], [], [], 0
     for place, own in enumerate(taken):

@@ -1,4 +1,4 @@
-"""A cache of `keras.datasets`; a subprocess fills it, so that this process never loads TensorFlow."""
+"""Cache of `keras.datasets`, filled by a subprocess so that this process never loads TensorFlow."""
 
 import importlib.util
 import logging
@@ -20,7 +20,7 @@ def cache_folder() -> Path:
 
 
 def cached_keras_file(name: str) -> Path:
-    """Return the `.npz` file with arrays `x` and `y` of a Keras data set; download it at first use.
+    """Return the `.npz` file with the arrays `x` and `y` of a Keras data set; the first use downloads it.
 
     Raises:
         DataError: Keras is not installed, has no such data set, or the download failed.
@@ -52,7 +52,7 @@ def _download(name: str, path: Path) -> None:
 
 
 def _run(name: str, path: Path) -> None:
-    # By path and with -P, because the subprocess needs Keras and numpy only.
+    # By path and with -P, because the subprocess imports only Keras and numpy.
     command = [sys.executable, "-P", str(PROGRAM), name, str(path)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

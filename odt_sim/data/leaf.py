@@ -1,4 +1,4 @@
-"""The JSON folders of LEAF: FEMNIST, Shakespeare and Sent140, with natural users.
+"""LEAF's JSON folders of FEMNIST, Shakespeare and Sent140, with natural users.
 
 Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018. A file contains `users` and, for each user,
 `user_data[user] = {"x": [...], "y": [...]}`.
@@ -21,10 +21,10 @@ from odt_sim.data.dataset_checks import check
 from odt_sim.errors import DataError
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""The 80 characters of LEAF's Shakespeare; a character's number is its index."""
+"""The 80 characters of LEAF's Shakespeare data; a character is encoded as its index."""
 
 PADDING, UNKNOWN = 0, 1
-"""The numbers of padding, and of words outside the vocabulary."""
+"""Codes of padding and of words outside the vocabulary."""
 
 _TEXT = 4  # the index of a tweet's text in its record: id, date, query, user, text, ...
 
@@ -108,7 +108,7 @@ def _dataset(
 
 
 def _read(folder: Path) -> _Examples:
-    """Return all examples in the order of the files, and user by user within a file."""
+    """Return all examples in the order of the files, grouped by user within a file."""
     parts = [folder / part for part in ("train", "test") if (folder / part).is_dir()]
     files = [file for part in parts or [folder] for file in sorted(part.glob("*.json"))]
     if not files:

@@ -1,4 +1,4 @@
-"""Leakage: validation and test examples that also occur in the parts that a device learns from."""
+"""Leakage: validation and test examples that also occur in the parts that their device learns from."""
 
 import warnings
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.data.mapped import is_mapped
 
 MOST = 4000
-"""The largest number of devices that are checked, so that the cost does not grow with the fleet."""
+"""Maximum number of devices that are checked, so that the cost does not grow with the fleet."""
 
 MOST_MAPPED = 256 << 20
-"""The bytes of examples in a store, about, that are checked: a random sample of the devices."""
+"""Approximate number of bytes that are checked if the examples are in a store; more examples are sampled by device."""
 
-_SHORTEST_RUN = 8  # steps; shorter runs are equal by chance
+_SHORTEST_RUN = 8  # steps; shorter runs may be equal by chance
 _WORDS = np.random.default_rng(0).integers(0, 2**63, 4096, np.uint64) | np.uint64(1)
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 
@@ -115,7 +115,7 @@ def _sample(devices: int, most: int) -> Sequence[int]:
 
 
 def _shared(data: FederatedData, part: Indices, known: Indices) -> tuple[int, int]:
-    """Return how many examples of a part are equal to known examples, and how many others overlap with them."""
+    """Return the number of a part's examples that equal known examples, and of others that overlap with them."""
     arrays = [*arrays_of(data.x).values(), *arrays_of(data.y).values()]
     rows = {_row(arrays, i) for i in known.tolist()}
     equal = np.array([_row(arrays, i) in rows for i in part.tolist()], np.bool_)
@@ -133,13 +133,13 @@ def _row(arrays: Sequence[Array], example: int) -> int:
 
 
 def _steps(x: Array) -> int | None:
-    """Return the time steps of a window; None if examples are not windows, or too short."""
+    """Return the number of time steps of a window; None if examples are not windows or are too short."""
     length = max(x.shape[1:]) if x.ndim == 3 else x.shape[1] if x.ndim == 2 and x.dtype.kind == "i" else 0
     return length if length >= 2 * _SHORTEST_RUN else None
 
 
 def _step_codes(windows: Array) -> Codes:
-    """Return a hash of the channels at each step, `[windows, steps]`."""
+    """Return a hash of all channels at each step, `[windows, steps]`."""
     if windows.ndim == 3 and windows.shape[2] > windows.shape[1]:
         windows = windows.swapaxes(1, 2)
     numbers = np.ascontiguousarray(windows).view(np.uint32).astype(np.uint64)
@@ -149,11 +149,11 @@ def _step_codes(windows: Array) -> Codes:
 
 @dataclass(frozen=True)
 class _Runs:
-    """The runs of a fixed number of steps in windows.
+    """Runs of a fixed number of steps in windows.
 
     Attributes:
-        codes: `[windows, starts]` the hash of the run at each start.
-        moving: `[windows]` whether at least half of the first run's steps differ from the step before.
+        codes: `[windows, starts]` the hash of the run that begins at each start.
+        moving: `[windows]` whether at least half of the first run's steps differ from the previous step.
     """
 
     codes: Codes
@@ -161,7 +161,7 @@ class _Runs:
 
 
 def _runs(steps: Codes, length: int) -> _Runs:
-    """Return the runs of a length, with the polynomial hash of Karp and Rabin (1987) modulo 2^64."""
+    """Return the runs of a length, hashed by the polynomial hash of Karp and Rabin (1987) modulo 2^64."""
     count = steps.shape[1]
     inverse = pow(_BASE, -1, 2**64)
     powers, inverses = (np.array([pow(b, t, 2**64) for t in range(count)], np.uint64) for b in (_BASE, inverse))

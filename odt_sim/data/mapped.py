@@ -1,4 +1,4 @@
-"""Arrays in files: memory-mapped, and pickled as the path of their file."""
+"""Memory-mapped arrays, pickled as the path of their file."""
 
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,10 @@ from odt_sim.errors import DataError
 
 
 class Mapped(np.ndarray[Any, Any]):
-    """A read-only array in an `.npy` file, of which a process reads the rows that it selects.
+    """Read-only array in an `.npy` file; a process reads only the rows that it selects.
 
     Pickling writes the path, so that the processes of a machine share the file's pages. Selected rows are plain arrays.
-    Values were checked when the file was written.
+    Values are checked when the file is written.
 
     Attributes:
         path: The file; None for views and copies.
@@ -44,7 +44,7 @@ class Mapped(np.ndarray[Any, Any]):
         return mapped
 
     def __array_finalize__(self, _: object) -> None:
-        """Forget the file, which holds other values than a view or a copy."""
+        """Clear path and digest, since a view or copy differs from the file."""
         self.path, self.digest = None, ""
 
     def __getitem__(self, rows: Any) -> Any:
@@ -52,10 +52,10 @@ class Mapped(np.ndarray[Any, Any]):
         return self.view(np.ndarray)[rows]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return the path in place of the values."""
+        """Return the path instead of the values."""
         return (Mapped.open, (self.path, self.digest)) if self.path else self.view(np.ndarray).__reduce_ex__(protocol)
 
 
 def is_mapped(array: object) -> bool:
-    """Return whether an array is a whole file of a store."""
+    """Return whether an array is a complete file of a store, and not a view or copy."""
     return isinstance(array, Mapped) and array.path is not None

@@ -1,4 +1,4 @@
-"""Parquet files larger than memory: converted once, row group by row group, to memory-mapped arrays."""
+"""Parquet files larger than memory, converted once, in batches of rows, to memory-mapped arrays."""
 
 import json
 import os
@@ -74,13 +74,13 @@ def parquet(
 
 @dataclass(frozen=True)
 class _Files:
-    """Parquet files of one schema.
+    """Parquet files with a common schema.
 
     Attributes:
-        where: Their name for errors.
+        where: The name of the files for errors.
         paths: The files, sorted.
-        dataset: All of them, as a `pyarrow.dataset.Dataset`.
-        text_ids: Whether users are texts that Arrow would read as numbers, such as `007` of `user=007`.
+        dataset: All files as a `pyarrow.dataset.Dataset`.
+        text_ids: Whether user ids are text that Arrow would read as numbers, such as `007` in `user=007`.
     """
 
     where: str
@@ -99,7 +99,7 @@ class _Files:
         return cls(where, paths, dataset, text)
 
     def features(self, others: Sequence[str]) -> list[str] | str:
-        """Return the columns of numbers but for some and pandas' index; if there are none, the only column that is left."""
+        """Return the numeric columns except `others` and pandas' index; without any, the only remaining column."""
         types = arrow().types
         left = [field for field in self.dataset.schema if field.name not in {*others, *self._index()}]
         numeric = [
@@ -122,12 +122,12 @@ class _Files:
         return numeric or left[0].name
 
     def _index(self) -> list[str]:
-        """Return the columns that hold the index of the pandas frame that was written."""
+        """Return the columns that contain the index of the pandas frame from which the files were written."""
         written = (self.dataset.schema.metadata or {}).get(b"pandas", b"{}")
         return [name for name in json.loads(written).get("index_columns", []) if isinstance(name, str)]
 
     def fill(self, writer: Writer, x: Named, y: Named, users: str | None, times: str | None) -> None:
-        """Write the arrays of a store: columns of single values at once, others piece by piece."""
+        """Write the arrays of a store: columns of scalars at once, others in pieces."""
         targets = _arrays("y", y)
         small = {name: column for name, column in targets.items() if self._is_scalar(column)}
         for name, column in small.items():
@@ -160,7 +160,7 @@ class _Files:
         return times
 
     def _batches(self, columns: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield pieces of the files' columns, each with its name for errors."""
+        """Yield pieces of the files' columns, with the name of each piece for errors."""
         for fragment in self.dataset.get_fragments():
             given = arrow("pyarrow.dataset").get_partition_keys(fragment.partition_expression)
             start, in_file = 0, [name for name in dict.fromkeys(columns) if name not in given]
@@ -173,9 +173,9 @@ class _Files:
 
 
 def _dataset(folder: Path, paths: Sequence[Path], users: str | None) -> tuple[Any, bool]:
-    """Return the files of a folder as a `pyarrow.dataset.Dataset`, and whether the users of its folders are read as text.
+    """Return the files of a folder as a `pyarrow.dataset.Dataset`, and whether user ids in its paths are read as text.
 
-    Arrow takes `user=007` and `user=0x7` for 7, which may be another user.
+    Arrow reads `user=007` and `user=0x7` as 7, which may be a different user.
     """
     partitioning, base = arrow("pyarrow.dataset").partitioning, str(folder)
     dataset = _opened_all(paths, partitioning=partitioning(flavor="hive"), partition_base_dir=base)
@@ -198,12 +198,12 @@ def _opened_all(paths: Sequence[Path], **options: Any) -> Any:
 def _readable(where: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, OSError, NotImplementedError) as error:  # those of pyarrow are among them
+    except (ValueError, OSError, NotImplementedError) as error:  # includes the errors of pyarrow
         raise DataError(f"{where}: cannot be read ({' '.join(str(error).split())}); write it again") from error
 
 
 def _opened(path: str) -> Any:
-    """Return a `pyarrow.parquet.ParquetFile` that decodes what is read, and not a row group at a time."""
+    """Return a `pyarrow.parquet.ParquetFile` that decodes only the rows that are read, not whole row groups."""
     return arrow("pyarrow.parquet").ParquetFile(path, memory_map=True, pre_buffer=False)
 
 
@@ -214,14 +214,14 @@ def _rows_at_once(metadata: Any) -> int:
 
 
 def _arrays(prefix: str, named: Named) -> dict[str, str | Sequence[str]]:
-    """Return the columns of each array by its name in the store."""
+    """Return the columns of each array by the array's name in the store."""
     if isinstance(named, Mapping):
         return {full(prefix, name): columns for name, columns in named.items()}
     return {prefix: named}
 
 
 def _rows(batch: Mapping[str, Any], columns: str | Sequence[str], where: str) -> Array:
-    """Return the rows of a column, or of several columns of numbers side by side."""
+    """Return the rows of a column, or of several numeric columns stacked along the last axis."""
     if isinstance(columns, str) or len(columns) == 1:
         [name] = columns_of(columns)
         rows = rows_of_column(batch[name], f"{where}: column {name!r}")

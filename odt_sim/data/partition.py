@@ -1,7 +1,7 @@
 """Partitions of a data set over devices.
 
 Each function returns one int64 array of example indices for each device. The arrays are disjoint and depend only on the
-data and the seed. All but `by_user` use every example.
+data and the seed. All functions except `by_user` use every example.
 """
 
 import heapq
@@ -160,7 +160,7 @@ def _dirichlet(
     classes, label, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     counts = _draw_counts(name, sizes, devices, alpha, min_examples, generator)
     order = generator.permutation(len(labels))
-    order = order[np.argsort(label[order], kind="stable")]  # class by class, shuffled within
+    order = order[np.argsort(label[order], kind="stable")]  # class by class, shuffled within each class
     owner = np.empty(len(labels), np.int64)
     owner[order] = np.repeat(np.tile(np.arange(devices), len(classes)), counts.ravel())
     return IndexLists.grouped(owner, devices)
@@ -169,7 +169,7 @@ def _dirichlet(
 def _draw_counts(
     name: str, sizes: Indices, devices: int, alpha: float, min_examples: int, generator: np.random.Generator
 ) -> Indices:
-    """Return the number of each class's examples on each device, `[classes, devices]`.
+    """Return the number of examples of each class on each device, `[classes, devices]`.
 
     A Dirichlet vector is a normalized vector of independent Gamma variables, so one device's shares can be redrawn alone.
     """
@@ -197,8 +197,8 @@ def _draw_log_gamma(generator: np.random.Generator, alpha: float, shape: tuple[i
 
 
 def _shard_counts(name: str, sizes: Indices, devices: int, per_device: int) -> list[int]:
-    """Return the number of each class's shards, proportional to its size by D'Hondt's method."""
-    limits = np.minimum(sizes, devices)  # a shard has at least one example, a device at most one shard of a class
+    """Return the number of shards of each class, proportional to its size by D'Hondt's method."""
+    limits = np.minimum(sizes, devices)  # a shard has at least one example, and a device at most one shard of a class
     if not fits(per_device, int, Range(least=1, most=len(sizes))):
         raise DataError(
             f"partition.classes_per_device: expected 1..{len(sizes)} for data {name}, found {per_device!r}; correct it"
@@ -226,13 +226,13 @@ def _shard_counts(name: str, sizes: Indices, devices: int, per_device: int) -> l
 
 
 def _deal(shards: list[int], devices: int, per_device: int, generator: np.random.Generator) -> list[Indices]:
-    """Return the devices with a shard of each class; each device gets `per_device` different classes.
+    """Return the devices that get a shard of each class; each device gets `per_device` different classes.
 
-    Each device takes the classes with most shards left, ties at random. This never leaves too few different classes for
-    a later device (Gale and Ryser 1957).
+    Each device gets the classes with the most remaining shards, with ties broken at random. This never leaves too few
+    different classes for a later device (Gale and Ryser 1957).
     """
     left = np.array(shards, np.float64)
-    ties = generator.random((devices, len(shards)))  # below 1, so that it decides between equals only
+    ties = generator.random((devices, len(shards)))  # below 1, so that it only breaks ties
     held = np.zeros((devices, len(shards)), np.bool_)
     for device in generator.permutation(devices).tolist():
         chosen = np.argpartition(-(left + ties[device]), per_device - 1)[:per_device]

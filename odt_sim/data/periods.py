@@ -1,4 +1,4 @@
-"""The periods in which a fleet's examples arrive."""
+"""Periods in which a fleet's examples arrive."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,13 +12,13 @@ Kept = Literal["new", "all"]
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """The period in which each example arrives.
+    """Periods in which examples arrive, and the examples available in each round.
 
     Attributes:
-        period: `[examples]` int16, from 0; -1 for examples that no device has.
+        period: `[examples]` int16, the period of each example, from 0; -1 for examples that no device has.
         periods: The number of periods.
-        rounds: The rounds of each period; the last one goes on.
-        keep: `new` if a device trains on the examples of the period only, `all` if it keeps those that came before.
+        rounds: The rounds of each period; the last period has no end.
+        keep: `new` if a device trains only on the examples of the current period, `all` if it keeps earlier examples.
     """
 
     period: Array
@@ -31,18 +31,18 @@ class Arrival:
         object.__setattr__(self, "period", read_only(self.period))
 
     def at(self, round: int) -> int:
-        """Return the period of a round; that of round 0, before the first one, is 0."""
+        """Return the period of a round; round 0, before the first round, is in period 0."""
         return min(max(round - 1, 0) // self.rounds, self.periods - 1)
 
     def train(self, indices: Indices, round: int) -> Indices:
-        """Return those of a device's examples that it trains on in a round."""
+        """Return the given examples that a device trains on in a round."""
         now, arrived = self.at(round), self.period[indices]
         return np.asarray(indices[arrived == now if self.keep == "new" else arrived <= now])
 
     def test(self, indices: Indices, round: int) -> Indices:
-        """Return those of a device's test examples that have arrived by a round."""
+        """Return the given test examples that have arrived by a round."""
         return np.asarray(indices[self.period[indices] <= self.at(round)])
 
     def of_period(self, indices: Indices, period: int) -> Indices:
-        """Return those of a device's examples that arrive in a period."""
+        """Return the given examples that arrive in a period."""
         return np.asarray(indices[self.period[indices] == period])

@@ -1,7 +1,7 @@
 """The ILEA School data: exam scores of 15,362 students of 139 schools, with 28 features each.
 
-Bakker and Heskes, "Task Clustering and Gating for Bayesian Multitask Learning", JMLR 2003; as a benchmark of personalization
-in Wu et al., "Motley: Benchmarking Heterogeneity and Personalization in Federated Learning", 2022.
+Bakker and Heskes, "Task Clustering and Gating for Bayesian Multitask Learning", JMLR 2003; used as a personalization
+benchmark in Wu et al., "Motley: Benchmarking Heterogeneity and Personalization in Federated Learning", 2022.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Sentences of an invented language, for taggers and language models.
+"""Sentences in a synthetic language, for taggers and language models.
 
-The class of a word depends on that of the word before (a Markov chain that all users share), and a word is drawn from its
-class. A few words belong to two classes, and only their neighbours tell which. Users prefer words of their own. Sentences
-are of different lengths, with padding 0 behind.
+The class of a word depends on the class of the previous word (a Markov chain that all users share), and a word is drawn
+from its class. A few words belong to two classes, which only their neighbours disambiguate. Users differ in their
+preferred words. Sentences differ in length and are padded with 0 at the end.
 """
 
 import numpy as np
@@ -14,8 +14,8 @@ from odt_sim.data.dataset_checks import check
 from odt_sim.data.drawn import drawn
 
 _STREAM = 12
-TAGS, OWN = 4, 6  # classes of words, and the words of each class alone
-SHARED = 4  # words of class i and of class i + 1
+TAGS, OWN = 4, 6  # the number of classes, and of words that belong to only one class
+SHARED = 4  # words that belong to both class i and class i + 1
 WORDS = 1 + TAGS * (OWN + SHARED)
 """The size of the vocabulary, padding included."""
 
@@ -57,14 +57,14 @@ def next_words(users: int = 20, examples: int = 40, length: int = 10, seed: int 
         ConfigurationError: A setting is out of range.
     """
     words, _, owners = _sentences(users, examples, length + 1, seed)
-    x = np.where(words[:, 1:] > 0, words[:, :-1], 0)  # the last word has no next one
+    x = np.where(words[:, 1:] > 0, words[:, :-1], 0)  # the last word has no next word
     return check(Dataset(f"next_words seed={seed}", x, words[:, 1:], owners, WORDS))
 
 
 def _sentences(
     users: int, examples: int, length: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return words `[sentences, length]` from 1 with 0 as padding, the class of each, and the user of each sentence."""
+    """Return words `[sentences, length]` from 1 with 0 as padding, their classes, and the user of each sentence."""
     generator = drawn(_STREAM, seed, users=(users, 1), examples=(examples, 3), length=(length, 4))
     follows = generator.dirichlet(np.full(TAGS, 0.3), TAGS)
     owners = np.repeat(np.arange(users), examples)
@@ -79,6 +79,6 @@ def _sentences(
     drawn_words = np.minimum((generator.random((*tags.shape, 1)) > chances).sum(axis=-1), OWN + 2 * SHARED - 1)
     words = 1 + (tags * (OWN + SHARED) + drawn_words) % (
         TAGS * (OWN + SHARED)
-    )  # the last ones are those of the next class
+    )  # the last words belong to the next class, too
     lengths = generator.integers(3, length + 1, len(owners))
     return np.where(np.arange(length) < lengths[:, np.newaxis], words, 0), tags, owners

@@ -1,4 +1,4 @@
-"""Images of disks and squares with a class for each pixel, for segmentation."""
+"""Images of disks and squares with pixel-wise classes, for segmentation."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ def shapes(users: int = 20, examples: int = 30, size: int = 16, seed: int = 0) -
 
 
 def _scene(size: int, radius: float, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return the class of each pixel: a square, and over it a disk, at random places inside the image."""
+    """Return the class of each pixel of a disk drawn over a square, both at random positions inside the image."""
     places = np.indices((size, size))
     (row, column), (top, left) = generator.uniform(radius, size - radius, (2, 2))
     label = np.full((size, size), BACKGROUND)

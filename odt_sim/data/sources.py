@@ -31,7 +31,7 @@ def digits() -> Dataset:
     `x` is `[1797, 8, 8, 1]` float32 in 0..1, `y` `[1797]` int32 in 0..9. They are the test set of Alpaydin and Kaynak's
     "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
     """
-    package = importlib.util.find_spec("sklearn")  # importing scikit-learn would take longer than a short run
+    package = importlib.util.find_spec("sklearn")  # importing scikit-learn takes longer than a short run
     if package is None or package.origin is None:
         raise DataError("data digits: scikit-learn is not installed; pip install scikit-learn")
     rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
@@ -87,8 +87,8 @@ def read_npz(path: str | os.PathLike[str], keys: Sequence[str], prefixes: Sequen
 
     Args:
         path: The file.
-        keys: The names.
-        prefixes: Those of the names for which all arrays `<name>_...` are read if there is no array of the name.
+        keys: The names of the arrays.
+        prefixes: The names for which all arrays `<name>_...` are read if no array has exactly that name.
 
     Raises:
         DataError: The file is missing, is not an `.npz` file, is damaged, or lacks an array.
@@ -108,7 +108,7 @@ def read_npz(path: str | os.PathLike[str], keys: Sequence[str], prefixes: Sequen
 
 
 def _found(path: Path, files: Sequence[str], key: str, *, parts_allowed: bool) -> list[str]:
-    """Return the names in a file of one array, or of its parts."""
+    """Return the name of an array in a file, or the names of its parts."""
     several = [name for name in files if name.startswith(f"{key}_")] if parts_allowed else []
     found = [key] if key in files else several
     if not found:
@@ -170,7 +170,7 @@ def function(target: str, **arguments: Any) -> Dataset:
     if isinstance(result, Dataset):
         return check(result)
     if hasattr(result, "as_numpy_iterator"):
-        with user_code_errors(call, f"{where}: failed", DataError):  # its elements are computed now
+        with user_code_errors(call, f"{where}: failed", DataError):  # its elements are computed here
             return tf_data(result)
     if isinstance(result, tuple) and len(result) in (2, 3):
         return check(Dataset(call.__name__, *result))

@@ -1,8 +1,8 @@
-"""Features of sounds: log-mel spectrograms and mel-frequency cepstral coefficients.
+"""Audio features: log-mel spectrograms and mel-frequency cepstral coefficients.
 
-They are those of TensorFlow, so that a phone can compute them alike:
+They match TensorFlow's, so that a phone can compute the same features:
 https://www.tensorflow.org/api_docs/python/tf/signal/mfccs_from_log_mel_spectrograms.
-The mel scale is HTK's, `2595 log10(1 + f / 700)` of a frequency f in Hz.
+The mel scale is HTK's, `2595 log10(1 + f / 700)` for a frequency f in Hz.
 """
 
 import numpy as np
@@ -14,13 +14,13 @@ OFFSET = 1e-6  # keeps the logarithm of silence finite
 
 
 def log_mel(waveform: Array, rate: int, window: float, hop: float, mels: int) -> Array:
-    """Return the logarithm of the magnitude in each mel band, `[frames, mels]` float32.
+    """Return the log magnitude in each mel band, `[frames, mels]` float32.
 
     Args:
         waveform: `[samples]` float32 in -1..1.
         rate: Samples per second.
         window: The length of a frame in seconds; a Hann window is applied.
-        hop: The seconds from the start of a frame to that of the next.
+        hop: The seconds from the start of one frame to the next.
         mels: The number of bands from 20 Hz to half the rate.
     """
     length, step = round(window * rate), round(hop * rate)
@@ -36,7 +36,7 @@ def mfcc(log_mels: Array, coefficients: int) -> Array:
 
     Args:
         log_mels: `[frames, mels]`.
-        coefficients: Their number, at most `mels`.
+        coefficients: The number of coefficients, at most `mels`.
     """
     from scipy.fft import dct
 
@@ -45,7 +45,7 @@ def mfcc(log_mels: Array, coefficients: int) -> Array:
 
 
 def mel_bands(mels: int, size: int, rate: int) -> Array:
-    """Return the weight of each frequency in each band, `[size / 2 + 1, mels]`: triangles on the mel scale that overlap.
+    """Return the weight of each frequency in each band, `[size / 2 + 1, mels]`: overlapping triangles on the mel scale.
 
     Args:
         mels: The number of bands.
@@ -56,7 +56,7 @@ def mel_bands(mels: int, size: int, rate: int) -> Array:
     edges = np.linspace(_mel(np.array(LOWEST)), _mel(np.array(rate / 2)), mels + 2)
     lower, center, upper = edges[:-2], edges[1:-1], edges[2:]
     weights = np.minimum((frequencies - lower) / (center - lower), (upper - frequencies) / (upper - center))
-    weights[0] = 0  # the mean carries no sound
+    weights[0] = 0  # a constant offset is inaudible
     return np.maximum(weights, 0)
 
 

@@ -15,14 +15,15 @@ Parts = tuple[Indices, Indices, Indices]
 def split(
     indices: Indices, labels: Array | None, seed: int, device: int, *, validation: float = 0.2, test: float = 0.2
 ) -> Parts:
-    """Split a device's examples at random into non-empty parts with about the same mix of labels.
+    """Split a device's examples at random into non-empty parts with about the same label distribution.
 
-    Systematic sampling: the examples are sorted by label, at random within a label, and every `1/test`-th from a random
-    start is for the test; likewise for validation among the rest. The split depends on `(seed, device)` only.
+    Systematic sampling: the examples are sorted by label, in random order within a label. From a random start, every
+    `1/test`-th example becomes a test example; validation examples are chosen likewise from the rest. The split depends
+    only on `(seed, device)`.
 
     Args:
         indices: The device's examples.
-        labels: The label, or the value to regress, of each example of the data set; None for no stratification.
+        labels: The label or regression value of each example of the data set; None for no stratification.
         seed: The seed.
         device: The device's number.
         validation: The fraction for model selection; 0 for none.
@@ -61,8 +62,9 @@ def split_by_block(
 ) -> Parts:
     """Split each sequence of a device's examples into three blocks: train, validation, test.
 
-    Between two blocks `gap` examples are left out, so that overlapping windows do not leak: `2 gap` of a sequence, or `gap`
-    without validation. A sequence with fewer than 3 examples beside them is for training only. The split is not random.
+    `gap` examples between two blocks are left out, so that overlapping windows do not leak: `2 gap` of a sequence, or
+    `gap` without validation. A sequence with fewer than 3 remaining examples is used only for training. The split is
+    not random.
 
     Args:
         indices: The device's examples, ascending.
@@ -70,14 +72,15 @@ def split_by_block(
         device: The device's number or name, for errors.
         validation: The fraction of a sequence for model selection; 0 for none.
         test: The fraction for reported results, above 0; the sum of both is below 1.
-        gap: The examples left out at each border, at least 0: 1 if neighbours overlap by up to a half.
-        times: `[examples of the data set]` when each example arises, which orders a sequence; None if `indices` do.
+        gap: The examples left out at each border, at least 0; 1 is enough if neighbours overlap by up to a half.
+        times: `[examples of the data set]` the time of each example, which orders a sequence; None to use the order of
+            `indices`.
 
     Returns:
         The indices of the train, validation and test examples, each ascending.
 
     Raises:
-        DataError: The device has no sequence that is long enough.
+        DataError: No sequence of the device is long enough.
     """
     check_enough(len(indices), device)
     if times is not None:
@@ -108,7 +111,7 @@ def _borders(validation: float) -> int:
 
 
 def split_as_given(indices: Indices, parts: Array, device: int | str) -> Parts:
-    """Split a device's examples into the parts that the data gives, such as a published split.
+    """Split a device's examples into the parts given by the data, such as a published split.
 
     Args:
         indices: The device's examples.
@@ -119,7 +122,7 @@ def split_as_given(indices: Indices, parts: Array, device: int | str) -> Parts:
         The indices of the train, validation and test examples, each ascending.
 
     Raises:
-        DataError: The device has no example for training or for the test.
+        DataError: The device has no training example or no test example.
     """
     own = np.sort(indices)
     train, validation, test = (own[parts[own] == part] for part in range(3))
@@ -133,14 +136,14 @@ def split_as_given(indices: Indices, parts: Array, device: int | str) -> Parts:
 
 
 def part_sizes(examples: Indices, validation: float, test: float) -> Indices:
-    """Return the sizes of the three parts of `split`, `[devices, 3]`, for numbers of examples `[devices]` of at least 3."""
+    """Return the sizes of the three parts of `split`, `[devices, 3]`, for numbers of examples, `[devices]`, from 3."""
     counts, inverse = np.unique(examples, return_inverse=True)
     sizes = np.array([_sizes(count, validation, test) for count in counts.tolist()], np.int64)
     return np.asarray(sizes[inverse])
 
 
 def _sizes(examples: int, validation: float, test: float) -> tuple[int, int, int]:
-    """Return the sizes of the three parts of at least 3 examples; only a validation part of fraction 0 is empty."""
+    """Return the sizes of the three parts of at least 3 examples; a part is empty only if `validation` is 0."""
     for_test = min(max(round(examples * test), 1), examples - 2)
     for_validation = max(round(examples * validation), 1) if validation else 0
     for_validation = min(for_validation, examples - 1 - for_test)
@@ -148,15 +151,15 @@ def _sizes(examples: int, validation: float, test: float) -> tuple[int, int, int
 
 
 def check_enough(examples: int, device: int | str, others: int = 0) -> None:
-    """Check that a device has an example for each part.
+    """Check that a device has enough examples for all three parts.
 
     Args:
         examples: The number of its examples.
         device: Its number or name, for errors.
-        others: How many other devices have too few, for errors.
+        others: The number of other devices with too few examples, for errors.
 
     Raises:
-        DataError: It has fewer.
+        DataError: It has too few.
     """
     if examples < MIN_EXAMPLES:
         also = f", and too few on {others} other device{'s' if others > 1 else ''}" if others else ""
@@ -167,7 +170,7 @@ def check_enough(examples: int, device: int | str, others: int = 0) -> None:
 
 
 def _parted(order: Indices, chosen: int, start: float) -> tuple[Indices, Indices]:
-    """Return the rest, and the `chosen` evenly spaced places; the first is at the fraction `start` of a step."""
+    """Return the rest and `chosen` evenly spaced indices, the first of which is at the fraction `start` of a step."""
     if not chosen:
         return order, order[:0]
     step = len(order) / chosen

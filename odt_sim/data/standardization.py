@@ -1,4 +1,4 @@
-"""The standardization of each device's inputs by its own training examples."""
+"""Standardization of each device's inputs by its own training examples."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,10 +11,11 @@ from odt_sim.data.dataset import Indices
 
 
 class Scale(NamedTuple):
-    """What a float input is standardized by: `(input - mean) / deviation`.
+    """Mean and deviation that standardize a float input: `(input - mean) / deviation`.
 
     Attributes:
-        mean: `[devices, ...]` float64 over a device's training examples; the value of a feature that is constant there.
+        mean: `[devices, ...]` float64 over a device's training examples; exactly the value of a feature that is
+            constant there.
         deviation: `[devices, ...]` float64 over the same examples; 1 for a feature that is constant there.
     """
 
@@ -27,7 +28,7 @@ class Scale(NamedTuple):
 
 
 def scales(x: Rows, indices: Indices, offsets: Indices) -> dict[str, Scale]:
-    """Return the scale of each input by name; inputs of integers are left out.
+    """Return the scale of each float input by name.
 
     Args:
         x: `[examples, ...]` inputs.
@@ -40,11 +41,11 @@ def scales(x: Rows, indices: Indices, offsets: Indices) -> dict[str, Scale]:
 def standardized(x: Rows, by: Mapping[str, Scale], indices: Indices, offsets: Indices) -> Rows:
     """Return a copy of `x` in which each feature has mean 0 and deviation 1 over each device's training examples.
 
-    The device's other examples are scaled alike. A feature that is constant in training is only centered.
+    The device's other examples are scaled by the same values. A feature that is constant in training is only centered.
 
     Args:
         x: `[examples, ...]` inputs.
-        by: The scales of the inputs that change, by name.
+        by: The scales of the inputs to standardize, by name.
         indices: `[used examples]`, see `FederatedData`.
         offsets: `[devices, 4]`, see `FederatedData`.
     """

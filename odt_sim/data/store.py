@@ -1,7 +1,7 @@
-"""Stores: folders of arrays that data was converted to once, larger than memory if need be.
+"""Stores: folders of memory-mapped arrays, into which a data source is converted once.
 
-A store's name holds a hash of all that it was made from. It is written beside its place and renamed, so that it is complete
-or absent, and it is never changed. A source that changes gets another store.
+The name of a store contains a hash of everything that its arrays depend on. A store is written to a temporary folder
+and renamed, so that it is either complete or absent, and never changes. A changed source gets a new store.
 """
 
 import hashlib
@@ -24,16 +24,16 @@ from odt_sim.errors import DataError
 from odt_sim.files import cache_folder, sync_file_system
 from odt_sim.model.names import parts
 
-FORMAT = 1  # of stores; it is part of their names
+FORMAT = 1  # version of the format; part of the names of stores
 INDEX = "store.json"
-PIECE = 8 << 20  # bytes, about, that are converted at once
+PIECE = 8 << 20  # approximate number of bytes that are converted at once
 
 
 class Writer:
-    """Writes arrays piece by piece, so that only one piece is in memory."""
+    """Writer of arrays in pieces, so that only one piece is in memory."""
 
     def __init__(self, folder: Path, where: str) -> None:
-        """Write into a folder.
+        """Start writing into a folder.
 
         Args:
             folder: The folder.
@@ -42,10 +42,10 @@ class Writer:
         self._folder, self._where, self._files, self._open = folder, where, ExitStack(), dict[str, _File]()
 
     def add(self, name: str, rows: Array) -> None:
-        """Append rows to the array of a name.
+        """Append rows to the array with a name.
 
         Raises:
-            DataError: They differ in shape or dtype from the rows before.
+            DataError: They differ in shape or dtype from earlier rows.
         """
         if name not in self._open:
             file = self._files.enter_context(_path(self._folder, name).open("wb"))
@@ -55,11 +55,11 @@ class Writer:
             raise DataError(f"{self._where}: {name} {problem}")
 
     def pieces(self, rows: Iterable[tuple[str, Array]], advice: str) -> Iterator[tuple[str, Array]]:
-        """Yield rows of one shape in pieces of some megabytes, each with its name for errors.
+        """Yield rows of one shape in pieces of a few megabytes, with the name of each piece for errors.
 
         Args:
-            rows: The name of each row's file for errors, and the row.
-            advice: What to do about rows that differ in shape.
+            rows: The name of each row's file, for errors, and the row.
+            advice: The advice in the error for rows that differ in shape.
 
         Raises:
             DataError: A row differs in shape from the first.
@@ -86,19 +86,19 @@ class Writer:
         (self._folder / INDEX).write_text(json.dumps(index, indent=1))
 
     def abandon(self) -> None:
-        """Close the files as they are."""
+        """Close the files without completing them."""
         self._files.close()
 
 
 class _File:
-    """An `.npy` file of a number of rows that is yet unknown."""
+    """An `.npy` file whose number of rows is not known in advance."""
 
     def __init__(self, file: IO[bytes], dtype: np.dtype[Any], row: tuple[int, ...]) -> None:
         self._file, self._dtype, self._row, self._rows, self._digest = file, dtype, row, 0, hashlib.sha256()
         self._write_header()
 
     def add(self, rows: Array) -> str:
-        """Write rows; return what is wrong with them."""
+        """Write rows, and return an empty string; for rows that do not fit, write nothing and return the problem."""
         if rows.dtype != self._dtype or rows.shape[1:] != self._row:
             return (
                 f"has rows of {rows.dtype} {list(rows.shape[1:])} from row {self._rows} on, and of {self._dtype} "
@@ -111,12 +111,12 @@ class _File:
         return ""
 
     def complete(self) -> str:
-        """Write the number of rows; return the digest of the values."""
+        """Write the number of rows into the header, and return the digest of the values."""
         self._file.seek(0)
         self._write_header()
         return self._digest.hexdigest()[:32]
 
-    def _write_header(self) -> None:  # numpy pads it, so that a number of rows of up to 20 digits fits in
+    def _write_header(self) -> None:  # numpy pads it, so that up to 20 digits for the number of rows fit in
         header = np.lib.format.header_data_from_array_1_0(np.empty((0, *self._row), self._dtype))
         np.lib.format.write_array_header_2_0(self._file, {**header, "shape": (self._rows, *self._row)})
 
@@ -128,16 +128,16 @@ def _stacked(piece: Sequence[tuple[str, Array]]) -> tuple[str, Array]:
 def stored(
     where: str, source: Mapping[str, Any], fill: Callable[[Writer], None], folder: str | None = None
 ) -> dict[str, Mapped]:
-    """Return the arrays of a source's store by name; write it if there is none.
+    """Return the arrays of a source's store by name; write the store if it does not exist.
 
     Args:
         where: The name of the source for errors, such as `data ratings.parquet`.
-        source: All that the arrays depend on, as plain values: files with their sizes and times, and settings.
-        fill: Writes the arrays of the source.
+        source: Everything that the arrays depend on, as plain values: files with their sizes and times, and settings.
+        fill: A function that writes the arrays of the source.
         folder: The folder of stores; None for `stores` in `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.
 
     Raises:
-        DataError: The source cannot be converted, or the store not be written.
+        DataError: The source cannot be converted, or the store cannot be written.
     """
     stores = Path(folder).expanduser().absolute() if folder else cache_folder("stores")
     place = stores / _name(where, source)
@@ -159,12 +159,12 @@ def stored(
 
 
 def rows_in(arrays: Mapping[str, Mapped], name: str) -> Rows:
-    """Return the array of a name, or as columns those that begin with it and an underscore."""
+    """Return the array with a name, or all arrays whose names begin with it and an underscore as columns."""
     return rows_of(parts(arrays, name))
 
 
 def files_of(folder: Path, files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Return what changes with files: the name in a folder, the bytes and the time in nanoseconds of each."""
+    """Return the name relative to a folder, the size in bytes and the modification time in nanoseconds of each file."""
     described = ((path.relative_to(folder).as_posix(), path.stat()) for path in files)
     return [(name, found.st_size, found.st_mtime_ns) for name, found in described]
 

@@ -1,4 +1,4 @@
-"""Tables with one row for each example: CSV and Parquet files, and pandas frames."""
+"""Tables with one row per example: CSV and Parquet files, and pandas frames."""
 
 import os
 import warnings
@@ -107,7 +107,7 @@ def data_frame(
     if features is None:
         left = [column for column in frame.columns if column not in (*targets, *others) and not _has_no_name(column)]
         features = _numeric(frame, left, name)
-        behind = dropwhile(_has_no_name, frame.columns)  # the first ones are an index
+        behind = dropwhile(_has_no_name, frame.columns)  # leading unnamed columns are an index
         if unnamed := [column for column in behind if _has_no_name(column) and column not in named]:
             warnings.warn(
                 f"data {name}: left out columns without a name: {', '.join(unnamed)}; give them names in the file, or name "
@@ -125,10 +125,10 @@ def data_frame(
 
 
 def _check_values(frame: Any, columns: Iterable[str], name: str) -> None:
-    """Refuse columns that lack values.
+    """Check that columns have no missing values.
 
     Raises:
-        DataError: Some do.
+        DataError: A value is missing.
     """
     holes = [repr(column) for column in columns if frame[column].isna().any()]
     if holes:
@@ -137,24 +137,24 @@ def _check_values(frame: Any, columns: Iterable[str], name: str) -> None:
 
 
 def _listed(named: Named) -> list[str]:
-    """Return the columns that share an array with others."""
+    """Return the columns that are given in lists, and so are converted to float32 together."""
     if isinstance(named, Mapping):
         return [column for each in named.values() for column in _listed(each)]
     return [] if isinstance(named, str) else [*named]
 
 
 def _rows(frame: Any, named: Named, converted: Callable[[Any], Array]) -> Rows:
-    """Return the converted array of a column, the float32 array of a list of columns, or by name those of a mapping."""
+    """Return the converted array of a column, the float32 array of a list of columns, or several from a mapping."""
     if isinstance(named, Mapping):
         return rows_of({name: only(_rows(frame, each, converted), name, "") for name, each in named.items()})
     return converted(frame[named]) if isinstance(named, str) else np.asarray(frame[[*named]].to_numpy(np.float32))
 
 
 def _numeric(frame: Any, columns: Sequence[Any], name: str) -> list[str]:
-    """Return the numeric ones of columns, and warn of the others.
+    """Return the numeric columns, and warn about the others.
 
     Raises:
-        DataError: None is numeric.
+        DataError: No column is numeric.
     """
     numeric = [column for column in columns if frame[column].dtype.kind in "iufb"]
     texts = ", ".join(str(column) for column in columns if column not in numeric)
@@ -171,7 +171,7 @@ def _numeric(frame: Any, columns: Sequence[Any], name: str) -> list[str]:
 
 
 def _has_no_name(column: Any) -> bool:
-    """Return whether a column has no name in its file, as the index that pandas writes to CSV files."""
+    """Return whether a column has no name in its file, like the index that pandas writes to CSV files."""
     return str(column).startswith("Unnamed: ")
 
 
@@ -204,7 +204,7 @@ def _read(path: Path, users: str | None) -> Any:
 
 
 def _ids(texts: Any) -> Any:
-    """Return ids as integers, which sort by value, if all are written as integers are; else as texts."""
+    """Return ids as integers, which sort by value, if all have the form of integers; else as text."""
     numbers = _pandas().to_numeric(texts, errors="coerce")
     return numbers if numbers.dtype.kind in "iu" and written_as_integers(texts.str.strip().unique()) else texts
 
@@ -220,7 +220,7 @@ def _targets(column: Any) -> Array:
 
 
 def _times(name: str, frame: Any, times: str | None) -> Array | None:
-    """Return a column of numbers, or of dates in nanoseconds."""
+    """Return a column of numbers, or of dates converted to nanoseconds."""
     if times is None:
         return None
     column = frame[times]
@@ -229,7 +229,7 @@ def _times(name: str, frame: Any, times: str | None) -> Array | None:
     try:
         return nanoseconds(column, f"data {name}: column {times!r}", _pandas())
     except (ValueError, TypeError) as error:
-        reason = str(error).partition(". You might want to try:")[0]  # pandas adds advice on its own options
+        reason = str(error).partition(". You might want to try:")[0]  # pandas appends advice about its own options
         raise DataError(
             f"data {name}: column {times!r} holds neither numbers nor dates ({reason}); choose another"
         ) from error

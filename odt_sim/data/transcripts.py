@@ -1,4 +1,4 @@
-"""Checks of targets of connectionist temporal classification."""
+"""Checks of targets for connectionist temporal classification (CTC)."""
 
 import numpy as np
 
@@ -7,11 +7,11 @@ from odt_sim.errors import DataError
 
 
 def check_transcripts(where: str, y: Array, frames: int, classes: int) -> None:
-    """Check that a model with some frames and classes can spell the labels of all examples.
+    """Check that a model with the given frames and classes can output the labels of all examples.
 
     Args:
         where: The name for errors.
-        y: `[examples, labels]` numbers from 1, with zeros behind the labels of each example.
+        y: `[examples, labels]` numbers from 1, padded with zeros at the end.
         frames: The number of frames of the model's output.
         classes: The number of its classes, the blank included.
 
@@ -19,7 +19,7 @@ def check_transcripts(where: str, y: Array, frames: int, classes: int) -> None:
         DataError: A label is out of range, a 0 is before a label, or an example needs more frames.
     """
     if y.ndim != 2:
-        return  # an error of its shape
+        return  # the check of shapes reports it
     if (wrong := (y < 0) | (y >= classes)).any():
         example, place = np.argwhere(wrong)[0]
         raise DataError(

@@ -1,4 +1,4 @@
-"""Numbers of several handwritten digits, for models that transcribe sequences."""
+"""Numbers made of several handwritten digits, for models that transcribe sequences."""
 
 import numpy as np
 
@@ -13,13 +13,13 @@ from odt_sim.data.sources import digits
 _STREAM = 16
 
 LONGEST, SHORTEST = 5, 2
-"""The most and the fewest digits of a number."""
+"""Maximum and minimum number of digits."""
 
 WIDEST_GAP = 2
-"""The most empty columns between two digits."""
+"""Maximum number of empty columns between two digits."""
 
 WIDTH = 8 * LONGEST + WIDEST_GAP * (LONGEST - 1)
-"""The columns of all numbers; empty ones follow the last digit."""
+"""Number of columns of each image; columns after the last digit are empty."""
 
 
 @names_arguments
@@ -64,7 +64,7 @@ def digit_numbers(users: int = 20, examples: int = 60, seed: int = 0) -> Dataset
 
 
 def _side_by_side(digits: Array, random: np.random.Generator) -> Array:
-    """Return images `[digits, columns, rows]` as the columns of one, `[WIDTH, rows]`, with gaps of random widths."""
+    """Join images `[digits, columns, rows]` into one, `[WIDTH, rows]`, with gaps of random widths."""
     whole, place = np.zeros((WIDTH, digits.shape[2]), np.float32), 0
     for digit in digits:
         whole[place : place + len(digit)] = digit
