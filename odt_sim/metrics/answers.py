@@ -18,7 +18,7 @@ class Values:
     """Predicted values, `[examples, ...]`, with targets of the same shape; uses Keras' formulas."""
 
     def __init__(self, outputs: Array, y: Array, from_logits: bool = False) -> None:
-        """Take outputs `[examples, ...]` and targets."""
+        """Set outputs `[examples, ...]` and targets."""
         self.outputs, self.y = outputs, y.reshape(outputs.shape)
         self._errors = outputs.astype(np.float64) - self.y
 
@@ -31,7 +31,7 @@ class Values:
         return float(np.sqrt(self.mse()))
 
     def mae(self, target: int | None = None) -> float:
-        """Return the mean absolute error, of all targets or of one."""
+        """Return the mean absolute error of all targets, or of one target."""
         return float(np.abs(self._errors if target is None else self._errors[..., target]).mean())
 
     def mape(self) -> float:
@@ -63,7 +63,7 @@ class Classes:
     """The class of each example or position, with its scores; NaN predicts no class."""
 
     def __init__(self, outputs: Array, y: Array, from_logits: bool, *, binary: bool = False) -> None:
-        """Take answers and labels.
+        """Set outputs and labels.
 
         Args:
             outputs: `[..., classes]`, or `[..., 1]` for one score of two classes.
@@ -94,25 +94,25 @@ class Classes:
 
     def auc(self) -> float | None:
         """Return the area under the ROC curve, each class against the rest."""
-        # Logits of different examples have no common scale.
+        # Probabilities, since logits of different examples have no common scale.
         scores = self._logarithms if self._from_logits and not self._binary else self.outputs
         columns = self.outputs.shape[-1]
         return auc(scores.reshape(-1, columns), self._positive.reshape(-1, columns))
 
     @cached_property
     def _positive(self) -> NDArray[np.bool_]:
-        """`[..., classes]`, or `[..., 1]` for one score."""
+        """Whether each class is the label, `[..., classes]`, or `[..., 1]` for one score."""
         if self._binary:
             return np.asarray(self.labels, np.bool_)
         return np.asarray(self.labels[..., np.newaxis] == np.arange(self.classes))
 
     @cached_property
     def _logarithms(self) -> Array:
-        """`[..., classes]`: those of the probabilities of several classes."""
+        """Log-probabilities of several classes, `[..., classes]`."""
         return log_softmax(self.outputs) if self._from_logits else log_probabilities(self.outputs)
 
     def perplexity(self) -> float | None:
-        """Return exp of the mean negative logarithm of the label's probability."""
+        """Return the exponential of the mean negative log-probability of the labels."""
         if self._binary:
             return None
         own = np.take_along_axis(self._logarithms, self.labels[..., np.newaxis], axis=-1)
@@ -123,15 +123,15 @@ class Classes:
         return mean_iou(self.predicted, self.labels, self.classes) if self._known.all() else None
 
     def top(self, k: int) -> float | None:
-        """Return the fraction of labels among the `k` classes of the highest scores."""
+        """Return the fraction of labels among the `k` classes with the highest scores."""
         return None if self._binary or not self._known.all() else top_k(self.outputs, self.labels, k)
 
     def precision(self) -> float:
-        """Return the fraction of correct ones among the classes with a probability above one half."""
+        """Return the fraction of correct classes among those with a probability above one half."""
         return self._confident.precision()
 
     def recall(self) -> float:
-        """Return the fraction of labels that have a probability above one half."""
+        """Return the fraction of labels with a probability above one half."""
         return self._confident.recall()
 
     @property
@@ -142,11 +142,11 @@ class Classes:
         return Decisions((chances > 0.5).reshape(-1, self.classes), self._positive.reshape(-1, self.classes))
 
     def micro_f1(self) -> float:
-        """Return the F1 of all classes together: the accuracy, unless there are two classes with one score."""
+        """Return the F1 score of all classes together, which is the accuracy, except for two classes with one score."""
         return self._decisions.micro_f1()
 
     def macro_f1(self) -> float:
-        """Return the plain mean of the classes' F1; for two classes with one score, the second's F1."""
+        """Return the unweighted mean of the classes' F1 scores; for two classes with one score, the second class's."""
         return self._decisions.macro_f1()
 
     @property
@@ -157,27 +157,27 @@ class Classes:
 
 
 class Labels(Classes):
-    """Several labels per example, each of which applies or not, `[examples, ..., labels]`."""
+    """Multi-label outputs, `[examples, ..., labels]`; each label applies or not."""
 
     def __init__(self, outputs: Array, y: Array, from_logits: bool) -> None:
-        """Take a score per label; see `Classes`."""
+        """Set a score per label; see `Classes`."""
         super().__init__(outputs, y, from_logits, binary=True)
 
     def exact_match(self) -> float:
-        """Return the fraction of examples for which every label is correct."""
+        """Return the fraction of examples whose labels are all correct."""
         return float(self.right.reshape(-1, self.right.shape[-1]).all(axis=1).mean())
 
 
 class Ranked(Classes):
-    """Scores of candidates that are relevant or not."""
+    """Scores of relevant and irrelevant candidates."""
 
     def __init__(self, outputs: Array, y: Array, from_logits: bool) -> None:
-        """Take a score per candidate; a row `[examples, candidates]` is a query, `[examples, 1]` are one query's."""
+        """Set a score per candidate; each row of `[examples, candidates]` is a query, `[examples, 1]` is one query."""
         super().__init__(outputs, y, from_logits, binary=True)
         self._ranking = Ranking(outputs.astype(np.float64), y)
 
     def auc(self) -> float | None:
-        """Return the mean over queries of the area under the ROC curve; only queries with both kinds of candidates."""
+        """Return the mean area under the ROC curve over the queries with both kinds of candidates."""
         return self._ranking.auc()
 
     def hit_rate(self, k: int) -> float | None:
@@ -185,5 +185,5 @@ class Ranked(Classes):
         return self._ranking.hit_rate(k)
 
     def ndcg(self, k: int) -> float | None:
-        """Return the mean normalized discounted cumulative gain of the first `k`."""
+        """Return the mean normalized discounted cumulative gain at `k`."""
         return self._ranking.ndcg(k)

@@ -1,6 +1,6 @@
-"""Scores of predicted classes; None if the examples leave them undefined.
+"""Scores of predicted classes; None if they are undefined for the examples.
 
-The values are those of scikit-learn and Keras; written in numpy, because importing either costs a device process memory.
+The values equal those of scikit-learn and Keras; importing either would cost memory in each device process.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ Array = NDArray[Any]
 
 
 def mean_iou(predicted: Array, labels: Array, classes: int) -> float | None:
-    """Return the mean over classes of intersection / union; a class without prediction and label does not count.
+    """Return the mean over classes of intersection / union; a class without predictions and labels does not count.
 
     Args:
         predicted: `[...]` integers.
@@ -30,7 +30,7 @@ def _counts(values: Array, classes: int) -> NDArray[np.int64]:
 
 
 def top_k(scores: Array, labels: Array, k: int) -> float:
-    """Return the fraction of rows with fewer than `k` classes above that of the label, as Keras computes it.
+    """Return the fraction of rows with fewer than `k` classes scored above the label, as in Keras.
 
     Args:
         scores: `[..., classes]`.
@@ -42,12 +42,12 @@ def top_k(scores: Array, labels: Array, k: int) -> float:
 
 
 class Decisions:
-    """Decisions of yes or no for several labels, counted by label.
+    """Binary decisions for several labels, counted by label.
 
     Attributes:
-        right: `[labels]`: yes, and right.
-        predicted: `[labels]`: yes.
-        positive: `[labels]`: those that should be yes.
+        right: `[labels]`, the number of true positives.
+        predicted: `[labels]`, the number of predicted positives.
+        positive: `[labels]`, the number of actual positives.
     """
 
     def __init__(self, predicted: NDArray[np.bool_], positive: NDArray[np.bool_]) -> None:
@@ -56,17 +56,17 @@ class Decisions:
         self.predicted, self.positive = predicted.sum(axis=0), positive.sum(axis=0)
 
     def precision(self) -> float:
-        """Return the fraction of correct ones among all yes, 0 without any."""
+        """Return the fraction of true positives among predicted positives; 0 without any."""
         return float(self.right.sum() / max(self.predicted.sum(), 1))
 
     def recall(self) -> float:
-        """Return the fraction of all positives that are found, 0 without any."""
+        """Return the fraction of true positives among actual positives; 0 without any."""
         return float(self.right.sum() / max(self.positive.sum(), 1))
 
     def micro_f1(self) -> float:
-        """Return the F1 of all decisions together, 0 without yes and positives."""
+        """Return the F1 score of all decisions together; 0 without predicted or actual positives."""
         return float(2 * self.right.sum() / max((self.predicted + self.positive).sum(), 1))
 
     def macro_f1(self) -> float:
-        """Return the plain mean of the labels' F1; a label without yes and positives has 0."""
+        """Return the unweighted mean of the labels' F1 scores; a label without predicted or actual positives has 0."""
         return float((2 * self.right / np.maximum(self.predicted + self.positive, 1)).mean())

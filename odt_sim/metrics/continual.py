@@ -1,6 +1,6 @@
 """The metrics of continual learning, from the periods' columns of rounds: what training over time keeps and loses.
 
-With `a[t, j]` the metric on the test examples of period j at the end of period t, and T the last period so far:
+`a[t, j]` is the metric on the test examples of period j at the end of period t, and T the last period so far:
 
 | figure | formula |
 |---|---|
@@ -26,20 +26,20 @@ FIGURES = ("now", "average", "plasticity", "forgetting")
 
 
 def is_period(column: str, metric: str) -> bool:
-    """Return whether a column holds a metric on the examples of one period."""
+    """Return whether a column contains a metric on the examples of one period."""
     return re.fullmatch(rf"period_\d+_{re.escape(metric)}", column) is not None
 
 
 def period_of(column: str) -> int:
-    """Return the period of such a column, from 1."""
+    """Return the period of a column for which `is_period` is true, from 1."""
     return int(column.split("_")[1])
 
 
 def by_period(rounds: Sequence[Mapping[str, Any]], metric: str) -> NDArray[np.float64]:
-    """Return `[periods, periods]`: entry `[t, j]` is the metric on period j's examples at the end of period t.
+    """Return a table `[periods, periods]` whose entry `[t, j]` is the metric on period j at the end of period t.
 
-    A round belongs to the last period that it has a column of; a period's last evaluated round counts. NaN is unknown, or
-    undefined.
+    A round belongs to the last period for which it has a column; the last evaluated round of a period counts. NaN means
+    unknown or undefined.
 
     Args:
         rounds: The lines of `rounds.jsonl`, ascending.
@@ -55,9 +55,9 @@ def by_period(rounds: Sequence[Mapping[str, Any]], metric: str) -> NDArray[np.fl
 
 
 def continual_figures(rounds: Sequence[Mapping[str, Any]], metric: str) -> dict[str, float] | None:
-    """Return `FIGURES` of a run; None if its examples do not arrive over time.
+    """Return the `FIGURES` of a run; None if its examples do not arrive over time.
 
-    Undefined ones are absent; `forgetting` needs two periods.
+    Figures that are undefined in all periods are absent; `forgetting` needs two periods.
 
     Args:
         rounds: The lines of `rounds.jsonl`, ascending.

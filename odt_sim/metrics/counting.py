@@ -11,14 +11,12 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def counting(model: TrainableModel, y: Arrays, masks: Arrays) -> dict[str, NDArray[Any]]:
-    """Return 1 where a position counts, for each output in the shape of its labels.
-
-    Outputs of which all positions count are absent.
+    """Return for each output a mask, 1 where a position counts, in the shape of its labels; absent if all count.
 
     Args:
         model: The model.
         y: The targets by name.
-        masks: `[examples, positions]` by name, as `infer` returns them.
+        masks: Masks `[examples, positions]` by name, as `infer` returns them.
     """
     found: dict[str, NDArray[Any]] = {name: mask.reshape(mask.shape[:2]) for name, mask in masks.items()}
     for name, ignored in model.ignored_classes.items():

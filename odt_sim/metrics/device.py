@@ -1,4 +1,4 @@
-"""The metrics of one device, from the outputs of its model."""
+"""Metrics of one device, computed from the outputs of its model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,13 +42,13 @@ def output_figures(
         output: The loss, the task and the named metrics.
         outputs: `[examples, ...]` float32, as `infer` returns them; at least one example.
         y: The labels or targets.
-        losses: `[examples]`, the mean loss of each example, or of its positions that count; None to compute it by the
+        losses: `[examples]`, the mean loss of each example over the positions that count; None to compute it by the
             host's formula.
         mask: `[examples, ...]`, 1 where a position counts; None if all do.
 
     Returns:
-        `examples`, and the metrics that `odt_sim.metrics.tasks.output_metrics` names. Undefined metrics are
-        absent, such as `auc` of one class, or `r2` of equal targets; if no position counts, all but `examples` are.
+        `examples`, and the metrics that `odt_sim.metrics.tasks.output_metrics` names. Undefined metrics are absent,
+        such as `auc` with only one class or `r2` of equal targets; if no position counts, only `examples` is present.
 
     Raises:
         ModelError: The loss is unknown, or a metric.
@@ -70,15 +70,15 @@ def model_figures(model: TrainableModel, answers: Arrays, y: Arrays, losses: Arr
 
     Args:
         model: The model.
-        answers: The outputs of `infer` by name, `{"": outputs}` for one: `[examples, ...]`.
+        answers: The outputs of `infer`, `[examples, ...]`, by name; a single output has the empty name.
         y: The targets by name.
-        losses: `[examples]` by name, as of the signature `loss`; those that are missing are computed by the host's formulas.
-            For several outputs, `""` alone is a loss that is not a sum over outputs.
+        losses: `[examples]` by name, as returned by the signature `loss`; missing losses are computed by the host's
+            formulas. With several outputs, `""` alone is a joint loss that is not a sum over outputs.
         masks: `[examples, ...]` by name, 1 where a position counts, as `odt_sim.metrics.counting` returns them.
 
     Returns:
-        Those of `output_figures`. With several outputs, `loss` is the weighted sum of the losses of the outputs
-        with positions that count, and the other metrics are named after their output: `accuracy_digit`.
+        The metrics of `output_figures`. With several outputs, `loss` is the weighted sum of the losses of the outputs
+        with a position that counts, and other metrics have the output's name as suffix: `accuracy_digit`.
 
     Raises:
         ModelError: A loss is unknown, or a metric.
@@ -110,7 +110,7 @@ def model_figures(model: TrainableModel, answers: Arrays, y: Arrays, losses: Arr
 
 
 def _joint(model: TrainableModel, losses: Arrays) -> Array | None:
-    """Return the losses of examples that are no sum over several outputs; None if each output has its own."""
+    """Return the losses of examples that are not a sum over several outputs; None if each output has its own."""
     return losses[""] if len(model.outputs) > 1 and losses.keys() == {""} else None
 
 
@@ -139,7 +139,7 @@ def model_example_losses(model: TrainableModel, answers: Arrays, y: Arrays, loss
 
 
 def _answers(task: str, outputs: Array, y: Array, from_logits: bool, mask: Array | None) -> Answers | None:
-    """Return the answers that count; None if none does, or the outputs have no task."""
+    """Return the outputs and targets that count; None if none do, or the output has no task."""
     if task == "other":
         return None
     if mask is not None:

@@ -1,4 +1,4 @@
-"""The distribution of a metric over the devices of a fleet: means, deviation, deciles, worst device, devices hurt."""
+"""Distribution of a metric over the devices of a fleet: means, deviation, deciles, worst device, devices hurt."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,18 +15,17 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class FleetFigures:
-    """The distribution of one metric over devices, in the metric's own unit.
+    """Distribution of one metric over devices, in the metric's unit.
 
     "Bottom" and "worst" mean the badly served devices: the low end of an accuracy, the high end of a loss.
 
     Attributes:
-        devices: Number of devices with a finite value; all statistics cover only these.
+        devices: Number of devices with a finite value; all other attributes are computed over these.
         weighted_mean: Mean weighted by each device's test examples.
         mean: Mean over devices, unweighted.
         std: Population standard deviation over devices.
-        bottom_decile: The value than which a tenth of the devices is served worse, by linear interpolation (numpy's
-            default).
-        top_decile: The value than which a tenth of the devices is served better; interpolated in the same way.
+        bottom_decile: A tenth of the devices are served worse than this, by linear interpolation (numpy's default).
+        top_decile: A tenth of the devices are served better than this; interpolated in the same way.
         worst: The value of the worst-served device.
     """
 
@@ -43,7 +42,7 @@ def fleet_figures(rows: Sequence[Row], metric: str) -> FleetFigures | None:
     """Return the distribution of `metric` over devices.
 
     Args:
-        rows: One mapping per device, with `examples` (of its test split, at least 0) and the metric's value.
+        rows: One mapping per device, with `examples` (the number of test examples, at least 0) and the metric's value.
         metric: A metric's name.
 
     Returns:
@@ -67,7 +66,7 @@ def fleet_figures(rows: Sequence[Row], metric: str) -> FleetFigures | None:
 
 
 def gains(rows: Sequence[Row], metric: str, reference: str) -> NDArray[np.float64]:
-    """Return `[devices]`, by how much `metric` is better than `reference`: below 0 is worse, NaN is unknown.
+    """Return how much better `metric` is than `reference`, `[devices]`: below 0 is worse, NaN is unknown.
 
     Args:
         rows: One mapping per device.
@@ -79,7 +78,7 @@ def gains(rows: Sequence[Row], metric: str, reference: str) -> NDArray[np.float6
 
 
 def fraction_hurt(gained: NDArray[np.float64]) -> float | None:
-    """Return the fraction (0 to 1) of devices with a negative gain, of those with a known gain; None without any."""
+    """Return the fraction (0 to 1) of devices with a negative gain among those with a known gain; None without any."""
     known = gained[np.isfinite(gained)]
     return float(np.mean(known < 0)) if known.size else None
 
@@ -95,9 +94,10 @@ def evaluation_columns(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str,
     Returns:
         For each metric m: `m` (example-weighted mean over seen devices), `m_unweighted`, `m_unseen` (unweighted mean over
         unseen devices), and `validation_m` (mean over seen devices, weighted by their validation examples). A column is
-        absent if no device has a finite value; but `m` and `validation_m` of the first metric are None where only others
-        have one, so that no other takes its place. `validation_devices` counts the devices in the mean of the first metric on
-        validation examples. Where examples arrive over time, `period_1_m`, `period_2_m`, ... for the first metric.
+        absent if no device has a finite value. But `m` and `validation_m` of the first metric are None if only other
+        metrics have a value, so that none of these becomes the first. `validation_devices` is the number of devices in
+        the mean of the first metric on validation examples. If examples arrive over time, there are `period_1_m`,
+        `period_2_m`, ... for the first metric.
     """
     seen, unseen = split_seen(rows)
     validated = [measured_as(row, "validation", metrics, "validation_examples") for row in seen]
@@ -116,7 +116,7 @@ def evaluation_columns(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str,
 
 
 def _undefined(columns: Mapping[str, Any], metrics: Sequence[str], prefix: str) -> list[str]:
-    """Return the column of the first metric under a prefix, if only others have a value."""
+    """Return the column of the first metric with a prefix if only other metrics have a value."""
     first, *others = (f"{prefix}{metric}" for metric in metrics)
     return [first] if first not in columns and any(other in columns for other in others) else []
 
@@ -124,7 +124,7 @@ def _undefined(columns: Mapping[str, Any], metrics: Sequence[str], prefix: str) 
 def _period_columns(seen: Sequence[Row], metric: str) -> dict[str, float | None]:
     """Return the mean of each period's column over the devices that have it, weighted by their test examples.
 
-    It is None where the metric is undefined on all of them: the round is of that period nevertheless.
+    It is None if the metric is undefined on all of them, since the round still belongs to that period.
     """
     columns = sorted({name for row in seen for name in row if is_period(name, metric)}, key=period_of)
     means = {
@@ -148,7 +148,7 @@ def measured_as(row: Row, prefix: str, metrics: Sequence[str], examples: str = "
 
 
 def split_seen(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the rows of the seen devices, which take part in training, and those of the unseen ones."""
+    """Return the rows of the seen devices, which take part in training, and of the unseen devices."""
     return [row for row in rows if row["seen"]], [row for row in rows if not row["seen"]]
 
 

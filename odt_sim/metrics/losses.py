@@ -21,7 +21,7 @@ def log_softmax(logits: Array) -> Array:
 
 
 def _shifted(logits: Array) -> tuple[Array, Array]:
-    """Return logits less the largest of the last axis, and the logarithms of the sums of their exponentials."""
+    """Return logits minus the maximum of the last axis, and the logarithms of the sums of their exponentials."""
     with np.errstate(invalid="ignore"):  # infinite logits of a diverged model give NaN
         shifted = logits - logits.max(axis=-1, keepdims=True).astype(np.float64)
         return shifted, np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
@@ -61,7 +61,7 @@ def example_losses(
 
 
 def _losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta: float) -> Array:
-    """Return the losses before their mean: an entry per example, position or output."""
+    """Return the losses before averaging: an entry per example, position or output."""
     if loss in REGRESSIONS:
         return _regression_losses(outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64), loss, delta)
     if loss == "binary_crossentropy":
@@ -76,7 +76,7 @@ def _losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta: float
 
 
 def _label_losses(outputs: Array, labels: NDArray[np.int64], from_logits: bool) -> Array:
-    """Return the negative logarithm of each label's probability, `[rows, ...]` as the labels."""
+    """Return the negative log-probability of each label, in the shape of the labels."""
     if not from_logits:
         return -_at(log_probabilities(outputs), labels)
     shifted, normalizers = _shifted(outputs)
@@ -84,7 +84,7 @@ def _label_losses(outputs: Array, labels: NDArray[np.int64], from_logits: bool) 
 
 
 def _at(values: Array, labels: NDArray[np.int64]) -> Array:
-    """Return the value of each label, as `np.take_along_axis` does: `values` has one more axis than `labels`."""
+    """Return the value of each label, like `np.take_along_axis`; `values` has one more axis than `labels`."""
     rows = values.reshape(-1, values.shape[-1])
     return np.asarray(rows[np.arange(len(rows)), labels.reshape(-1)].reshape(labels.shape))
 
@@ -106,15 +106,15 @@ def _binary_losses(outputs: Array, y: Array, from_logits: bool) -> Array:
 
 
 def labels_of(outputs: Array, y: Array) -> NDArray[np.int64]:
-    """Return a label per row of the outputs, for labels `[examples]`, `[examples, 1]` and of positions."""
+    """Return one label per row of the outputs, for labels `[examples]`, `[examples, 1]`, or of positions."""
     return y.reshape(outputs.shape[:-1]).astype(np.int64)
 
 
 def _one_hot(outputs: Array, y: Array) -> Array:
-    """Return a probability per output; labels become one-hot rows."""
+    """Return one probability per output; labels become one-hot rows."""
     return y if y.ndim == outputs.ndim else np.eye(outputs.shape[-1], dtype=np.float32)[labels_of(outputs, y)]
 
 
 def log_probabilities(outputs: Array) -> Array:
-    """Return the logarithm of probabilities, of which none counts as 0 or 1, in float64."""
+    """Return the logarithm of probabilities, clipped away from 0 and 1, in float64."""
     return np.asarray(np.log(np.clip(outputs.astype(np.float64), _EPSILON, 1.0 - _EPSILON)))

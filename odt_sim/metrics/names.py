@@ -1,4 +1,4 @@
-"""The names of metrics: which values are better, how they are written, and the names that Keras gives them."""
+"""Names of metrics: their direction, their form in reports, and their names in Keras."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ class Kind(NamedTuple):
         percent: Whether reports write it, a fraction from 0 to 1, in percent.
         title: The name in a sentence; None for the name itself, with spaces.
         bounded: Whether it is at most 1.
-        counts: Whether it is the share of right examples, so that one example is a step of it.
+        counts: Whether it is the share of correct examples, so that it changes in steps of one example.
     """
 
     higher_is_better: bool
@@ -52,11 +52,11 @@ KINDS: Mapping[str, Kind] = {
     "cosine": Kind(True, title="cosine similarity"),
     "token_error_rate": Kind(False, percent=True, bounded=False),
 }
-"""The kinds of metrics. A metric is of the kind that its name begins with: `ndcg_at_10`, `accuracy_digit`, `mae_0`."""
+"""Kinds of metrics by the beginning of a metric's name, as in `ndcg_at_10`, `accuracy_digit` or `mae_0`."""
 
-_OWN: dict[str, Kind] = {}  # metrics of the user that this process has met
+_OWN: dict[str, Kind] = {}  # user-defined metrics registered in this process
 
-_KERAS = {  # names of Keras' metrics, and of ours for the same
+_KERAS = {  # our names of Keras' metrics
     **dict.fromkeys(("acc", "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy"), "accuracy"),
     **dict.fromkeys(("top_k_categorical_accuracy", "sparse_top_k_categorical_accuracy"), "top_5"),
     **dict.fromkeys(("mean_io_u", "one_hot_mean_io_u", "one_hot_io_u", "io_u", "binary_io_u", "mean_iou"), "iou"),
@@ -84,7 +84,7 @@ def canonical(name: str) -> str:
         ModelError: odt_sim does not compute the metric.
     """
     plain = re.sub(r"([a-z])([A-Z])", r"\1_\2", re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)).lower()
-    unique = re.sub(r"_\d+$", "", plain)  # Keras calls a second metric of a kind `precision_1`
+    unique = re.sub(r"_\d+$", "", plain)  # Keras numbers further metrics of a kind, as in `precision_1`
     found = next((_KERAS.get(own, own) for own in (plain, unique) if _is_known(_KERAS.get(own, own))), None)
     if found is None:
         known = ", ".join(sorted({*_UNNUMBERED, *_KERAS, "top_<k>", "hit_rate_at_<k>", "ndcg_at_<k>"}))
@@ -97,7 +97,7 @@ def _is_known(name: str) -> bool:
 
 
 def parted(metric: str) -> tuple[str, int | None]:
-    """Return a metric without its number, and the number: `hit_rate_at_10` gives `hit_rate` and 10, `mae_0` `mae` and 0."""
+    """Split a metric into name and number: `hit_rate` and 10 for `hit_rate_at_10`, `mae` and 0 for `mae_0`."""
     match = re.fullmatch(r"(.+?)(?:_at)?_(\d+)", metric)
     return (match[1], int(match[2])) if match else (metric, None)
 
@@ -113,12 +113,12 @@ def is_metric(column: str) -> bool:
 
 
 def is_own(name: str) -> bool:
-    """Return whether a name is that of a user's own metric."""
+    """Return whether a name belongs to a user-defined metric."""
     return name in _OWN
 
 
 def know(directions: Mapping[str, bool]) -> None:
-    """Register users' own metrics for reports in this process: for each full name, whether a larger value is better."""
+    """Register user-defined metrics for reports in this process, with whether a larger value is better."""
     _OWN.update({name: Kind(higher, bounded=False) for name, higher in directions.items()})
 
 
@@ -140,7 +140,7 @@ def title_of(metric: str) -> str:
 
 
 def is_percent(metric: str) -> bool:
-    """Return whether reports write a metric in percent."""
+    """Return whether reports show a metric in percent."""
     return is_metric(metric) and kind_of(metric).percent
 
 
@@ -150,6 +150,6 @@ def higher_is_better(metric: str) -> bool:
 
 
 def first_metric(columns: Iterable[str], prefix: str = "") -> str | None:
-    """Return the first metric among columns `<prefix><metric>`, by which runs are compared; None without one."""
+    """Return the first metric among columns `<prefix><metric>`, which is used to compare runs; None without one."""
     named = (column.removeprefix(prefix) for column in columns if column.startswith(prefix))
     return next((name for name in named if is_metric(name)), None)

@@ -1,4 +1,4 @@
-"""Users' own metrics: functions of a device's outputs and targets."""
+"""User-defined metrics: functions of a device's outputs and targets."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ Arrays = Mapping[str, Array]
 
 
 class OwnMetric(NamedTuple):
-    """A user's own metric.
+    """A user-defined metric.
 
     Attributes:
         name: Its name in records and reports: the function's; for a `functools.partial` without a `__name__`, that of
@@ -62,7 +62,7 @@ def own_metrics(functions: Sequence[Callable[..., float | None]]) -> tuple[OwnMe
 
 
 def _attribute(function: Any, name: str, default: Any) -> Any:
-    """Return an attribute of a function, or of the one within a `partial`, which passes none on."""
+    """Return an attribute of a function, or of the function wrapped in a `partial`, which does not inherit it."""
     while isinstance(function, partial) and not hasattr(function, name):
         function = function.func
     return getattr(function, name, default)
@@ -71,11 +71,11 @@ def _attribute(function: Any, name: str, default: Any) -> Any:
 def own_figures(
     metrics: Sequence[OwnMetric], answers: Arrays, y: Arrays, masks: Arrays | None = None, *, device: int = 0
 ) -> dict[str, float]:
-    """Return the figures of one device; undefined ones are absent.
+    """Return the user-defined metrics of one device; undefined metrics are absent.
 
     Args:
         metrics: The metrics.
-        answers: The outputs of `infer` by name, `{"": outputs}` for one.
+        answers: The outputs of `infer` by name; a single output has the empty name.
         y: The targets by name.
         masks: `[examples, ...]` by name, 1 where a position counts; outputs without excluded positions are absent.
         device: The device's id, for errors.
@@ -94,7 +94,7 @@ def own_figures(
 
 def _value(metric: OwnMetric, arguments: Sequence[Any], device: int) -> float | None:
     with user_code_errors(metric.function, f"metric {metric.name}: failed on device {device}", SimulationError):
-        value = metric.function(*deepcopy(arguments))  # other metrics are computed from the same arrays
+        value = metric.function(*deepcopy(arguments))  # other metrics use the same arrays
         if value is None:
             return None
         if not isinstance(value, int | float | np.number | np.bool_):

@@ -1,4 +1,4 @@
-"""How evenly devices take part in training."""
+"""Evenness of the devices' participation in training."""
 
 from typing import Any
 
@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 
 def gini(counts: NDArray[Any]) -> float | None:
-    """Return the Gini coefficient of counts: 0 if all are equal, towards 1 if one device has them all.
+    """Return the Gini coefficient of counts: 0 if all are equal, close to 1 if one device has all.
 
-    Half of the mean absolute difference of all pairs, relative to the mean (Gini, 1912), by the sum over sorted counts.
+    It is half of the mean absolute difference of all pairs relative to the mean (Gini, 1912), computed from sorted
+    counts.
 
     Args:
         counts: `[devices]`, at least 0.

@@ -2,7 +2,8 @@
 
 He et al., "Neural Collaborative Filtering", WWW 2017, section 4.1; Jaervelin and Kekaelaeinen, "Cumulated gain-based
 evaluation of IR techniques", 2002; for the AUC of each query Zhu et al., "Optimized Cost per Click in Taobao Display
-Advertising", KDD 2017. In hit rate and NDCG ties count against the model: equal scores for all candidates find nothing.
+Advertising", KDD 2017. In hit rate and NDCG, ties count against the model: with equal scores for all candidates,
+relevant ones rank last.
 """
 
 from typing import Any
@@ -16,30 +17,31 @@ Array = NDArray[Any]
 
 
 class Ranking:
-    """The candidates of some queries in the order of their scores.
+    """Candidates of queries, ranked by their scores.
 
     Attributes:
-        relevant: `[queries, candidates]` whether the candidate at each place is relevant; only queries with one.
+        relevant: `[queries, candidates]` whether the candidate at each rank is relevant, for the queries with a
+            relevant candidate.
     """
 
     def __init__(self, scores: Array, y: Array) -> None:
         """Rank the candidates.
 
         Args:
-            scores: `[queries, candidates]`, or `[candidates]` or `[candidates, 1]` of a single query: one user's
-                examples.
-            y: The relevance of each, of the same size: above 0.5 is relevant.
+            scores: `[queries, candidates]`, or `[candidates]` or `[candidates, 1]` for a single query, such as one
+                user's examples.
+            y: The relevance of each candidate, of the same size: above 0.5 is relevant.
         """
         rows = scores if scores.ndim == 2 and scores.shape[1] > 1 else scores.reshape(1, -1)
         relevant = y.reshape(rows.shape) > 0.5
         self._columns = rows.T, relevant.T  # `[candidates, queries]`
-        order = np.lexsort((relevant, -rows), axis=-1)  # of equal scores the irrelevant first
+        order = np.lexsort((relevant, -rows), axis=-1)  # among equal scores, irrelevant candidates first
         self._finite = bool(np.isfinite(rows).all())
         self.relevant = np.take_along_axis(relevant, order, axis=-1)[relevant.any(axis=1)]
 
     @property
     def defined(self) -> bool:
-        """Whether a query has a relevant candidate, and all scores are finite."""
+        """Whether at least one query has a relevant candidate and all scores are finite."""
         return self._finite and len(self.relevant) > 0
 
     def hit_rate(self, k: int) -> float | None:
@@ -47,7 +49,7 @@ class Ranking:
         return float(self.relevant[:, :k].any(axis=1).mean()) if self.defined else None
 
     def ndcg(self, k: int) -> float | None:
-        """Return the mean over queries of the gain of the first `k`, 1 / log2(1 + place), relative to the best order."""
+        """Return the mean over queries of the gain of the first `k`, 1 / log2(1 + rank), relative to the best order."""
         if not self.defined:
             return None
         gains = 1 / np.log2(np.arange(2, self.relevant.shape[1] + 2))
@@ -58,7 +60,7 @@ class Ranking:
     def auc(self) -> float | None:
         """Return the mean over queries of the area under the ROC curve; None if undefined.
 
-        A query without a relevant or without an irrelevant candidate does not count. Scores of different queries are not
-        compared: they need no common scale.
+        Queries without a relevant or without an irrelevant candidate do not count. Scores of different queries are not
+        compared, so they need no common scale.
         """
         return auc(*self._columns)

@@ -9,10 +9,10 @@ from odt_sim.metrics.names import higher_is_better, is_own, kind_of
 
 
 def reported_round(rounds: Sequence[Row], metric: str) -> int | None:
-    """Return the round to report: the one that validates best, without regard to test examples.
+    """Return the round to report: the round with the best validation result, regardless of test results.
 
-    A round with more finite values comes first: a round must not win because diverged devices drop out of its mean.
-    Then the better weighted mean over the seen devices decides, then the earlier round.
+    A larger number of devices with a finite value comes first, so that a round does not win because diverged devices
+    drop out of its mean. Then the better weighted mean over the seen devices decides, then the earlier round.
 
     Args:
         rounds: Lines of `rounds.jsonl`, ascending, with `evaluation_columns` if evaluated.
@@ -28,15 +28,15 @@ def reported_round(rounds: Sequence[Row], metric: str) -> int | None:
     return -max(finite)[2] if finite else None
 
 
-IMPROVEMENT = 0.01  # of the figure: less is no improvement worth more rounds
+IMPROVEMENT = 0.01  # relative; a smaller improvement is not worth more rounds
 FEWEST_EVALUATIONS = 4
 
 
 def still_improves(rounds: Sequence[Row], metric: str) -> bool | None:
-    """Return whether a run was still improving when it ended, by its validation means.
+    """Return whether a run's validation metric was still improving when the run ended.
 
-    It was if the best mean in the last quarter of its evaluations is better than the best one before by more than 1 %
-    of it: from 0.800 to above 0.808.
+    This is the case if the best value in the last quarter of its evaluations is more than 1 % better than the best
+    earlier value, for example above 0.808 after 0.800.
 
     Args:
         rounds: Lines of `rounds.jsonl`, ascending.
@@ -76,12 +76,12 @@ def check_target(target: float | None, metric: str, name: str) -> None:
 
 
 def rounds_to_target(rounds: Sequence[Row], metric: str, target: float) -> int | None:
-    """Return the first evaluated round with a weighted mean on test examples at `target` or better; None without one.
+    """Return the first evaluated round whose weighted mean on test examples reaches `target`; None if no round does.
 
     Args:
         rounds: Lines of `rounds.jsonl`, ascending.
         metric: A metric's name.
-        target: In the metric's own unit.
+        target: The value to reach, in the metric's unit.
     """
     sign = 1 if higher_is_better(metric) else -1
     known = ((row["round"], row[metric]) for row in rounds if row.get(metric) is not None)

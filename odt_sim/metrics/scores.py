@@ -1,6 +1,6 @@
-"""Balanced accuracy, AUC and R2; None if the examples leave them undefined.
+"""Balanced accuracy, AUC and R2; None if they are undefined for the examples.
 
-The values are those of scikit-learn; written in numpy, because importing scikit-learn costs a device process memory.
+The values equal scikit-learn's; importing it would cost memory in each device process.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ def balanced_accuracy(right: NDArray[np.bool_], labels: Array) -> float | None:
     """Return the mean recall of the classes that occur.
 
     Args:
-        right: `[...]` whether each prediction is right.
+        right: `[...]` whether each prediction is correct.
         labels: `[...]` integers.
     """
     _, classes = np.unique(labels.ravel(), return_inverse=True)
@@ -25,17 +25,17 @@ def balanced_accuracy(right: NDArray[np.bool_], labels: Array) -> float | None:
 
 
 def auc(scores: Array, positive: NDArray[np.bool_]) -> float | None:
-    """Return the area under the ROC curve; for several classes the plain mean of one against the rest.
+    """Return the area under the ROC curve; for several classes, the unweighted mean of each class against the rest.
 
     It is the probability that a positive example has a higher score than a negative one; ties count half (Hanley and
-    McNeil, 1982). Classes of all or no examples do not count.
+    McNeil, 1982). Classes with all or no examples do not count.
 
     Args:
         scores: `[examples, classes]`.
         positive: `[examples, classes]` whether each example is of the class.
 
     Returns:
-        0 to 1, one half by chance; None if no class counts, or a score is not finite.
+        A value from 0 to 1, one half for random scores; None if no class counts, or a score is not finite.
     """
     if not np.isfinite(scores).all():
         return None
@@ -46,7 +46,7 @@ def auc(scores: Array, positive: NDArray[np.bool_]) -> float | None:
     positives, columns = counts[both], scores.T[both]
     of_positives = np.split(columns[positive.T[both]], np.cumsum(positives)[:-1])
     columns.sort(axis=1)
-    # For each positive, the number of scores below it plus the number not above it, both among all.
+    # For each positive, the number of scores below it plus the number not above it, both among all scores.
     pairs = zip(columns, of_positives, strict=True)
     over_all = [(scores.searchsorted(own) + scores.searchsorted(own, "right")).sum() for scores, own in pairs]
     over_negatives = np.array(over_all) - positives**2  # pairs of two positives do not count
@@ -54,16 +54,16 @@ def auc(scores: Array, positive: NDArray[np.bool_]) -> float | None:
 
 
 def r2(outputs: Array, y: Array) -> float | None:
-    """Return the coefficient of determination: 1 minus the squared error relative to that of the mean of `y`.
+    """Return the coefficient of determination: 1 minus the squared error relative to that of predicting the mean.
 
-    For several outputs it is the plain mean over those that vary.
+    For several outputs, it is the unweighted mean over the outputs whose targets vary.
 
     Args:
         outputs: `[examples, ...]`.
         y: The targets, of the same shape.
 
     Returns:
-        At most 1, 0 for predicting the mean; None if no target varies.
+        A value of at most 1, 0 for predicting the mean; None if no target varies.
     """
     predicted, targets = (array.reshape(len(array), -1).astype(np.float64) for array in (outputs, y))
     total = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)

@@ -1,4 +1,4 @@
-"""The task of a model's output and its metrics."""
+"""Tasks of a model's outputs, and their metrics."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from odt_sim.metrics.transcripts import Transcripts
 from odt_sim.model.manifest import Output
 from odt_sim.model.trainable import TrainableModel
 
-MOST_TARGETS = 10  # targets of a regression that get an error of their own
+MOST_TARGETS = 10  # maximum number of regression targets with separate errors
 
 Answers = Values | Classes | Transcripts
 
@@ -22,7 +22,7 @@ TASK_METRICS: Mapping[str, tuple[str, ...]] = {
     "transcription": ("token_error_rate", "loss", "exact_match"),
     "other": ("loss",),
 }
-"""The metrics of a task; strategies are compared by the first."""
+"""Metrics by task; the first is used to compare strategies."""
 
 ANSWERS: Mapping[str, type[Answers]] = {
     "classification": Classes,
@@ -43,8 +43,8 @@ def task_of_output(output: Output, shape: Sequence[int]) -> str:
         shape: The output's shape with the batch as first axis.
 
     Returns:
-        The manifest's task. But a classification by a binary loss of several outputs is `multi_label`, one of
-        images is `segmentation`.
+        The manifest's task. But a classification with a binary loss and several outputs is `multi_label`, and a
+        classification of pixels is `segmentation`.
     """
     if output.task != "classification":
         return output.task
@@ -62,7 +62,8 @@ def output_metrics(task: str, shape: Sequence[int], named: Sequence[str] = ()) -
         named: The names of additional metrics, from odt_sim or Keras.
 
     Returns:
-        The task's metrics; `perplexity` of a class per position; `mae_0`, `mae_1`, ... of 2 to 10 targets; the named ones.
+        The task's metrics; `perplexity` for a class per position; `mae_0`, `mae_1`, ... for 2 to 10 targets; the named
+        metrics.
 
     Raises:
         ModelError: A name is unknown, or its metric is not defined for the task.
@@ -91,7 +92,7 @@ def is_computed(name: str, task: str) -> bool:
 
 
 def model_metrics(model: TrainableModel) -> tuple[str, ...]:
-    """Return the metrics of a model; strategies are compared by the first.
+    """Return the metrics of a model; the first is used to compare strategies.
 
     With several outputs, the first is `loss`, the weighted sum, and the others are named after their output:
     `accuracy_digit`.
@@ -104,11 +105,11 @@ def model_metrics(model: TrainableModel) -> tuple[str, ...]:
     if len(each) == 1:
         return next(iter(each.values()))
     joint = model.returns_losses and [*model.signatures["loss"].outputs] == ["losses"]
-    left = {"loss"} if joint else set[str]()  # a loss that is no sum over outputs
+    left = {"loss"} if joint else set[str]()  # the loss is not a sum over outputs
     return ("loss", *(f"{metric}_{name}" for name, metrics in each.items() for metric in metrics if metric not in left))
 
 
 def model_task(model: TrainableModel) -> str:
-    """Return the task of a model; those of several outputs are joined by `+`."""
+    """Return the task of a model; the tasks of several outputs are joined by `+`."""
     tasks = [task_of_output(output, model.answers[output.name].shape) for output in model.outputs]
     return "+".join(dict.fromkeys(tasks))

@@ -1,27 +1,27 @@
-"""Units and digits that suit the size of a figure: a simulated run takes seconds or weeks."""
+"""Units and digits that suit the size of a number, since a simulated run takes from seconds to weeks."""
 
 from collections.abc import Iterable, Sequence
 
 _UNITS = {"hours": {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}, "kJ": {"kJ": 1.0, "J": 1000.0}}
-"""By unit of a figure the units in which it may be written, and their number in it, from large to small."""
+"""Units in which a value may be shown, from large to small, by the value's unit, with their conversion factors."""
 
 
 def suited(value: float, unit: str) -> tuple[str, float]:
-    """Return the largest unit of which a value has at least one, or the smallest, and the factor to it.
+    """Return the largest unit in which a value is at least 1, or the smallest unit, and the factor for the conversion.
 
     Args:
         value: The value.
-        unit: Its unit, `hours` or `kJ`.
+        unit: The unit of the value, `hours` or `kJ`.
     """
     units = _UNITS[unit].items()
     return next(((name, factor) for name, factor in units if value * factor >= 1), [*units][-1])
 
 
 def readable(headings: Sequence[str], values: Sequence[Iterable[float]]) -> list[tuple[str, float]]:
-    """Return headings with units that suit all values below them, each with the factor for its values.
+    """Return headings with units that suit all values below them, and the factor for each heading's values.
 
     Args:
-        headings: Headings, some with the word `hours` or `kJ`; others stay as they are.
+        headings: The headings; those with the word `hours` or `kJ` may change their unit.
         values: The values below each heading, in its unit.
     """
     largest: dict[str, float] = {}
@@ -32,14 +32,14 @@ def readable(headings: Sequence[str], values: Sequence[Iterable[float]]) -> list
 
 
 def significant(value: float) -> str:
-    """Return a number with three significant digits, or with all digits before the decimal point."""
+    """Return a number with three significant digits, or more if it has more digits before the decimal point."""
     if abs(value) >= 999.5:  # three digits would be rounded to 1.00e+03
         return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.2e}"
     return f"{value:#.3g}".rstrip(".") if value else "0"
 
 
 def duration(seconds: float) -> str:
-    """Return a real time for a sentence, such as `45 s` or `3 min`."""
+    """Return a duration for a sentence, such as `45 s` or `3 min`."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
