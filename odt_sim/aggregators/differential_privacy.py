@@ -2,15 +2,15 @@
 
 Paper: McMahan et al. 2018, Learning Differentially Private Recurrent Language Models (DP-FedAvg), algorithm 1 with the
 fixed-denominator estimator and flat clipping.
-Rule: `(sum_i u_i min(1, max_norm / |u_i|)) / cohort + N(0, (noise_multiplier max_norm / cohort)^2)` on every number of
-every tensor, with `|u_i|` over all tensors together and `cohort` the devices that the round started with. All devices
-count equally; stragglers and excluded devices count as updates of zeros.
-Privacy: two fleets are neighbours if one user is replaced by another, with all examples and states. The sum then
-changes by up to `2 max_norm`, so the noise is `noise_multiplier / 2` times the sensitivity. A cohort of fixed size is
-drawn uniformly without replacement; `dp-accounting` composes this by Renyi divergences (Wang, Balle and
-Kasiviswanathan 2019, Subsampled Renyi Differential Privacy and Analytical Moments Accountant, theorem 27; plain Gaussian
-if all devices take part).
-Epsilon holds for everything that the server sends out over all rounds, towards anyone who does not have the seed.
+Rule: `(sum_i u_i min(1, max_norm / |u_i|)) / cohort + N(0, (noise_multiplier max_norm / cohort)^2)` for every number of
+every tensor, where `|u_i|` is the norm over all tensors together and `cohort` the number of devices at the start of the
+round. All devices have equal weights; stragglers and excluded devices count as updates of zeros.
+Privacy: two fleets are neighbours if they differ by the replacement of one user, with all examples and states. This
+changes the sum by up to `2 max_norm`, so the noise is `noise_multiplier / 2` times the sensitivity. A cohort of fixed
+size is drawn uniformly without replacement; `dp-accounting` composes this by Renyi divergences (Wang, Balle and
+Kasiviswanathan 2019, Subsampled Renyi Differential Privacy and Analytical Moments Accountant, theorem 27; plain
+Gaussian if all devices take part). Epsilon holds for everything that the server sends in all rounds, against anyone who
+does not have the seed.
 `docs/aggregation.md` lists what is not covered. Needs `pip install 'odt_sim[privacy]'`.
 Hyper-parameters: `max_norm`, above 0, default 1, best near the median norm of updates; `noise_multiplier`, 0 or more,
 default 1 (z in the paper); `delta`, above 0 and below 1, default 1e-5, at most one over the number of users.
@@ -35,7 +35,7 @@ class DifferentialPrivacy(NormClipping):
     """The noisy mean of clipped updates with equal weights."""
 
     unweighted = True
-    same_tensors = True  # noise hides the numbers of a tensor, and not that a device sent it
+    same_tensors = True  # noise hides a tensor's numbers, but not the fact that a device sent it
 
     def __init__(self, max_norm: float = 1.0, noise_multiplier: float = 1.0, delta: float = 1e-5) -> None:
         """Set clipping and noise, and import the accountant.
@@ -54,7 +54,7 @@ class DifferentialPrivacy(NormClipping):
         dp_accounting_module()
 
     def combine(self, updates: Updates, cohort: int, random: np.random.Generator) -> Updates:
-        """Divide the sum by the cohort's size and add noise; the number of contributors is not passed on."""
+        """Divide the sum by the cohort's size and add noise; the number of contributors is not returned."""
         deviation = self.noise_multiplier * self.max_norm / cohort
         mean = {}
         for name, tensor in sorted(updates.mean.items()):
@@ -63,13 +63,13 @@ class DifferentialPrivacy(NormClipping):
         return replace(updates, mean=mean, weight=float(cohort), count=cohort)
 
     def privacy(self, rounds: int, cohort: int, participants: int) -> Mapping[str, Any]:
-        """Return `epsilon` (infinite without noise), `delta`, and which fleets are `neighbours`."""
+        """Return `epsilon` (infinite without noise), `delta`, and `neighbours`, how two neighbouring fleets differ."""
         found = epsilon(self.noise_multiplier, self.delta, rounds, cohort, participants)
         return {"epsilon": found, "delta": self.delta, "neighbours": "one user replaced"}
 
 
 def dp_accounting_module() -> Any:
-    """Import `dp_accounting`, which loads slowly, only when needed.
+    """Import `dp_accounting`; it loads slowly, so it is only imported when needed.
 
     Raises:
         ConfigurationError: The package is missing or cannot be imported.
@@ -80,14 +80,14 @@ def dp_accounting_module() -> Any:
 
 
 def epsilon(noise_multiplier: float, delta: float, rounds: int, cohort: int, participants: int) -> float:
-    """Return the epsilon of repeated noisy sums over cohorts drawn without replacement, for the replacement of one user.
+    """Return epsilon for repeated noisy sums over cohorts drawn without replacement, if one user is replaced.
 
     Args:
         noise_multiplier: Standard deviation of the noise divided by the clipping norm.
         delta: Probability with which epsilon may fail to hold.
         rounds: Number of rounds.
-        cohort: Users in a round.
-        participants: Users that cohorts are drawn from.
+        cohort: Number of users in a round.
+        participants: Number of users from which cohorts are drawn.
     """
     if noise_multiplier == 0:
         return math.inf
@@ -99,5 +99,5 @@ def epsilon(noise_multiplier: float, delta: float, rounds: int, cohort: int, par
         accountant = library.rdp.RdpAccountant(neighboring_relation=library.NeighboringRelation.REPLACE_ONE)
         return float(accountant.compose(event, rounds).get_epsilon(delta))
 
-    # Both bounds hold; that of sampling is loose for large cohorts.
+    # Both bounds hold; the bound with sampling is loose for large cohorts.
     return min(spent(sampled), spent(noisy))

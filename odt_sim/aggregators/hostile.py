@@ -1,4 +1,4 @@
-"""The fraction of hostile devices that robust rules allow for."""
+"""Fraction of hostile devices that robust aggregators tolerate."""
 
 import math
 
@@ -6,7 +6,7 @@ from odt_sim.hyperparameters import checked
 
 
 def checked_fraction(fraction: float) -> float:
-    """Return `aggregator.hostile`, a fraction at least 0 and below 0.5.
+    """Check that `aggregator.hostile` is at least 0 and below 0.5, and return it.
 
     Raises:
         ConfigurationError: The fraction is out of range.
@@ -15,5 +15,5 @@ def checked_fraction(fraction: float) -> float:
 
 
 def hostile_devices(fraction: float, devices: int) -> int:
-    """Return the fraction of the devices, rounded up: 1 of 4 for 0.2."""
-    return math.ceil(round(fraction * devices, 9))  # 0.1 * 30 is a little more than 3
+    """Return the number of hostile devices, rounded up: 1 of 4 for a fraction of 0.2."""
+    return math.ceil(round(fraction * devices, 9))  # 0.1 * 30 is slightly above 3 in floating point

@@ -1,11 +1,11 @@
-"""Krum and multi-Krum: the updates nearest to most others.
+"""Krum and multi-Krum: the updates closest to most others.
 
 Paper: Blanchard et al. 2017, Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, sections 4 and 6.
-Rule: of `n` updates, `f` of them possibly hostile, the score of each is the sum of the squared distances, over all
+Rule: for `n` updates, of which `f` may be hostile, the score of an update is the sum of squared distances, over all
 tensors, to the `n - f - 2` nearest others. The result is the mean of the `selected` updates with the smallest scores;
-ties go to the first device. `f` is `hostile` times the number of updates, rounded up; `n` must be at least `2 f + 3`, and
-`selected` at most `n - f - 2`: below that, El Mhamdi et al. 2018, The Hidden Vulnerability of Distributed Learning in
-Byzantium, proves multi-Krum resilient. As published, all devices have equal weights.
+ties are decided in favour of the first device. `f` is `hostile` times the number of updates, rounded up; `n` must be at
+least `2 f + 3`, and `selected` at most `n - f - 2`: within these limits, multi-Krum is proven resilient (El Mhamdi et
+al. 2018, The Hidden Vulnerability of Distributed Learning in Byzantium). As published, all devices have equal weights.
 Costs: the coordinator keeps all updates of a round in memory, 4 bytes per number and device, and compares all pairs.
 Hyper-parameters: `hostile`, 0 to below 0.5, default 0.2; `selected`, 1 or more, default 1, which is Krum (m in the
 paper).
@@ -26,12 +26,12 @@ from odt_sim.strategies.base import Tensors, Update, Updates
 
 
 class Krum(Aggregator):
-    """The mean of the few updates nearest to most others, with equal weights."""
+    """Mean of the few updates closest to most others, with equal weights."""
 
     keeps_updates = True
 
     def __init__(self, hostile: float = 0.2, selected: int = 1) -> None:
-        """Set the number of hostile and of selected devices.
+        """Set the fraction of hostile devices and the number of selected updates.
 
         Args:
             hostile: Fraction of the devices that may be hostile, 0 to below 0.5.
@@ -41,7 +41,7 @@ class Krum(Aggregator):
         self.selected = checked_count("selected", selected, 1, group="aggregator")
 
     def check(self, devices: int) -> None:
-        """Check that there are as many updates as the proof requires."""
+        """Check that there are enough updates for the proof of resilience."""
         hostile = hostile_devices(self.hostile, devices)
         least = max(2 * hostile + 3, self.selected + hostile + 2)
         if devices < least:
@@ -63,7 +63,7 @@ class Krum(Aggregator):
 
 
 def squared_distances(each: Mapping[int, Update]) -> Numbers:
-    """Return the squared distances between updates, `[devices, devices]`; bits do not depend on the number of threads.
+    """Return the squared distances between updates, `[devices, devices]`, bit-identical for any number of threads.
 
     Raises:
         SimulationError: Devices sent different tensors.
@@ -75,7 +75,7 @@ def squared_distances(each: Mapping[int, Update]) -> Numbers:
                 apart = piece[:place] - piece[place]
                 distances[place, :place] += np.einsum(
                     "dn,dn->d", apart, apart
-                )  # the bits of BLAS products depend on threads
+                )  # BLAS products depend on the number of threads
     return np.asarray(distances + distances.T)
 
 

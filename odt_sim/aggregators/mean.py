@@ -1,7 +1,7 @@
-"""The weighted mean: all devices are trusted.
+"""Weighted mean, which trusts all devices.
 
 Paper: McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data.
-Rule: `sum_i n_i u_i / sum_i n_i` of updates `u_i` with weights `n_i`, added up block by block in float64. A single
+Rule: `sum_i n_i u_i / sum_i n_i` of updates `u_i` with weights `n_i`, summed block by block in float64. A single
 hostile device can move it arbitrarily far.
 Hyper-parameters: none.
 """
@@ -10,4 +10,4 @@ from odt_sim.aggregators.base import Aggregator
 
 
 class Mean(Aggregator):
-    """The weighted mean: the defaults of the contract."""
+    """Weighted mean: the defaults of `Aggregator`."""

@@ -1,10 +1,10 @@
-"""The coordinate-wise median.
+"""Coordinate-wise median.
 
 Paper: Yin et al. 2018, Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, algorithm 1, option I.
 Rule: each number of the result is the median of that number over the devices' updates; for an even number of devices,
-the mean of the two in the middle. As published, all devices have equal weights. While less than half of the devices are
-hostile, each number lies within the range of the honest ones. If devices differ much, the median is far from the mean
-even without an attack, since it ignores what only a few devices have learned.
+the mean of the two middle values. As published, all devices have equal weights. If fewer than half of the devices are
+hostile, each number is within the range of the honest devices. If devices differ widely, the median is far from the
+mean even without an attack, since it ignores what only a few devices have learned.
 Costs: the coordinator keeps all updates of a round in memory, 4 bytes per number and device.
 Hyper-parameters: none.
 """
@@ -19,7 +19,7 @@ from odt_sim.strategies.base import Updates
 
 
 class Median(Aggregator):
-    """The median of each number over the devices, with equal weights."""
+    """Median of each number over the devices, with equal weights."""
 
     keeps_updates = True
 

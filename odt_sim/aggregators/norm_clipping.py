@@ -1,10 +1,10 @@
-"""Norm clipping: no update is longer than a bound.
+"""Norm clipping: updates are scaled down to a maximum norm.
 
 Paper: Sun et al. 2019, Can You Really Backdoor Federated Learning?, section 4: norm thresholding of updates.
 Rule: `u <- u * min(1, max_norm / |u|)`, with the Euclidean norm `|u|` over all tensors of the update together; then the
-weighted mean. It runs on the worker, so blocks are still summed. In a real fleet, a trusted server does it.
-A hostile device can still choose its direction and weight: clipping bounds scaled updates, but does not defend against
-many devices that agree on a direction.
+weighted mean. The simulation clips in the worker, so updates are still summed block by block; in a real fleet, a
+trusted server clips. A hostile device can still choose its direction and weight: clipping limits scaled updates, but
+does not defend against many devices that agree on a direction.
 Hyper-parameters: `max_norm`, above 0, default 1; choose it near the norm of honest updates of the model.
 """
 
@@ -19,10 +19,10 @@ from odt_sim.strategies.base import Tensors
 
 
 class NormClipping(Aggregator):
-    """The weighted mean of updates scaled down to a bound."""
+    """Weighted mean of updates that are scaled down to a maximum norm."""
 
     def __init__(self, max_norm: float = 1.0) -> None:
-        """Set the bound.
+        """Set the maximum norm.
 
         Args:
             max_norm: Maximum norm of an update, over all of its tensors together, above 0.
@@ -30,7 +30,7 @@ class NormClipping(Aggregator):
         self.max_norm = checked("max_norm", max_norm, 0, above=True, group="aggregator")
 
     def limit(self, tensors: Tensors) -> Tensors:
-        """Scale an update down to the bound; an update within the bound is unchanged."""
+        """Scale an update down to the maximum norm; shorter updates are unchanged."""
         length = norm(tensors)
         if length <= self.max_norm:
             return tensors
@@ -41,5 +41,5 @@ class NormClipping(Aggregator):
 
 
 def norm(tensors: Tensors) -> float:
-    """Return the Euclidean norm of all tensors together; bits do not depend on the number of threads."""
+    """Return the Euclidean norm of all tensors together, bit-identical for any number of threads."""
     return math.sqrt(sum(float(np.square(array_of(tensor), dtype=np.float64).sum()) for tensor in tensors.values()))

@@ -1,4 +1,4 @@
-"""The updates of a round side by side, in pieces: float64 copies of all would be large."""
+"""Stacked updates of a round, in pieces to avoid float64 copies of all updates."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,15 +13,15 @@ from odt_sim.strategies.base import Tensors, Update
 
 Numbers = NDArray[np.float64]
 
-PIECE = 1 << 12  # numbers of each device at once: 3 MiB for 100 devices
+PIECE = 1 << 12  # numbers per device in a piece: 3 MiB for 100 devices
 
 
 def per_number(each: Mapping[int, Update], rule: Callable[[Numbers], Numbers]) -> Tensors:
-    """Combine each number of the updates by itself.
+    """Combine each number of the updates independently.
 
     Args:
         each: The updates by device id.
-        rule: Takes `[numbers, devices]`, returns `[numbers]`.
+        rule: A function from `[numbers, devices]` to `[numbers]`.
 
     Raises:
         StrategyError: Devices sent different tensors.
@@ -35,7 +35,7 @@ def per_number(each: Mapping[int, Update], rule: Callable[[Numbers], Numbers]) -
 
 
 def aligned(each: Mapping[int, Update]) -> dict[str, list[NDArray[Any]]]:
-    """Return the devices' arrays for each tensor, in the order of the devices.
+    """Return the devices' arrays of each tensor, in the order of the devices.
 
     Raises:
         StrategyError: Devices sent tensors with different names or shapes.
@@ -52,7 +52,7 @@ def aligned(each: Mapping[int, Update]) -> dict[str, list[NDArray[Any]]]:
 
 
 def pieces(arrays: Sequence[NDArray[Any]]) -> Iterator[Numbers]:
-    """Yield the arrays' numbers side by side, `[devices, numbers]`, one piece at a time."""
+    """Yield the arrays' numbers stacked, `[devices, numbers]`, one piece at a time."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, PIECE):
         yield np.stack([numbers[start : start + PIECE] for numbers in flat], dtype=np.float64)

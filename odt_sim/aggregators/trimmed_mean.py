@@ -1,9 +1,9 @@
-"""The coordinate-wise trimmed mean.
+"""Coordinate-wise trimmed mean.
 
 Paper: Yin et al. 2018, Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, algorithm 1, option II.
-Rule: for each number, drop the `k` largest and the `k` smallest values of the devices and average the others; `k` is
-`hostile` times the number of updates, rounded up. As published, all devices have equal weights. While at most `k`
-devices are hostile, each number lies within the range of the honest ones.
+Rule: for each number, drop the devices' `k` largest and `k` smallest values and average the others; `k` is `hostile`
+times the number of updates, rounded up. As published, all devices have equal weights. If at most `k` devices are
+hostile, each number is within the range of the honest devices.
 Costs: the coordinator keeps all updates of a round in memory, 4 bytes per number and device.
 Hyper-parameters: `hostile`, 0 to below 0.5, default 0.2 (beta in the paper); 0 is the plain mean.
 """
@@ -20,7 +20,7 @@ from odt_sim.strategies.base import Updates
 
 
 class TrimmedMean(Aggregator):
-    """The mean of each number without its extremes, with equal weights."""
+    """Mean of each number without its extremes, with equal weights."""
 
     keeps_updates = True
 
@@ -33,7 +33,7 @@ class TrimmedMean(Aggregator):
         self.hostile = checked_fraction(hostile)
 
     def check(self, devices: int) -> None:
-        """Check that some updates remain."""
+        """Check that updates remain after trimming."""
         trimmed = hostile_devices(self.hostile, devices)
         if devices <= 2 * trimmed:
             raise ConfigurationError(
@@ -42,7 +42,7 @@ class TrimmedMean(Aggregator):
             )
 
     def combine(self, updates: Updates, cohort: int, random: np.random.Generator) -> Updates:
-        """Take the trimmed mean of each number."""
+        """Average each number without its extremes."""
         trimmed = hostile_devices(self.hostile, updates.count)
 
         def mean(numbers: Numbers) -> Numbers:

@@ -1,4 +1,4 @@
-"""Attacks: what hostile devices (`fleet.hostile`) do, one file each."""
+"""Attacks: the behaviour of hostile devices (`fleet.hostile`), one file each."""
 
 from odt_sim.attacks.backdoor import Backdoor
 from odt_sim.attacks.base import Attack

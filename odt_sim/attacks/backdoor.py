@@ -1,12 +1,13 @@
-"""A backdoor: images with a patch in the corner get the attacker's class.
+"""Backdoor: images with a patch in the corner get the attacker's class.
 
 Papers: Gu et al. 2017, BadNets, section 4 (the patch); Bagdasaryan et al. 2020, How to Backdoor Federated Learning, section 3
 (`factor`: model replacement).
-Rule: a hostile device stamps the lower right corner of a share of its images with a square of `size` pixels of the value
-`value`, labels them `target`, trains, and sends `factor` times its update. Success is the share of an honest device's test
-images of other classes that a model assigns to `target` once they are stamped.
-Hyper-parameters: `target`, a class, default 0; `share`, 0 to 1, default 0.5, with 0 the success without an attack; `size`, 1
-or more, default 2; `value`, any number, default 1, white in images of 0..1; `factor`, any number, default 1, see `scaling`.
+Rule: a hostile device stamps a square patch, `size` pixels wide with the value `value`, onto the lower right corner of
+a share of its images, labels them `target`, trains, and sends `factor` times its update. The attack's success is the
+share of an honest device's test images of other classes that a model assigns to `target` after stamping.
+Hyper-parameters: `target`, a class, default 0; `share`, 0 to 1, default 0.5, where 0 measures the success without an
+attack; `size`, 1 or more, default 2; `value`, any number, default 1, white in images of 0..1; `factor`, any number,
+default 1, see `scaling`.
 """
 
 import math
@@ -26,7 +27,7 @@ from odt_sim.model.trainable import TrainableModel
 
 
 class Backdoor(Scaling):
-    """Training on stamped images with the attacker's label."""
+    """Attack by training on stamped images with the attacker's label."""
 
     def __init__(
         self, target: int = 0, share: float = 0.5, size: int = 2, value: float = 1.0, factor: float = 1.0
@@ -47,7 +48,7 @@ class Backdoor(Scaling):
         self.value = checked("value", value, -math.inf, group="attack")
 
     def check(self, model: TrainableModel) -> None:
-        """Check that the model takes images and has the class.
+        """Check that the model's inputs are images and that it has the target class.
 
         Raises:
             ConfigurationError: The attack does not apply to the model.

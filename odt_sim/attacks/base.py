@@ -1,4 +1,4 @@
-"""The contract of an attack; by default hostile devices behave like all others.
+"""Base class of attacks; by default, hostile devices behave like all others.
 
 Hostile devices (`fleet.hostile`) run `Attack.local` instead of `Strategy.local`, so an attack works under every
 strategy. A new attack overrides only what differs: the examples that the devices train on, what they send, or all of
@@ -17,20 +17,20 @@ from odt_sim.user_code import name_of
 
 
 class Attack:
-    """The behaviour of hostile devices; by default that of all others, the reference on the same honest devices."""
+    """Behaviour of hostile devices; the default is honest, which gives the reference on the same honest devices."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Check that no member is misspelt."""
+        """Warn about misspelt members."""
         super().__init_subclass__(**options)
         warn_of_misspelt(cls, Attack)
 
     @property
     def name(self) -> str:
-        """The name in records and reports: the module's for a shipped attack, the class's for any other."""
+        """The name in records and reports: the module name of a shipped attack, the class name of any other."""
         return "none" if type(self) is Attack else name_of(self, __package__)
 
     def check(self, model: TrainableModel) -> None:
-        """Check, before a run, that the attack applies to the model.
+        """Check before a run that the attack applies to the model.
 
         Raises:
             ConfigurationError: The attack does not apply to the model.
@@ -42,7 +42,7 @@ class Attack:
         Args:
             strategy: The strategy of the run.
             device: The device.
-            broadcast: What it received; read-only.
+            broadcast: The received tensors; read-only.
         """
         device.train_examples = self.poisoned(device, device.train_examples)
         update = strategy.local(device, broadcast)

@@ -2,8 +2,8 @@
 
 Papers: Fang et al. 2020, Local Model Poisoning Attacks to Byzantine-Robust Federated Learning, section 5.1 (`mirrored`: of C
 classes, y becomes C - 1 - y); attack A1 of Li et al. 2021, Ditto (`random`: uniform labels).
-Rule: a hostile device trains on wrong labels, the same in each round, and sends `factor` times its update: with a large
-factor this is attack A3 of Ditto, model replacement. Its validation examples keep their labels.
+Rule: a hostile device trains on wrong labels, the same in each round, and sends `factor` times its update; with a large
+factor, this is attack A3 of Ditto, model replacement. Its validation examples keep their labels.
 Hyper-parameters: `labels`, default `mirrored`; `factor`, any number, default 1, see `scaling`.
 """
 
@@ -22,7 +22,7 @@ Labels = Literal["mirrored", "random"]
 
 
 class LabelPoisoning(Scaling):
-    """Training on wrong labels."""
+    """Attack by training on wrong labels."""
 
     def __init__(self, labels: Labels = "mirrored", factor: float = 1.0) -> None:
         """Choose the labels.
@@ -58,7 +58,7 @@ def check_labels(name: str, model: TrainableModel) -> None:
     """Check that a model has one target, a class index for each example.
 
     Raises:
-        ConfigurationError: The model has another target.
+        ConfigurationError: It has a different target, or several.
     """
     (first, target), *others = model.targets.items()
     if others or model.classes is None or np.dtype(target.dtype).kind != "i" or len(target.shape) != 1:

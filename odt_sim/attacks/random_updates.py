@@ -2,8 +2,8 @@
 
 Paper: Blanchard et al. 2017, Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, section 5 (Gaussian
 Byzantine workers); attack A2 of Li et al. 2021, Ditto.
-Rule: a hostile device sends `N(0, deviation^2)` for each number of its update, drawn anew in each round. Whole numbers
-stay as they are, see `scaling`.
+Rule: a hostile device sends a sample of `N(0, deviation^2)` for each number of its update, drawn anew in each round.
+Integers stay unchanged, see `scaling`.
 Hyper-parameters: `deviation`, above 0, default 1.
 """
 
@@ -19,7 +19,7 @@ from odt_sim.strategies.base import Tensors
 
 
 class RandomUpdates(Attack):
-    """Gaussian noise as updates."""
+    """Attack by sending Gaussian noise."""
 
     def __init__(self, deviation: float = 1.0) -> None:
         """Set the size of the noise.

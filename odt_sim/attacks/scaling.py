@@ -1,12 +1,12 @@
-"""Scaled updates: a flipped sign, or an update long enough to replace the model.
+"""Scaled updates: an update with flipped sign, or one long enough to replace the model.
 
-Papers: Bagdasaryan et al. 2020, How to Backdoor Federated Learning, section 3 (model replacement); with a factor below 0 the
-sign flip of Li et al. 2019, RSA: Byzantine-Robust Stochastic Aggregation Methods.
-Rule: a hostile device trains as all others and sends `factor` times all tensors of its update. Whole numbers, such as the
-ranks of FedKD, stay as they are, since an update that cannot be read would only be discarded. FedKD sends factors of
-matrices, whose product takes the cube of `factor`.
-Hyper-parameters: `factor`, any number, default -1. Model replacement takes the number of devices of a cohort divided by
-`strategy.server_learning_rate` and the number of hostile ones: their updates then outweigh the cohort's mean.
+Papers: Bagdasaryan et al. 2020, How to Backdoor Federated Learning, section 3 (model replacement); with a factor below
+0, the sign flip of Li et al. 2019, RSA: Byzantine-Robust Stochastic Aggregation Methods.
+Rule: a hostile device trains like all others and sends `factor` times all tensors of its update. Integers, such as
+FedKD's ranks, stay unchanged, since an unreadable update would only be discarded. FedKD sends three factors of each
+matrix, so their product is scaled by the cube of `factor`.
+Hyper-parameters: `factor`, any number, default -1. Model replacement needs the number of devices in a cohort divided by
+`strategy.server_learning_rate` and by the number of hostile devices: their updates then outweigh the cohort's mean.
 """
 
 import math
@@ -24,7 +24,7 @@ from odt_sim.strategies.base import Tensors
 
 
 class Scaling(Attack):
-    """Updates times a factor."""
+    """Attack by multiplying updates by a factor."""
 
     def __init__(self, factor: float = -1.0) -> None:
         """Set the factor.
@@ -40,7 +40,7 @@ class Scaling(Attack):
 
 
 def is_real(tensor: Weights | NDArray[Any]) -> bool:
-    """Return whether a tensor holds real numbers, which an attack may change, rather than counts or places."""
+    """Return whether a tensor contains real numbers, which an attack may change, rather than counts or indices."""
     return array_of(tensor).dtype.kind == "f"
 
 
