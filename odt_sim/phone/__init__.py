@@ -1,1 +1,1 @@
-"""Phones as devices: the page that trains a file in a browser, and the server that hands it out."""
+"""Phones as devices: the page that trains a model file in a browser, and its server."""

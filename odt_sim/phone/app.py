@@ -1,4 +1,4 @@
-"""The web application that hands out the page: static files, the headers that confine it, and a caller's own routes."""
+"""Web application that serves the page: static files, restrictive headers, and the caller's routes."""
 
 import base64
 import hashlib
@@ -20,24 +20,24 @@ from odt_sim.phone.guard import Guard
 
 PAGE = Path(__file__).with_name("page")
 CDN = "https://cdn.jsdelivr.net"
-"""Where the page loads LiteRT.js from without `--assets`."""
+"""Source of LiteRT.js if `--assets` is not given."""
 INLINE = re.compile(r"<script[^>]*>(.*?)</script>", re.S)
 
 
 def phone_app(
     token: str, host: str, *, page: str = "index.html", assets: Path | None = None, routes: Sequence[BaseRoute] = ()
 ) -> Starlette:
-    """Return the application: below `/<token>/` the page, its files, `settings.json`, `assets/` and more routes.
+    """Return the application, with the page, its files, `settings.json`, `assets/` and more routes below `/<token>/`.
 
     Args:
         token: The secret in the address.
         host: The name or address that the server listens on.
         page: The file of `odt_sim/phone/page` that is served as `/<token>/`.
         assets: A folder in which `npm install @litertjs/core` was run; None to load it from a CDN.
-        routes: Further routes below `/<token>/`; they come before the page's files.
+        routes: Further routes below `/<token>/`; they take precedence over the page's files.
 
     Raises:
-        ConfigurationError: `assets` does not hold LiteRT.js.
+        ConfigurationError: `assets` does not contain LiteRT.js.
     """
     html = (PAGE / page).read_text()
     modules = [Mount("/assets", StaticFiles(directory=_modules(assets)))] if assets else []
@@ -60,10 +60,10 @@ def phone_app(
 
 
 class Headers:
-    """Middleware that adds the headers by which a browser confines the page.
+    """Middleware that adds headers with which the browser restricts the page.
 
-    The page may load scripts and data from this server and, without `--assets`, from the CDN only. Its address, which holds
-    the token, is never sent to another server. The isolation from other origins allows threads and memory figures.
+    The page may load scripts and data only from this server and, without `--assets`, from the CDN. Its address, which
+    contains the token, is never sent to another server. Cross-origin isolation enables threads and memory measurement.
     """
 
     def __init__(self, app: ASGIApp, policy: str) -> None:
@@ -81,7 +81,7 @@ class Headers:
         self._added = [(name.encode(), value.encode()) for name, value in values.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Handle a request."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -99,7 +99,7 @@ async def body_of(request: Request, most: int) -> bytes:
         most: The largest size, in bytes.
 
     Raises:
-        HTTPException: 413 for a larger body; 400 for one that is cut.
+        HTTPException: 413 for a larger body; 400 if the client disconnects before its end.
     """
     body = bytearray()
     try:
@@ -113,7 +113,7 @@ async def body_of(request: Request, most: int) -> bytes:
 
 
 def _policy(html: str, from_cdn: bool) -> str:
-    """Return the content security policy of the page; WebAssembly is compiled from scripts that it may load."""
+    """Return the content security policy of the page, which allows WebAssembly."""
     digests = (hashlib.sha256(script.encode()).digest() for script in INLINE.findall(html) if script)
     inline = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     cdn = f" {CDN}" if from_cdn else ""

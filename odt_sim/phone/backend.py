@@ -1,4 +1,4 @@
-"""The backend whose devices are phones: whoever opens the address in a browser takes part in the run."""
+"""Backend whose devices are phones; each browser that opens the address takes part in the run."""
 
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -26,7 +26,7 @@ FAILED = "The run has failed, and may be resumed."
 
 
 class PhonesBackend:
-    """A web server whose page trains a device in each browser; all strategies that read no examples run unchanged."""
+    """Backend with a web page that trains a device in each browser; strategies that read no examples run unchanged."""
 
     devices_leave = True
 
@@ -40,7 +40,7 @@ class PhonesBackend:
         certificate: str | None = None,
         key: str | None = None,
     ) -> None:
-        """Check the settings; start nothing.
+        """Check the settings; start nothing yet.
 
         Args:
             phones: The number of phones to wait for before the first round; None for all devices of the fleet.
@@ -73,11 +73,11 @@ class PhonesBackend:
 
     @property
     def own_examples(self) -> bool:
-        """Whether phones train on what they have in place of the run's data."""
+        """Whether phones train on their own examples instead of the run's data."""
         return self.examples == "own"
 
     def start(self) -> None:
-        """Do nothing: the address depends on the run."""
+        """Do nothing, since the server's address depends on the run."""
 
     def open(self, job: Job) -> None:
         """Serve the page, print its address, and wait for the phones.
@@ -85,8 +85,8 @@ class PhonesBackend:
         Raises:
             StrategyError: The strategy reads examples.
             ModelError: Browsers cannot run the model.
-            ConfigurationError: The run has device profiles or metrics of the user, needs more phones than it has devices, or
-                the server cannot be started.
+            ConfigurationError: The run has device profiles, user-defined metrics or hostile devices, needs more phones
+                than it has devices, or the server cannot be started.
             FileError: The run's storage cannot be written.
         """
         _check(job)
@@ -106,7 +106,7 @@ class PhonesBackend:
         except ConfigurationError as error:
             raise ConfigurationError(
                 str(error).replace("--", "backend.")
-            ) from error  # the server names options of odt-sim phone
+            ) from error  # the server's messages name options of odt-sim phone
         self._opened.callback(self._dismiss, connected)
         self._complete = False
         self._connected, self._worker, self._least = connected, worker, max(1, job.fleet.min_devices)
@@ -128,25 +128,25 @@ class PhonesBackend:
         _tell(f"Open this address on each phone:\n\n  {self.address}\n\n{qr_code(self.address)}\n")
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
-        """Train blocks, once enough of their devices are connected."""
+        """Train blocks after enough of their devices have connected."""
         worker, received = self._ready(), read_only(messages.broadcast)
         self._wait("for the next round", self._least, tasks)
         yield from worker.at_once(lambda task: worker.train(messages.addressed(task), received), tasks)
 
     def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
-        """Evaluate blocks, once one of their devices is connected."""
+        """Evaluate blocks after one of their devices has connected."""
         worker, received = self._ready(), read_only(messages.broadcast)
         self._wait("to evaluate", 1, tasks)
         yield from worker.at_once(lambda task: worker.evaluate(messages.addressed(task), received), tasks)
         self._complete = any(task.kind == "final" for task in tasks)
 
     def close(self) -> None:
-        """End the phones' part in the run and the server."""
+        """Disconnect the phones and stop the server."""
         self._opened.close()
         self._worker = self._connected = None
 
     def _dismiss(self, connected: Phones) -> None:
-        """End the phones' part; those of a run that was stopped or has failed join again if it is resumed."""
+        """Disconnect the phones; after a stop or a failure, they join again if the run is resumed."""
         failed = isinstance(sys.exception(), Exception)  # a stop is a KeyboardInterrupt
         connected.end(COMPLETE if self._complete else FAILED if failed else STOPPED, again=not self._complete)
 
@@ -162,7 +162,7 @@ class PhonesBackend:
 
 
 def _check(job: Job) -> None:
-    """Check that phones can do what a job asks for."""
+    """Check that phones support a job."""
     if job.strategy.reads_examples:
         raise StrategyError(
             f"strategy {job.strategy.name}: reads the devices' examples or the outputs for them, which phones do not "
@@ -194,7 +194,7 @@ def _wait_for(connected: Phones, purpose: str, count: int, devices: Collection[i
 
 
 def largest_message(job: Job) -> int:
-    """Return the largest message of a phone, in bytes: all weights and slots, and room for a header and the losses."""
+    """Return the maximum size of a phone's message in bytes: all weights and slots, plus a header and the losses."""
     slots = sum(8 * max(1, size) for slot in job.model.slots for size in [_size(slot.shape)])
     return 4 * job.model.layout.size + slots + (4 << 20)
 

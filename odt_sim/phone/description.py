@@ -1,4 +1,4 @@
-"""What a phone cannot read from a file itself: the order of its inputs and targets, and the figures of its outputs."""
+"""Description of a model for phones: the order of inputs and targets, and the metrics of outputs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +12,9 @@ from odt_sim.model.trainable import TrainableModel
 
 
 def described(model: TrainableModel) -> Mapping[str, Any]:
-    """Return the inputs, targets and outputs of a model by their names in signatures, and what figures need of them.
+    """Return a model's inputs, targets and outputs by their names in signatures, and the properties that metrics need.
 
-    `train_inputs` has the numbers that further inputs of steps are filled with, by name.
+    `train_inputs` contains the default numbers of the further inputs of training steps, by name.
     """
     return {
         "inputs": [{"name": full("x", name), "vocabulary": model.vocabularies.get(name)} for name in model.inputs],
@@ -28,11 +28,11 @@ def described(model: TrainableModel) -> Mapping[str, Any]:
 
 
 def of_output(output: Output, answer: TensorInfo) -> Mapping[str, Any]:
-    """Return what the figures of one output need.
+    """Return the properties of an output that its metrics need.
 
     Args:
         output: The manifest's description.
-        answer: The output of `infer`, `[batch, ...]`.
+        answer: The tensor `[batch, ...]` that `infer` returns.
     """
     task = task_of_output(output, answer.shape)
     return {
@@ -52,7 +52,7 @@ def of_output(output: Output, answer: TensorInfo) -> Mapping[str, Any]:
 
 
 def scores(model: TrainableModel) -> list[str]:
-    """Return the first metric of each output, by which a phone's user judges a training; none if the loss is unknown."""
+    """Return the first metric of each output, shown to a phone's user after training; none if the loss is unknown."""
     if model.loss is None and not model.returns_losses:
         return []
     outputs = [(output, model.answers[output.name].shape) for output in model.outputs]
@@ -62,5 +62,5 @@ def scores(model: TrainableModel) -> list[str]:
 
 
 def shown(metric: str) -> Mapping[str, Any]:
-    """Return the name of a metric, its title, and whether it is written in percent."""
+    """Return the name of a metric, its title, and whether it is shown in percent."""
     return {"name": metric, "title": title_of(metric), "percent": is_percent(metric)}

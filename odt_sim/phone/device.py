@@ -1,4 +1,4 @@
-"""A device of the fleet that is a phone: its examples and its model are in a browser."""
+"""Device of the fleet that is a phone, with its examples and model in a browser."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,16 +21,16 @@ from odt_sim.phone.runtime import Ask, PhonePool, PhoneRuntime, PhoneState
 
 
 class PhoneExamples(Examples):
-    """Examples that stay on a phone: their number is known here, their values are not."""
+    """Examples that stay on a phone; only their number is known here."""
 
     @classmethod
     def counted(cls, count: int) -> "PhoneExamples":
-        """Return a number of examples."""
+        """Return examples with a given number."""
         nothing = np.zeros(0, np.float32)
         return cls(nothing, nothing, np.arange(count))
 
     def take(self, order: NDArray[np.int64] | None = None) -> tuple[Array, Array]:
-        """Refuse to return examples.
+        """Raise an error, since examples stay on the phone.
 
         Raises:
             DataError: Always.
@@ -42,7 +42,7 @@ ON_PHONE = "the examples are on a phone, which sends none of them; choose anothe
 
 
 class PhoneDevice(Device):
-    """Trains and evaluates in a browser; only weights, slots, losses and figures travel."""
+    """Device that trains and evaluates in a browser; only weights, slots, losses and metrics travel."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class PhoneDevice(Device):
 
         Args:
             model: The model.
-            examples: How many examples the phone has.
-            ask: Sends the phone a request.
+            examples: The numbers of the phone's examples.
+            ask: A function that sends the phone a request.
             pool: The model's initial weights and slots.
             seed: The run's seed.
             id: The device's number.
@@ -89,7 +89,7 @@ class PhoneDevice(Device):
     def _shuffled(
         self, rows: Examples, purpose: str, epoch: int, examples: int, further: FurtherInputs = NONE
     ) -> Iterator[Batch]:
-        """Yield batches that hold positions of examples as `x` and `y`."""
+        """Yield batches with positions of examples as `x` and `y`."""
         order = self._order(purpose, epoch, examples)
         return cut(self.model, order, order)
 
@@ -108,7 +108,7 @@ class PhoneDevice(Device):
         return [float(loss) for loss in losses]
 
     def finish(self) -> None:
-        """End a training as Keras' `fit` does, in this process; see `Device.finish`."""
+        """Finish training like Keras' `fit`, in this process; see `Device.finish`."""
         if self.model.finalizes and self._steps_done:
             runtime = self._pool.first
             runtime.write(self.weights)
@@ -122,19 +122,19 @@ class PhoneDevice(Device):
         return loss
 
     def train_batch(self, x: Any, y: Any, learning_rate: float | None = None, group: str | None = None) -> float:
-        """Refuse: a phone trains on its own examples only."""
+        """Raise an error, since a phone trains only on its own examples."""
         raise DataError(f"device {self.id}: a phone trains on its own examples only; choose another strategy")
 
     def infer(self, x: Any) -> Array:
-        """Refuse: a phone sends no outputs."""
+        """Raise an error, since a phone sends no outputs."""
         raise DataError(f"device {self.id}: {ON_PHONE}")
 
     def outputs(self, split: str) -> Rows:
-        """Refuse: a phone sends no outputs."""
+        """Raise an error, since a phone sends no outputs."""
         raise DataError(f"device {self.id}: {ON_PHONE}")
 
     def embedded(self, split: str) -> Examples:
-        """Refuse: a phone sends no embeddings."""
+        """Raise an error, since a phone sends no embeddings."""
         raise DataError(f"device {self.id}: {ON_PHONE}")
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
@@ -150,9 +150,7 @@ class PhoneDevice(Device):
         if not len(examples):
             raise DataError(f"device {self.id}: has no {split} examples; give it some")
         given: Mapping[str, Array] = {}
-        if not isinstance(
-            examples, PhoneExamples
-        ):  # those of other devices, by which a run measures what was forgotten
+        if not isinstance(examples, PhoneExamples):  # examples of other devices, for measuring forgetting
             given, split = tensors_of(self.model, *examples.take()), "given"
         figures, calls = self._state.on_phone().evaluate(split, len(examples), given, only_loss=only_loss)
         self.calls.add_inference("infer", calls, len(examples))
@@ -160,7 +158,7 @@ class PhoneDevice(Device):
 
 
 def tensors_of(model: TrainableModel, x: Rows, y: Rows) -> dict[str, Array]:
-    """Return examples as a phone takes them.
+    """Return examples in the form that a phone needs.
 
     Args:
         model: The model.

@@ -1,4 +1,4 @@
-"""The figures that a phone computes from its model's outputs, checked before they enter the records."""
+"""Checks of the metrics that a phone computes, before they are recorded."""
 
 import math
 import sys
@@ -20,27 +20,27 @@ NEVER_NEGATIVE = (
     "mean_absolute_error",
     "huber",
 )
-"""Losses that are below zero only for targets out of range."""
+"""Losses that are negative only for targets out of range."""
 ROUNDING = 1e-6
-"""What a loss of zero may be below zero by."""
+"""Tolerance below zero for losses that cannot be negative."""
 
 
 def checked_figures(
     figures: object, model: TrainableModel, examples: int, *, only_loss: bool = False
 ) -> dict[str, float]:
-    """Return the figures of a phone in the order of the model's metrics; NaN for null, an undefined figure.
+    """Check the metrics of a phone and return them in the order of the model's metrics; null (undefined) becomes NaN.
 
     Args:
-        figures: What the phone sent.
+        figures: The metrics that the phone sent.
         model: The model.
         examples: The number of examples that the phone evaluated.
-        only_loss: Whether the phone was asked for the loss only, without the number of examples.
+        only_loss: Whether only the loss was requested, without the number of examples.
 
     Raises:
-        PhoneError: They are not figures of this model and of so many examples.
+        PhoneError: They do not fit the model or the number of examples.
     """
     counts_none = not only_loss and any(output.mask or output.ignore_class is not None for output in model.outputs)
-    if not isinstance(figures, dict) or not ("loss" in figures or counts_none):  # no loss where no position counts
+    if not isinstance(figures, dict) or not ("loss" in figures or counts_none):  # no loss if no position counts
         raise PhoneError("phone sent no figures")
     if figures.get("examples", examples if only_loss else None) != examples:
         raise PhoneError(_wrong("examples", str(examples), figures))
@@ -52,7 +52,7 @@ def checked_figures(
 
 
 def _never_negative(model: TrainableModel) -> set[str]:
-    """Return the names of the losses that are never below zero."""
+    """Return the names of the losses that cannot be negative."""
     own = {output.name: output.loss in NEVER_NEGATIVE for output in model.outputs}
     whole = {"loss"} if all(own.values()) and all(output.loss_weight >= 0 for output in model.outputs) else set()
     return whole | {full("loss", name) for name, positive in own.items() if positive}
@@ -71,14 +71,14 @@ def _value(figures: Mapping[str, Any], name: str, positive: bool) -> float:
 
 
 def _limits(kind: Kind) -> tuple[float, float, str]:
-    """Return the least and the most of a metric, and both in words."""
+    """Return the minimum and maximum of a kind of metric, and a description of the range."""
     if kind.percent:
         return 0.0, 1.0, "0 to 1"
     return (-LARGEST, 1.0, "at most 1") if kind.bounded else (-LARGEST, LARGEST, "a finite number")
 
 
 def _wrong(name: str, expected: str, figures: Mapping[str, Any]) -> str:
-    """Return the reason for a wrong figure, which may be of any size and type."""
+    """Return the reason for rejecting a metric, whose value may be of any size and type."""
     value = figures.get(name)
     found = str(value)[:20] if isinstance(value, int | float) else "null" if value is None else type(value).__name__
     return f"phone sent wrong figures: {name}: expected {expected}, found {found if name in figures else 'nothing'}"

@@ -1,4 +1,4 @@
-"""The WebSocket by which a phone joins a run, and the model that it loads."""
+"""WebSocket with which a phone joins a run, and the route of the model."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,18 +19,18 @@ from odt_sim.phone.frames import Array, Message, decode, encode
 from odt_sim.phone.phones import SILENCE, Examples, Phone, Phones
 from odt_sim.simulation.job import Job
 
-SECRET = 32  # hexadecimal digits by which a phone is known again
-MOST_EXAMPLES = 1 << 24  # of a phone in one split: the run keeps a position for each
+SECRET = 32  # number of hexadecimal digits that identify a phone when it returns
+MOST_EXAMPLES = 1 << 24  # maximum per split of a phone, since the run keeps a position for each example
 
 
 @dataclass(frozen=True)
 class Joining:
-    """What phones need to join a run.
+    """Routes with which phones join a run.
 
     Attributes:
         job: The run's job.
         phones: The phones of the run.
-        slices: Whether a phone gets the device's part of the run's data; otherwise it has examples of its own.
+        slices: Whether a phone gets its device's part of the run's data; otherwise it uses its own examples.
     """
 
     job: Job
@@ -68,7 +68,7 @@ class Joining:
             self.phones.disconnect(phone)
 
     async def _prepared(self, websocket: WebSocket, device: int) -> Phone:
-        """Tell a page which device it is, and return the phone when it is ready."""
+        """Assign a device to a page, and return the phone when it is ready."""
         await websocket.send_bytes(encode(Message({"do": "welcome", **self._welcome(device)}, self._slices(device))))
         ready = decode(await _frame(websocket)).header
         if ready.get("fingerprint") != self.job.model.fingerprint:
@@ -76,7 +76,7 @@ class Joining:
         return _phone(websocket, device, self._counted(ready, device))
 
     def _counted(self, ready: Mapping[str, Any], device: int) -> Examples:
-        """Return how many examples a phone has, which are those that the run sent, if it sent any."""
+        """Return the numbers of a phone's examples; if the run sent examples, check that they match."""
         counted = _examples(ready)
         if self.slices and counted != Examples(*(len(rows) for rows in self.job.data.parts(device))):
             raise DataError("This page has another number of examples than the run sent; reload it.")
@@ -109,11 +109,11 @@ class Joining:
 
 
 async def _pass_on(websocket: WebSocket, phone: Phone) -> None:
-    """Give the next frame to a phone; an invalid one ends its part."""
+    """Pass the next frame to a phone; an invalid frame ends its participation."""
     try:
         phone.receive(await _frame(websocket))
     except DataError as error:
-        phone.leave("sent an invalid message", str(error))  # the connection ends when the page has closed it, too
+        phone.leave("sent an invalid message", str(error))  # the connection ends when the page closes it
 
 
 async def _frame(websocket: WebSocket) -> bytes:
@@ -127,7 +127,7 @@ async def _frame(websocket: WebSocket) -> bytes:
 
 
 def _phone(websocket: WebSocket, device: int, examples: Examples) -> Phone:
-    """Return a phone that other threads may use."""
+    """Return a phone that is safe to use from other threads."""
     loop = asyncio.get_running_loop()
 
     def send(frame: bytes) -> None:
@@ -147,20 +147,20 @@ def _phone(websocket: WebSocket, device: int, examples: Examples) -> Phone:
 
 
 async def _end(websocket: WebSocket, sentence: str, *, again: bool = False, failed: bool = False) -> None:
-    """Close a connection with a sentence for the page, if it is still open."""
+    """Close a connection, if it is still open, with a sentence for the page to show."""
     try:
         header = {"do": "end", "sentence": sentence, "again": again, "failed": failed}
         await websocket.send_bytes(encode(Message(header)))
         await websocket.close(1000)
-    except (RuntimeError, WebSocketDisconnect):  # it has ended already
+    except (RuntimeError, WebSocketDisconnect):  # the connection has already ended
         pass
 
 
 def _examples(ready: Mapping[str, Any]) -> Examples:
-    """Return how many examples a phone says that it has.
+    """Return the numbers of examples that a phone reports.
 
     Raises:
-        DataError: It has too few.
+        DataError: The numbers are invalid or too small.
     """
     counts = [ready.get(split) for split in ("train", "validation", "test")]
     if not all(type(count) is int and 0 <= count <= MOST_EXAMPLES for count in counts):

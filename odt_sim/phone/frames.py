@@ -1,7 +1,8 @@
-"""Messages between the coordinator and a phone: one binary frame of a JSON header and tensors.
+"""Messages between the coordinator and a phone, as binary frames of a JSON header and tensors.
 
-A frame is `odt1`, the header's length as uint32, the header, and the data of each tensor in the header's order. All numbers
-are little endian. Header and data are padded to 8 bytes, so that a browser can view the data without a copy.
+A frame consists of `odt1`, the header's length as uint32, the header, and the data of each tensor in the header's
+order. All numbers are little endian. Header and data are padded to 8 bytes, so that a browser can view the data without
+a copy.
 """
 
 import json
@@ -29,7 +30,7 @@ class Message:
     """A message.
 
     Attributes:
-        header: What it says; `do` is its kind.
+        header: Its fields; `do` is its kind.
         tensors: Arrays by name, float32, int32 or uint8.
     """
 
@@ -41,7 +42,7 @@ def encode(message: Message) -> bytes:
     """Return the frame of a message.
 
     Raises:
-        DataError: A tensor has another dtype.
+        DataError: The dtype of a tensor is not supported.
     """
     arrays = {name: np.ascontiguousarray(array) for name, array in message.tensors.items()}
     for name, array in arrays.items():
@@ -63,7 +64,7 @@ def decode(frame: bytes) -> Message:
     """Return the message of a frame; its arrays are read-only views.
 
     Raises:
-        DataError: The frame is cut, or is none of this protocol.
+        DataError: The frame is incomplete, or does not belong to this protocol.
     """
     if len(frame) < 8 or frame[:4] != MAGIC:
         raise DataError(f"message of {len(frame)} bytes: expected a frame of odt_sim; reload the page")
@@ -88,7 +89,7 @@ def _header(text: bytes) -> dict[str, Any]:
     """Return the header, with a name, a dtype and a shape for each tensor.
 
     Raises:
-        DataError: It is not that of a frame.
+        DataError: The header is invalid.
     """
     try:
         header = json.loads(text)

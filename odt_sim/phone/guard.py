@@ -1,4 +1,4 @@
-"""The guard in front of every request: local clients with the token in the address, from pages of this server only."""
+"""Access control: only local clients with the token in the address, and only pages of this server."""
 
 import hmac
 import ipaddress
@@ -20,28 +20,29 @@ READABLE = (
     '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     '<meta name="color-scheme" content="light dark"><title>odt_sim</title><p>'
 )
-"""What precedes a sentence where a person reads it: phones show plain text in tiny letters."""
+"""HTML before a sentence that a person reads, since phones show plain text in tiny letters."""
 
 
 class Guard:
-    """Middleware that refuses requests with 403 and one sentence.
+    """Middleware that rejects requests with 403 and one sentence.
 
-    A name in `Host` other than this machine's own may be DNS rebinding: a foreign page whose name was pointed here.
+    A `Host` header with a name other than this machine's may indicate DNS rebinding, where a foreign page's name
+    resolves to this machine.
     """
 
     def __init__(self, app: ASGIApp, token: str, host: str) -> None:
-        """Guard an application.
+        """Wrap an application.
 
         Args:
             app: The application.
-            token: The first part of every path.
+            token: The first component of every path.
             host: The name or address that the server was asked to listen on.
         """
         self._app, self._token = app, token
         self._names = {"localhost", host.lower(), socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass a request on, or reject it."""
         refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
         if refusal is None:
             await self._app(scope, receive, send)
@@ -75,14 +76,14 @@ def _headers(scope: Scope) -> Headers:
 
 
 def _refused(scope: Scope, sentence: str) -> Response:
-    """Return the sentence as a page for a browser's address bar, as text for scripts."""
+    """Return the sentence as HTML for browser navigation, and as plain text for scripts."""
     if "text/html" in _headers(scope).get("accept", ""):
         return HTMLResponse(READABLE + sentence, 403)
     return PlainTextResponse(sentence, 403)
 
 
 def is_local(address: str) -> bool:
-    """Return whether an address is one of this machine or of a private network; False for names."""
+    """Return whether an address belongs to this machine or a private network; False for names."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -92,6 +93,6 @@ def is_local(address: str) -> bool:
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Return whether a request comes from a page of this server, or from no page."""
+    """Return whether a request comes from a page of this server, or not from a page."""
     origin = headers.get("origin")
     return origin is None or origin.partition("://")[2] == headers.get("host")

@@ -1,4 +1,4 @@
-"""The phones of a run: which device each of them is, and requests to those that are connected."""
+"""Phones of a run: their assignment to devices, and requests to connected phones."""
 
 import hashlib
 import json
@@ -17,17 +17,17 @@ from odt_sim.simulation.exclusion import AWAY
 from odt_sim.simulation.time_limit import OutOfTime
 
 SILENCE = 60.0
-"""Seconds without a message after which a phone that works is asleep; it reports progress about every second."""
+"""Seconds without a message after which a working phone counts as asleep; it reports progress about every second."""
 
 RECORD = "phones.json"
 
 
 class PhoneError(InvocationError):
-    """A phone cannot do what a device was asked for; the message is the reason in the records."""
+    """Failure of a phone to do a device's work; the message is the reason in the records."""
 
 
 class Examples(NamedTuple):
-    """The numbers of a phone's examples."""
+    """Numbers of a phone's examples."""
 
     train: int
     validation: int
@@ -35,7 +35,7 @@ class Examples(NamedTuple):
 
 
 class Phone:
-    """One connection of a phone. A request waits for its reply, and fails as soon as the phone is away."""
+    """Connection of a phone. A request waits for its reply, and fails as soon as the phone disconnects."""
 
     def __init__(
         self, device: int, examples: Examples, send: Callable[[bytes], None], end: Callable[[str, bool], None]
@@ -44,9 +44,10 @@ class Phone:
 
         Args:
             device: The phone's number in the fleet.
-            examples: How many examples it has.
-            send: Sends a frame.
-            end: Ends the connection, with a sentence for the page, and whether it should connect again by itself.
+            examples: The numbers of its examples.
+            send: A function that sends a frame.
+            end: A function that ends the connection, given a sentence for the page and whether the page should
+                reconnect.
         """
         self.device, self.examples = device, examples
         self._send, self._end = send, end
@@ -60,11 +61,11 @@ class Phone:
         Args:
             header: The request's header.
             tensors: Its tensors.
-            until: The time of `time.monotonic` at which the device is out of time; None for never.
+            until: The deadline, as a time of `time.monotonic`; None for no deadline.
 
         Raises:
-            PhoneError: The phone is away, or could not do it.
-            OutOfTime: The reply did not come in time.
+            PhoneError: The phone is away, or the request failed on it.
+            OutOfTime: The reply did not arrive in time.
         """
         if self._lost:
             raise self._lost
@@ -91,22 +92,22 @@ class Phone:
             raise self._lost or PhoneError(AWAY) from None
 
     def receive(self, frame: bytes) -> None:
-        """Take a frame that the phone sent.
+        """Handle a frame that the phone sent.
 
         Raises:
             DataError: The frame is invalid.
         """
         message = decode(frame)
-        if message.header.get("id") == self._asked:  # others are late
+        if message.header.get("id") == self._asked:  # other replies are late
             self._replies.put(message)
 
     def leave(self, why: str, sentence: str | None = None, *, again: bool = False) -> None:
-        """End the connection; a request in flight fails, and all later ones.
+        """End the connection; in-flight and later requests fail.
 
         Args:
             why: What happened, such as `left`.
-            sentence: What the page shows; None for why.
-            again: Whether the page should connect again by itself.
+            sentence: The sentence that the page shows; None for one with `why`.
+            again: Whether the page should reconnect.
         """
         if self._lost is None:
             self._lost = PhoneError(f"{AWAY}: {why}")
@@ -115,40 +116,40 @@ class Phone:
 
 
 class Phones:
-    """The phones of a run, by device.
+    """Phones of a run by device.
 
-    A new phone gets the lowest free number. The number of a phone that leaves before the first round is free again; from
-    then on phones keep their numbers when they return, also after the run was resumed. Only digests of the phones' secrets
-    are stored.
+    A new phone gets the lowest free number. If a phone leaves before the first round, its number becomes free again.
+    From the first round on, phones keep their numbers when they return, even after the run is resumed. Only digests of
+    the phones' secrets are stored.
 
     Attributes:
-        token: The secret in the address, the same after the run was resumed.
+        token: The secret in the address; it stays the same when the run is resumed.
     """
 
     def __init__(self, devices: int, storage: Storage) -> None:
-        """Read which phones a resumed run has had.
+        """Read the phones of a resumed run.
 
         Args:
             devices: The number of devices of the fleet.
-            storage: The place of the run's checkpoint.
+            storage: The storage of the run's checkpoint.
 
         Raises:
             CheckpointError: The record is damaged.
         """
         self._devices, self._storage = devices, storage
         self.token, self._numbers = _recorded(storage)
-        self._begun = bool(self._numbers)  # numbers are recorded from the first round on
-        self._joining: list[tuple[str, int]] = []  # by digest, for each page that is not ready yet
+        self._begun = bool(self._numbers)  # the record contains numbers from the first round on
+        self._joining: list[tuple[str, int]] = []  # digest and device of each page that is not ready yet
         self._connected: dict[int, Phone] = {}
         self._examples: dict[int, Examples] = {}
         self._changed = Condition()
 
     @contextmanager
     def joining(self, secret: str) -> Iterator[int]:
-        """Hold a phone's device while its page prepares; a new phone keeps it if no exception ends the context.
+        """Reserve a phone's device while its page prepares; a new phone keeps it unless an exception ends the context.
 
         Args:
-            secret: By which the phone is known again.
+            secret: The secret that identifies the phone when it returns.
 
         Yields:
             The device.
@@ -188,7 +189,7 @@ class Phones:
                     self.record()
 
     def begin(self) -> None:
-        """Keep the phones' numbers from now on, even if they leave.
+        """Keep the phones' numbers from now on, even if phones leave.
 
         Raises:
             FileError: The record cannot be written.
@@ -198,7 +199,7 @@ class Phones:
             self.record()
 
     def record(self) -> None:
-        """Write what a resumed run needs.
+        """Write the record that a resumed run needs.
 
         Raises:
             FileError: It cannot be written.
@@ -206,7 +207,7 @@ class Phones:
         self._storage.replace(RECORD, json.dumps({"token": self.token, "devices": self._numbers}).encode())
 
     def connect(self, phone: Phone) -> None:
-        """Add a phone; an earlier connection of the same phone ends."""
+        """Add a phone, and end its earlier connection, if any."""
         with self._changed:
             before = self._connected.get(phone.device)
             self._connected[phone.device] = phone
@@ -230,27 +231,27 @@ class Phones:
         del self._examples[device]
 
     def connected(self, device: int) -> Phone | None:
-        """Return the phone of a device; None if it is away."""
+        """Return the phone of a device; None if it is not connected."""
         with self._changed:
             return self._connected.get(device)
 
     def examples(self, device: int) -> Examples | None:
-        """Return how many examples a device had when it was last connected; None if it never was."""
+        """Return the numbers of a device's examples at its last connection; None if it never connected."""
         with self._changed:
             return self._examples.get(device)
 
     def present(self, devices: Collection[int]) -> int:
-        """Return how many of the devices are connected."""
+        """Return the number of the given devices that are connected."""
         with self._changed:
             return len(self._connected.keys() & set(devices))
 
     def wait_for(self, count: int, devices: Collection[int], waiting: Callable[[int], None]) -> None:
-        """Wait until at least `count` of the devices are connected.
+        """Wait until at least `count` of the given devices are connected.
 
         Args:
-            count: How many.
+            count: The number of devices to wait for.
             devices: The devices that count.
-            waiting: Called with the number that is connected, first and whenever it changes.
+            waiting: A function called with the number of connected devices, at first and whenever it changes.
         """
         told = None
         while (here := self.present(devices)) < count:
@@ -258,10 +259,10 @@ class Phones:
                 waiting(here)
                 told = here
             with self._changed:
-                self._changed.wait(0.2)  # a short time, so that Ctrl-C is noticed
+                self._changed.wait(0.2)  # a short timeout, so that Ctrl-C is handled
 
     def end(self, sentence: str, *, again: bool) -> None:
-        """End all connections with a sentence for the pages, and whether they should connect again by themselves."""
+        """End all connections with a sentence for the pages; `again` lets them reconnect."""
         with self._changed:
             phones = list(self._connected.values())
         for phone in phones:
@@ -281,5 +282,5 @@ def _recorded(storage: Storage) -> tuple[str, dict[str, int]]:
 
 
 def one_line(text: object) -> str:
-    """Return one short line of what a phone sent."""
+    """Return text from a phone as one short line."""
     return " ".join(str(text).split())[:200] or "no reason given"

@@ -1,4 +1,4 @@
-"""Recorded calls of a model's signatures: what a phone repeats and compares."""
+"""Recorded calls of a model's signatures, which a phone repeats and compares."""
 
 import json
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ from odt_sim.phone.subject import Subject
 Array = NDArray[Any]
 
 OFFSET, MU = 0.01, 0.1
-"""The gradient offset of every weight, and the factor of the proximal term, in the recorded step that has them."""
+"""Gradient offset of every weight, and factor of the proximal term, in the recorded step that uses them."""
 SMALLER = 0.1
-"""The recorded steps' part of the learning rate: large steps on few examples let rounding errors grow."""
+"""Factor of the learning rate in recorded steps, since large steps on few examples amplify rounding errors."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """The calls of one interpreter, in their order.
+    """Calls of one interpreter, in order.
 
     Attributes:
-        calls: For each call its signature, and its inputs and outputs by name: dtype, shape, and where the values begin in
-            `values`, in bytes.
+        calls: The signature of each call, and its inputs and outputs by name: dtype, shape, and the offset of the
+            values in `values`, in bytes.
         values: The values of all tensors, little-endian.
     """
 
@@ -40,11 +40,11 @@ class Recording:
 
 
 def record(subject: Subject) -> Recording:
-    """Call every signature of a model and record inputs and outputs.
+    """Call every signature of a model, and record inputs and outputs.
 
-    The model infers, trains a step on each batch, returns the losses of examples, trains with every further training
-    signature, with an offset and on embeddings, if it can. The state is read in between. At the end it is set
-    back, and one more step is trained.
+    The calls are inference, a training step on each batch, the losses of examples, and steps of every further training
+    signature, with a gradient offset and on embeddings, if the model supports these. The state is read in
+    between. At the end, it is restored, and one more step is trained.
 
     Raises:
         ModelError: LiteRT cannot run the file.
@@ -122,7 +122,7 @@ class _Recorder:
         return {name: self._store(np.asarray(array)) for name, array in tensors.items()}
 
     def _store(self, array: Array) -> dict[str, Any]:
-        self.values.extend(bytes(-len(self.values) % 8))  # typed arrays begin at multiples of their element's size
+        self.values.extend(bytes(-len(self.values) % 8))  # typed arrays begin at multiples of their element size
         start = len(self.values)
         self.values.extend(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
         return {"dtype": str(array.dtype), "shape": list(array.shape), "start": start}

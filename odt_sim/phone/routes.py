@@ -1,4 +1,4 @@
-"""What the page asks its server for: the model, its description, recorded calls; and the one upload, a device profile."""
+"""Routes of the page: the model, its description and recorded calls, and the upload of a device profile."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from odt_sim.phone.recording import Recording
 from odt_sim.phone.subject import Subject
 
 LARGEST_PROFILE = 1 << 16
-"""Bytes of an upload."""
+"""Maximum size of an upload in bytes."""
 
 
 def phone_routes(
@@ -31,7 +31,7 @@ def phone_routes(
     Args:
         subject: The model and its examples.
         recording: The calls to repeat.
-        timings: Of the same model in Python on this machine.
+        timings: Timings of the same model in Python on this machine.
         profiles: The folder of the device profiles.
     """
     text = json.dumps(description(subject, timings))
@@ -60,7 +60,7 @@ def phone_routes(
 
 
 def description(subject: Subject, timings: Mapping[str, Timing]) -> dict[str, Any]:
-    """Return what the page cannot read from the file itself."""
+    """Return the information that the page cannot read from the file itself."""
     model = subject.model
     return {
         "name": model.name,
@@ -79,7 +79,7 @@ def description(subject: Subject, timings: Mapping[str, Timing]) -> dict[str, An
 
 
 def _compared(profile: DeviceProfile, subject: Subject, timings: Mapping[str, Timing]) -> DeviceProfile:
-    """Return a profile with the time of its upload, and its speed if it measured this server's model."""
+    """Return a profile with the time of its upload and, if it measured this server's model, its relative speed."""
     same = profile.fingerprint == subject.model.fingerprint
     speed = timings["train"].median / profile.timings["train"].median if same else None
     return replace(profile, relative_speed=speed, measured=datetime.now(UTC).isoformat(timespec="seconds"))

@@ -1,4 +1,4 @@
-"""The model on a phone, in the place of an interpreter in this process."""
+"""Model on a phone, used instead of an interpreter in this process."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -17,14 +17,14 @@ from odt_sim.phone.frames import Array, Message
 from odt_sim.phone.phones import PhoneError
 
 Ask = Callable[[Mapping[str, Any], Mapping[str, Array]], Message]
-"""Sends a phone a header and tensors, and returns its reply."""
+"""A function that sends a phone a header and tensors, and returns its reply."""
 
 
 class PhoneRuntime:
-    """A phone's copy of the model: its weights, its optimizer's slots, and work on its own examples."""
+    """A phone's copy of the model, with weights and optimizer slots, and its work on the phone's examples."""
 
     def __init__(self, model: TrainableModel, ask: Ask) -> None:
-        """Set the model and how to reach the phone."""
+        """Set the model and the function that sends requests to the phone."""
         self.model, self._ask = model, ask
 
     def write(self, weights: Weights, slots: Sequence[Array]) -> None:
@@ -36,7 +36,7 @@ class PhoneRuntime:
         """Return the weights, read-only, and the optimizer's slots.
 
         Raises:
-            PhoneError: They are not those of this model.
+            PhoneError: They do not belong to this model.
         """
         reply = self._ask({"do": "read"}, {})
         vector = _checked(reply, "weights", (self.model.layout.size,), "float32")
@@ -75,16 +75,16 @@ class PhoneRuntime:
     def evaluate(
         self, split: str, examples: int, given: Mapping[str, Array], *, only_loss: bool
     ) -> tuple[dict[str, float], int]:
-        """Return figures, and the number of batches that they took.
+        """Return metrics, and the number of batches that were evaluated.
 
         Args:
             split: `train`, `validation` or `test`, or `given` for the examples `x` and `y` that are sent.
             examples: The number of examples of the split.
             given: The examples to send.
-            only_loss: Whether to ask for the loss only.
+            only_loss: Whether to request only the loss.
 
         Raises:
-            PhoneError: The reply has no figures of this model and split.
+            PhoneError: The reply has no valid metrics for this model and split.
         """
         reply = self._ask({"do": "evaluate", "split": split, "only_loss": only_loss}, given)
         calls = reply.header.get("calls")
@@ -97,7 +97,7 @@ def _checked(reply: Message, name: str, shape: tuple[int, ...], dtype: str) -> A
     """Return a tensor of a reply.
 
     Raises:
-        PhoneError: It is missing, or has another shape or dtype.
+        PhoneError: It is missing, or its shape or dtype is wrong.
     """
     found = reply.tensors.get(name)
     if found is None or found.shape != shape or found.dtype != np.dtype(dtype):
@@ -107,19 +107,19 @@ def _checked(reply: Message, name: str, shape: tuple[int, ...], dtype: str) -> A
 
 
 class PhonePool(RuntimePool):
-    """Gives a device the initial weights and slots, which this process reads from the file once."""
+    """Source of the initial weights and slots of devices, which this process reads from the file once."""
 
     def __init__(self, first: Runtime) -> None:
-        """Set the interpreter that holds the initial weights."""
+        """Set the interpreter with the initial weights."""
         super().__init__(first.model)
         self._first = first
 
 
 class PhoneState(ModelState):
-    """A device's weights and slots, here or on its phone."""
+    """Weights and slots of a device, in this process or on its phone."""
 
     def __init__(self, pool: RuntimePool, phone: PhoneRuntime, weights: Weights, slots: Sequence[Array]) -> None:
-        """Keep the state here until the device runs."""
+        """Keep the state in this process until the device runs."""
         super().__init__(pool, weights, slots)
         self._phone, self._written = phone, False
 
@@ -140,11 +140,11 @@ class PhoneState(ModelState):
         return self.weights.select(layout)
 
     def replace_head(self, weights: Weights) -> None:
-        """Set some of the head's weights; everything else stays."""
+        """Replace some of the head's weights."""
         self.replace(self.weights.replace(weights), self.slots, same_body=True)
 
     def on_phone(self, *, changes: bool = False) -> PhoneRuntime:
-        """Return the phone's copy once it holds this state; `changes` says that the caller trains."""
+        """Write this state to the phone's copy if needed, and return the copy; set `changes` before training."""
         if not self._written:
             self._phone.write(self._weights, self._slots)
             self._written = True
@@ -153,7 +153,7 @@ class PhoneState(ModelState):
         return self._phone
 
     def release(self) -> None:
-        """Write the state again before the device next runs."""
+        """Make the next run of the device write the state again."""
         self._written = False
 
     def _fetch(self) -> None:

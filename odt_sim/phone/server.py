@@ -1,4 +1,4 @@
-"""A local web server: its socket, its address, its QR code, TLS, and how it starts and stops."""
+"""Local web server, with its socket, address, QR code and TLS."""
 
 import errno
 import io
@@ -24,20 +24,20 @@ SECONDS_TO_START = 30
 
 @dataclass(frozen=True)
 class Tls:
-    """A certificate in PEM format and its key."""
+    """Certificate and key in PEM format."""
 
     certificate: Path
     key: Path
 
     def check(self) -> Self:
-        """Check that both can be read and fit together.
+        """Check that both can be read and match.
 
         Raises:
             ConfigurationError: They cannot be used.
         """
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
-        except OSError as error:  # SSLError is one, too
+        except OSError as error:  # includes SSLError
             raise ConfigurationError(
                 f"--certificate {self.certificate}, --key {self.key}: cannot use them ({error.strerror or error}); "
                 "give a certificate and its key as PEM files"
@@ -53,7 +53,7 @@ def listen(host: str, port: int) -> socket.socket:
         port: The port; 0 for a free one.
 
     Raises:
-        ConfigurationError: The address is not this machine's, or the port is taken.
+        ConfigurationError: The address does not belong to this machine, or the port is in use.
     """
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -81,10 +81,10 @@ def address_of(listening: socket.socket, token: str, tls: Tls | None = None) -> 
 
 
 def lan_address() -> str:
-    """Return this machine's address in its network; the loopback address if it has none."""
+    """Return this machine's address in its local network; the loopback address if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # an address for documentation (RFC 5737); nothing is sent
+            probe.connect(("192.0.2.1", 9))  # an address reserved for documentation (RFC 5737); nothing is sent
         except OSError:
             return "127.0.0.1"
         found = str(probe.getsockname()[0])
@@ -92,7 +92,7 @@ def lan_address() -> str:
 
 
 def qr_code(address: str) -> str:
-    """Return an address as a QR code for a terminal."""
+    """Return the QR code of an address as text for a terminal."""
     import segno
 
     text = io.StringIO()
@@ -101,7 +101,7 @@ def qr_code(address: str) -> str:
 
 
 class Server:
-    """A web server on a socket, in the foreground (`run`) or in a thread (`with`)."""
+    """Web server on a socket, in the foreground (`run`) or in a thread (`with`)."""
 
     def __init__(
         self, app: ASGIApp, listening: socket.socket, tls: Tls | None = None, largest_message: int = 1 << 24
@@ -110,7 +110,7 @@ class Server:
 
         Args:
             app: The application.
-            listening: Of `listen`; the server closes it.
+            listening: The socket from `listen`; the server closes it.
             tls: The certificate; None for plain HTTP.
             largest_message: The largest WebSocket message, in bytes.
         """
@@ -123,7 +123,7 @@ class Server:
                 access_log=False,
                 lifespan="off",
                 server_header=False,
-                proxy_headers=False,  # a header must not make a client local
+                proxy_headers=False,  # a header must not make a client look local
                 ws_max_size=largest_message,
                 timeout_graceful_shutdown=SECONDS_TO_STOP,
                 ssl_certfile=tls.certificate if tls else None,
@@ -133,20 +133,20 @@ class Server:
         self._thread = Thread(target=self.run, daemon=True)
 
     def run(self) -> None:
-        """Serve until a signal or `close`.
+        """Serve until a signal, or until `__exit__` stops the server.
 
         Raises:
-            KeyboardInterrupt: After Ctrl-C, once every connection is closed.
+            KeyboardInterrupt: After Ctrl-C, when all connections are closed.
         """
         self._server.run(self._sockets)
 
     @property
     def stopping(self) -> bool:
-        """Whether it waits for its connections to end."""
+        """Whether the server is waiting for its connections to end."""
         return self._server.should_exit
 
     def __enter__(self) -> Self:
-        """Serve in a thread; return when the server answers."""
+        """Serve in a thread, and return when the server has started."""
         self._thread.start()
         deadline = time.monotonic() + SECONDS_TO_START
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What a phone checks, measures and personalizes: a model, examples for it, and the names of its classes."""
+"""Subject of a phone's checks, measurements and personalization: a model, examples, and class names."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,8 +21,8 @@ Array = NDArray[Any]
 Source = Literal["drawing", "motion", "rows"]
 
 STEPS = 6
-"""The training steps of a recording."""
-LARGEST_DRAWING = 64  # pixels of a side
+"""Number of training steps in a recording."""
+LARGEST_DRAWING = 64  # pixels per side
 MOTION_CHANNELS = (3, 6, 9)
 DEFAULT_LEARNING_RATE = 0.01
 
@@ -33,9 +33,9 @@ class Subject:
 
     Attributes:
         model: The model.
-        batches: Batches of examples, one for each step of a recording.
-        origin: Where the examples come from, in words.
-        real: Whether they are real data, in the range that the model was made for.
+        batches: Batches of examples, one per step of a recording.
+        origin: The origin of the examples, in words.
+        real: Whether they are real data, in the range that the model was designed for.
         labels: The names of the classes; empty for a model that does not classify whole examples.
     """
 
@@ -51,10 +51,11 @@ class Subject:
 
         Args:
             model: The model.
-            x: `[examples, ...]`, or several inputs; as many as `STEPS` batches need are used, repeated where there are fewer.
+            x: `[examples, ...]`, or several inputs; only enough for `STEPS` batches are used, repeated if there are too
+                few.
             y: `[examples, ...]`, or several targets.
-            origin: Where they come from, in words.
-            labels: The names of the classes; by default their numbers.
+            origin: The origin of the examples, in words.
+            labels: The names of the classes; by default their indices.
 
         Raises:
             DataError: The examples do not fit the model.
@@ -68,7 +69,7 @@ class Subject:
 
     @classmethod
     def random(cls, model: TrainableModel) -> "Subject":
-        """Return a subject with random examples of the model's shapes and range of labels.
+        """Return a subject with random examples that match the model's shapes and range of labels.
 
         Raises:
             ModelError: Browsers cannot train the model.
@@ -81,19 +82,19 @@ class Subject:
 
     @property
     def learning_rate(self) -> float | None:
-        """The model's own learning rate, or a small one; None if its steps take none."""
+        """The model's learning rate, or a small default; None if its steps have no learning rate."""
         if "learning_rate" not in self.model.capabilities:
             return None
         return own_learning_rate(self.model) or DEFAULT_LEARNING_RATE
 
     @property
     def source(self) -> Source:
-        """How a user makes examples besides rows of a file: digits on a canvas, or recorded motion."""
+        """How a user creates examples: by drawing, by recorded motion, or only by rows of a file."""
         return source_of(self.model.x) if self.labels and len(self.model.inputs) == 1 else "rows"
 
     @property
     def shades(self) -> tuple[float, float]:
-        """The values of paper and of ink in drawings: 0 and 1, or what real pictures have, such as 255 and 0."""
+        """The values of paper and ink in drawings: 0 and 1, or the values of real images, such as 255 and 0."""
         if not (self.real and self.source == "drawing"):
             return 0.0, 1.0
         x = np.concatenate([only(batch.x, "x", "export the model with one input") for batch in self.batches])
@@ -103,7 +104,7 @@ class Subject:
 
 
 def source_of(x: TensorInfo) -> Source:
-    """Return how a user makes examples for an input of a model that classifies them."""
+    """Return how a user creates examples for an input of a classifier."""
     shape = x.shape[1:]
     if x.dtype != "float32":
         return "rows"
@@ -113,12 +114,12 @@ def source_of(x: TensorInfo) -> Source:
 
 
 def numbered(model: TrainableModel) -> tuple[str, ...]:
-    """Return the numbers of the classes; empty for a model that does not classify whole examples."""
+    """Return the class indices as labels; empty for a model that does not classify whole examples."""
     return tuple(str(label) for label in range(_classes(model)))
 
 
 def random_inputs(tensor: TensorInfo, rows: int, random: np.random.Generator) -> Array:
-    """Return `[rows, ...]`: floats of mean 0 and deviation 1, or the integers 0 and 1, which every vocabulary has."""
+    """Return `[rows, ...]` floats with mean 0 and deviation 1, or integers 0 and 1, which every vocabulary has."""
     shape = (rows, *tensor.shape[1:])
     if tensor.dtype.startswith("float"):
         return random.normal(size=shape).astype(tensor.dtype)
@@ -126,7 +127,7 @@ def random_inputs(tensor: TensorInfo, rows: int, random: np.random.Generator) ->
 
 
 def random_targets(model: TrainableModel, name: str, rows: int, random: np.random.Generator) -> Array:
-    """Return `[rows, ...]` of a target: labels, one-hot rows, or values, as its loss takes them."""
+    """Return `[rows, ...]` random values of a target: labels, one-hot rows, or regression values, as its loss needs."""
     tensor = model.targets[name]
     loss = next((output.loss for output in model.outputs if output.name == name), None)
     shape, dtype = (rows, *tensor.shape[1:]), tensor.dtype
@@ -140,7 +141,7 @@ def random_targets(model: TrainableModel, name: str, rows: int, random: np.rando
 
 
 def _classes(model: TrainableModel) -> int:
-    """Return the number of classes of a whole example; 0 for several outputs, other tasks, or a class per position."""
+    """Return the number of classes of whole examples; 0 for several outputs, other tasks, or classes of positions."""
     if len(model.outputs) > 1 or len(model.output.shape) > 2 or model_task(model) in ("multi_label", "regression"):
         return 0
     return model.classes or 0

@@ -1,4 +1,4 @@
-"""The time of a model's signatures in Python on this machine, as a phone measures its own."""
+"""Timing of a model's signatures in Python on this machine, measured as on a phone."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ FEWEST, MOST = 5, 500
 
 
 def measure(subject: Subject) -> dict[str, Timing]:
-    """Return the timings of `train` and `infer` with a batch of the model's size.
+    """Return the timings of `train` and `infer` with a full batch.
 
     Raises:
         ModelError: LiteRT cannot run the file.

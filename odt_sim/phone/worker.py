@@ -1,4 +1,4 @@
-"""The work of a block of devices that are phones: all at once, each in a thread that waits for its phone."""
+"""Work of a block of devices that are phones: all run concurrently, each in a thread that waits for its phone."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,11 +24,11 @@ from odt_sim.strategies.base import Tensors
 Result = TypeVar("Result")
 
 MOST_AT_ONCE = 1024
-"""The most phones that work at the same time; the others follow."""
+"""Maximum number of phones that work at the same time; the others wait."""
 
 
 class PhoneWorker(Worker):
-    """Runs strategies here, against devices whose models and examples are on phones."""
+    """Worker that runs strategies in this process with devices whose models and examples are on phones."""
 
     def __init__(self, job: Job, connected: Phones, initial: Runtime) -> None:
         """Prepare for a job.
@@ -46,12 +46,12 @@ class PhoneWorker(Worker):
         self._loading = Lock()
 
     def close(self) -> None:
-        """End the threads; requests in flight must have failed."""
+        """End the threads; in-flight requests must have failed before."""
         for threads in (self._blocks, self._devices):
             threads.shutdown(cancel_futures=True)
 
     def at_once(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
-        """Do work on all blocks at once; yield the results in order."""
+        """Run work on all blocks concurrently, and yield the results in order."""
         return self._blocks.map(work, tasks)
 
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[tuple[Device, Result]]:
@@ -79,7 +79,7 @@ class PhoneWorker(Worker):
                 raise PhoneError(f"{AWAY}: not connected")
             return phone.ask({**header, **shown}, tensors, until)
 
-        examples = phone.examples if phone else phones.Examples(1, 0, 1)  # of a device that is left out
+        examples = phone.examples if phone else phones.Examples(1, 0, 1)  # placeholder for a device that is excluded
         pool = PhonePool(self._initial)
         return PhoneDevice(job.model, examples, ask, pool, seed=job.seed, id=id, round=task.round, plan=job.plan)
 
@@ -102,7 +102,7 @@ class PhoneWorker(Worker):
 
 
 class PhoneEvaluation(Evaluation):
-    """Evaluates phones on their own test examples, which stay there."""
+    """Evaluation of phones on their test examples, which stay on the phones."""
 
     def _own_test(self, device: Device) -> Examples:
         return device.own_test if isinstance(device, PhoneDevice) else super()._own_test(device)
