@@ -1,4 +1,4 @@
-"""Devices and strategies in Flower, with the extra `flower`."""
+"""Devices and strategies in Flower; needs the extra `flower`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ _MODULES = {"client_app": "client", "initial_arrays": "arrays", "server_app": "s
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name, which needs Flower."""
+    """Import a public name on first use, since it needs Flower."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_extra("flower")

@@ -1,4 +1,4 @@
-"""Weights as Flower's strategies send and average them: one array for each parameter."""
+"""Weights in the form that Flower's strategies send and average: one array per parameter."""
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -11,11 +11,11 @@ from odt_sim.strategies.base import Strategy
 
 
 def initial_arrays(model: TrainableModel, strategy: Strategy) -> ArrayRecord:
-    """Return the arrays that a strategy of Flower starts with: the exported weights that travel, by name.
+    """Return the initial arrays for a Flower strategy: the exported weights that travel, by name.
 
     Args:
         model: The model.
-        strategy: What the devices do.
+        strategy: The strategy of the devices.
 
     Raises:
         StrategyError: The strategy's server sends more than weights, or nothing.
@@ -40,21 +40,21 @@ def shared_weights(model: TrainableModel, strategy: Strategy) -> Weights:
 
 
 def packed(weights: Weights) -> ArrayRecord:
-    """Return weights as a record with an array for each parameter."""
+    """Return weights as a record with one array per parameter."""
     names = weights.layout.names
     return ArrayRecord({name: Array(tensor) for name, tensor in zip(names, weights.tensors(), strict=True)})
 
 
 def weights_of(model: TrainableModel, arrays: ArrayRecord) -> Weights:
-    """Return the weights in a record, such as a strategy's `result.arrays`, in the order of the model and as float32.
+    """Return the weights in a record, such as a strategy's `result.arrays`, in the model's order as float32.
 
     Args:
         model: The model.
-        arrays: An array for each parameter that travels, by name.
+        arrays: One array per parameter that travels, by name.
 
     Raises:
         ModelError: A shape does not fit.
-        StrategyError: The record holds other names than the model's parameters.
+        StrategyError: The record contains a name that is not a parameter of the model.
     """
     unknown = sorted(set(arrays) - set(model.layout.names))
     if unknown:

@@ -1,4 +1,4 @@
-"""The backend whose devices are the nodes of a Flower federation."""
+"""Backend whose devices are the nodes of a Flower federation."""
 
 import sys
 import time
@@ -17,32 +17,32 @@ from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.messages import Messages
 from odt_sim.simulation.sums import join
 
-POLL = 0.1  # seconds between two questions for replies; Flower's own wait takes 3
+POLL = 0.1  # seconds between polls for replies; Flower's own wait takes 3 s
 
 Reply: TypeAlias = RecordDict | str
-"""The content of a node's reply, or why there is none."""
+"""The content of a node's reply, or the reason why it is missing."""
 
 
 class FlowerBackend:
-    """Sends each device's part of a task to its node; the node keeps the device's states."""
+    """Backend that sends each device's part of a task to its node; nodes store the states of their devices."""
 
     devices_leave = True
 
     def __init__(self, grid: Grid) -> None:
-        """Set the nodes; send nothing."""
+        """Set the grid of nodes; send nothing yet."""
         self._grid = grid
         self._job: Job | None = None
         self._nodes: dict[int, int] = {}  # by device
-        self._evaluated: dict[int, set[int]] = {}  # by device, the rounds of evaluated states: one is reported
+        self._evaluated: dict[int, set[int]] = {}  # by device, rounds of evaluated states: one is reported
 
     def start(self) -> None:
         """Do nothing."""
 
     def open(self, job: Job) -> None:
-        """Wait for a node for each device, and check that all have the run's settings.
+        """Wait until each device has a node, and check that all nodes have the run's settings.
 
         Raises:
-            ConfigurationError: A node has other settings, or two nodes are the same device.
+            ConfigurationError: A node has different settings, or two nodes are the same device.
             SimulationError: A node fails.
         """
         self._job, devices = job, job.data.devices
@@ -75,14 +75,14 @@ class FlowerBackend:
         self._nodes[device] = node
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
-        """Train the devices of all blocks at once."""
+        """Train the devices of all blocks concurrently."""
         job = self._opened()
         replies = self._ask("train", tasks, messages)
         for task in tasks:
             yield join([_trained(job, device, replies.pop(device)) for device in task.devices])
 
     def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
-        """Evaluate the devices of all blocks at once; their states stay until the run ends, since one is reported."""
+        """Evaluate the devices of all blocks concurrently; nodes keep the states until the run ends, for the report."""
         job = self._opened()
         for task in tasks:
             for device, version in task.versions.items():
@@ -92,7 +92,7 @@ class FlowerBackend:
             yield [row for device in task.devices for row in _rows(job, device, replies.pop(device))]
 
     def close(self) -> None:
-        """Forget the nodes."""
+        """Drop the job and the nodes."""
         self._job, self._nodes = None, {}
 
     def _opened(self) -> Job:
@@ -101,7 +101,7 @@ class FlowerBackend:
         return self._job
 
     def _ask(self, category: str, tasks: Sequence[Task], messages: Messages) -> dict[int, Reply]:
-        """Send the devices of tasks their parts; return the replies by device."""
+        """Send the devices of tasks their parts, and return the replies by device."""
         asked = {}
         for task in map(messages.addressed, tasks):
             for device in task.devices:
@@ -110,11 +110,11 @@ class FlowerBackend:
         return self._replies(asked, self._opened().fleet.timeout)
 
     def _replies(self, messages: Mapping[int, Message], timeout: float | None) -> dict[int, Reply]:
-        """Return the replies to messages, by the messages' keys.
+        """Send messages and return the replies, by the messages' keys.
 
         Args:
             messages: The messages.
-            timeout: Seconds to wait; None for as long as Flower's own time to live.
+            timeout: Seconds to wait; None for Flower's time to live.
         """
         ids = list(self._grid.push_messages(list(messages.values())))
         missing = dict(zip(ids, messages, strict=True))
@@ -129,7 +129,7 @@ class FlowerBackend:
 
 
 def _trained(job: Job, device: int, reply: Reply) -> Trained:
-    """Return a device's outcome; a node that failed is left out."""
+    """Return a device's outcome; a device whose node failed is excluded."""
     if isinstance(reply, str):
         return Trained(excluded={device: reply})
     _check(reply)
@@ -144,7 +144,7 @@ def _rows(job: Job, device: int, reply: Reply) -> list[Row]:
 
 
 def _check(reply: RecordDict) -> None:
-    """Raise what failed beside the device."""
+    """Raise the failure in a reply if it is not the device's own."""
     failure = body_of(reply).get("failure")
     if failure:
         raise SimulationError(failure)

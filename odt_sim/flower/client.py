@@ -1,4 +1,4 @@
-"""A device as a Flower `ClientApp`."""
+"""Flower `ClientApp` for a device of odt_sim."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Strategy
 
 STATES = "odt_sim.states"
-"""The record of a node's states in Flower's context, which is private to the node: the content of each file by name."""
+"""Name of the record with a node's states in Flower's context, which is private to the node: file contents by name."""
 
 
 def client_app(
@@ -62,7 +62,7 @@ def client_app(
     Raises:
         OdtSimError: Model, data and strategy are incompatible; see `Simulation`.
     """
-    nowhere = Folder(Path())  # each call has a folder of its own
+    nowhere = Folder(Path())  # each call uses its own folder
     given: dict[str, Any] = {"fleet": fleet, "plan": plan, "aggregator": aggregator, "attack": attack}
     job = checked_job(model, data, strategy, seed=seed, storage=nowhere, **given)
     job = replace(job, fleet=replace(job.fleet, timeout=None))  # the server measures the time
@@ -79,10 +79,10 @@ Work = Callable[[Job, int, Message, Context], RecordDict]
 
 
 def _replying(job: Job, work: Work) -> Callable[[Message, Context], Message]:
-    """Return a function of Flower's form that does work for the node's device and replies with the result."""
+    """Return a Flower handler that runs `work` for the node's device and replies with the result."""
 
     def reply(message: Message, context: Context) -> Message:
-        with threadpool_limits(1, "blas"), _kept(job, context.state) as own:  # one thread, as in odt_sim's runs
+        with threadpool_limits(1, "blas"), _kept(job, context.state) as own:  # one thread, as in runs of odt_sim
             return Message(work(own, _device(job, context), message, context), reply_to=message)
 
     return reply
@@ -101,7 +101,7 @@ def _device(job: Job, context: Context) -> int:
 
 @contextmanager
 def _kept(job: Job, state: RecordDict) -> Iterator[Job]:
-    """Yield the job with a folder of the node's states, which Flower's context carries from call to call."""
+    """Yield the job with a folder of the node's states, which Flower's context stores between calls."""
     with TemporaryDirectory() as path:
         folder = Folder(Path(path))
         for name, content in state.get(STATES, {}).items():
@@ -110,11 +110,11 @@ def _kept(job: Job, state: RecordDict) -> Iterator[Job]:
         state[STATES] = ConfigRecord({name: Path(folder.where(name)).read_bytes() for name in folder.names()})
 
 
-# --- strategies of Flower ---------------------------------------------------------------------------------------------
+# --- Flower's strategies ----------------------------------------------------------------------------------------------
 
 
 def _train(job: Job, device: int, message: Message, context: Context) -> RecordDict:
-    """Train from the message's arrays; return the device's weights, number of examples and loss."""
+    """Train from the message's arrays, and return the device's weights, number of examples and loss."""
     sent = _received(job, message)
     task = _next_task(job, "train", device, message, context)
     trained = Worker(job).train(task, {"weights": sent})
@@ -128,12 +128,12 @@ def _train(job: Job, device: int, message: Message, context: Context) -> RecordD
 
 
 def _evaluate(job: Job, device: int, message: Message, context: Context) -> RecordDict:
-    """Return the loss and the first metric of what the strategy deploys to the device's user, on its own examples."""
+    """Return the loss and the first metric of the model deployed to the device's user, on the device's examples."""
     task = _next_task(job, "evaluate", device, message, context)
     [row] = Worker(job).evaluate(task, {"weights": _received(job, message)})
     if "not_evaluated" in row:
         raise SimulationError(f"device {device}: not evaluated after round {task.round}: {row['not_evaluated']}")
-    names = dict.fromkeys(("loss", job.metrics[0]))  # others may be undefined on a few devices, which Flower refuses
+    names = dict.fromkeys(("loss", job.metrics[0]))  # others may be undefined on a few devices, which Flower rejects
     figures = {name: float(row[name]) for name in names}
     return RecordDict({"metrics": MetricRecord({"num-examples": row["examples"], **figures})})
 
@@ -144,17 +144,17 @@ def _received(job: Job, message: Message) -> Any:
 
 
 def _next_task(job: Job, kind: Any, device: int, message: Message, context: Context) -> Task:
-    """Return a task with the device's last state."""
+    """Return a task that uses the device's last state."""
     rounds = [int(name.split(".")[1]) for name in context.state.get(STATES, {})]
     versions = {device: Version(max(rounds), device)} if rounds else {}
     return Task(kind, int(message.content["config"]["server-round"]), (device,), versions)
 
 
-# --- strategies of odt_sim --------------------------------------------------------------------------------------------
+# --- odt_sim's strategies ---------------------------------------------------------------------------------------------
 
 
 def _describe(job: Job, device: int, message: Message, context: Context) -> RecordDict:
-    """Return which device the node is, and the settings that decide its results."""
+    """Return the node's device, and the settings that determine its results."""
     return content_of({"device": device, "settings": described(job)})
 
 
@@ -164,7 +164,7 @@ def described(job: Job) -> dict[str, str]:
 
 
 def _train_task(job: Job, device: int, message: Message, context: Context) -> RecordDict:
-    """Train as the server's task says."""
+    """Train according to the server's task."""
     body = body_of(message.content)
     _forget(job, device, {*body["kept"], *(body["version"] or ())[:1]})
     with _failures() as reply:
@@ -174,7 +174,7 @@ def _train_task(job: Job, device: int, message: Message, context: Context) -> Re
 
 
 def _evaluate_task(job: Job, device: int, message: Message, context: Context) -> RecordDict:
-    """Evaluate as the server's task says."""
+    """Evaluate according to the server's task."""
     with _failures() as reply:
         rows = Worker(job).evaluate(*task_of(message.content, job.model))
         reply.update(content_of({"rows": rows}))
@@ -182,14 +182,14 @@ def _evaluate_task(job: Job, device: int, message: Message, context: Context) ->
 
 
 def _forget(job: Job, device: int, kept: set[int]) -> None:
-    """Remove the device's states after all rounds but those that the server still refers to."""
+    """Delete all states of the device except those of the rounds that the server still refers to."""
     kept_names = {state_name(Version(round, device)) for round in kept}
     job.storage.delete(name for name in job.storage.names() if name not in kept_names)
 
 
 @contextmanager
 def _failures() -> Iterator[RecordDict]:
-    """Yield a reply; a failure that ends the run is sent in its place."""
+    """Yield a reply; a failure that ends the run is sent instead of its content."""
     reply = RecordDict()
     try:
         yield reply

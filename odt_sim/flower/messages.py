@@ -1,4 +1,4 @@
-"""The messages between a server that runs a strategy of odt_sim and its nodes: tensors as arrays, all else as JSON."""
+"""Messages between a server that runs an odt_sim strategy and its nodes: tensors as arrays, the rest as JSON."""
 
 import json
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ from odt_sim.simulation.job import Message, Task, Trained
 from odt_sim.strategies.base import Tensors, Update
 
 ACTION = "odt_sim"
-"""The name of the node's actions; those without a name serve strategies of Flower."""
+"""Name of the nodes' actions for odt_sim's strategies; actions without a name serve Flower's strategies."""
 
 _BY_DEVICE = ("excluded", "stateful", "utilities")
 _NUMBERS = ("weight", "loss_sum", "loss_weight", "bytes_up", "train_calls", "infer_calls", "single")
 
 
 def content_of(body: Mapping[str, Any], tensors: Tensors | None = None) -> RecordDict:
-    """Return the content of a message: a body for JSON, and tensors."""
+    """Return the content of a message from a body, sent as JSON, and tensors."""
     tensors = tensors or {}
     layouts = {name: list(tensor.layout.names) for name, tensor in tensors.items() if isinstance(tensor, Weights)}
     text = json.dumps({**body, "layouts": layouts}, default=_plain)
@@ -47,12 +47,12 @@ def tensors_of(content: RecordDict, model: TrainableModel) -> dict[str, Any]:
 
 
 def task_content(task: Task, device: int, broadcast: Tensors, kept: set[int]) -> RecordDict:
-    """Return the content of a message that asks a node for a device's part of a task.
+    """Return the content of a message that requests a device's part of a task from its node.
 
     Args:
         task: The task of the device's block.
         device: The device.
-        broadcast: The server's broadcast, of which the device receives its part.
+        broadcast: The server's broadcast; the device receives its part of it.
         kept: The rounds after which the node's states are still needed.
     """
     message = task.messages.get(device)
@@ -74,7 +74,7 @@ def task_content(task: Task, device: int, broadcast: Tensors, kept: set[int]) ->
         sent &= {
             *message.shared.values(),
             *({"weights"} if task.kind == "final" else ()),
-        }  # the global model is measured
+        }  # the final evaluation also measures the global model
     tensors = {f"broadcast/{name}": broadcast[name] for name in sorted(sent)}
     return content_of(
         body, tensors | {f"own/{name}": value for name, value in (message.own if message else {}).items()}
@@ -82,7 +82,7 @@ def task_content(task: Task, device: int, broadcast: Tensors, kept: set[int]) ->
 
 
 def task_of(content: RecordDict, model: TrainableModel) -> tuple[Task, Tensors]:
-    """Return the task of a `task_content`, with one device, and the part of the broadcast that it received."""
+    """Return the task in a `task_content`, for one device, and its part of the broadcast."""
     body, tensors = body_of(content), tensors_of(content, model)
     device = body["device"]
     broadcast, own = (
@@ -109,7 +109,7 @@ def task_of(content: RecordDict, model: TrainableModel) -> tuple[Task, Tensors]:
 
 
 def trained_content(trained: Trained, device: int) -> RecordDict:
-    """Return the outcome of one device as the content of a message."""
+    """Return the content of a message from the outcome of one device."""
     single = trained.each.get(device)
     tensors = single.tensors if single else _sent(trained)
     body = {name: getattr(trained, name) for name in (*_NUMBERS, *_BY_DEVICE, "contributed")}
@@ -138,7 +138,7 @@ def trained_of(content: RecordDict, model: TrainableModel) -> Trained:
 
 
 def _sent(trained: Trained) -> Tensors:
-    """Return the tensors that the only device of a block sent."""
+    """Return the tensors sent by the only device of a block."""
     layouts = trained.layouts
     return {
         name: array if (layout := layouts[name]) is None else Weights(layout, array)
@@ -147,5 +147,5 @@ def _sent(trained: Trained) -> Tensors:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of numpy as one of Python, with the same bits."""
+    """Return a numpy number as a Python number of the same value."""
     return value.item()

@@ -1,4 +1,4 @@
-"""Partitioners of flwr-datasets as a partition."""
+"""Partition by the partitioners of flwr-datasets."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -13,9 +13,9 @@ from odt_sim.extras import check_extra
 
 
 def partitioned(dataset: Dataset, devices: int | None, seed: int, *, partitioner: Mapping[str, Any]) -> list[Indices]:
-    """Return the examples that a partitioner of flwr-datasets gives each device.
+    """Return the examples that a partitioner of flwr-datasets assigns to each device.
 
-    The partitioner sees the columns `label` and `user`, as far as the data has them, and `index`.
+    The partitioner gets the column `index`, and `label` and `user` if the data has them.
 
     Args:
         dataset: The data.
@@ -53,7 +53,7 @@ def _found(target: Any) -> Callable[..., Any]:
 
 
 def _supplied(made_by: Callable[..., Any], devices: int | None, seed: int) -> dict[str, int]:
-    """Return the number of devices and the seed, as far as a partitioner takes them."""
+    """Return the number of devices and the seed, each only if the partitioner accepts it."""
     taken = inspect.signature(made_by).parameters
     if devices is None and "num_partitions" in taken:
         raise ConfigurationError("fleet.devices: expected a number for this partitioner, found null")

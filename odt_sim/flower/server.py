@@ -1,4 +1,4 @@
-"""A strategy of odt_sim as a Flower `ServerApp`."""
+"""Flower `ServerApp` for a strategy of odt_sim."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -26,23 +26,23 @@ def server_app(
     observers: Sequence[Observer] | None = None,
     **settings: Any,
 ) -> ServerApp:
-    """Return an app that runs a strategy over nodes of `client_app`, one for each device.
+    """Return an app that runs a strategy over nodes of `client_app`, one per device.
 
-    The run's folder contains the same records and the same model, bit for bit, as one of `Simulation`. States of
-    devices stay on their nodes and end with Flower's run, so the run cannot be resumed.
+    The run's folder contains the same records and, bit for bit, the same model as a run of `Simulation`. Devices'
+    states stay on their nodes and are lost at the end of Flower's run, so the run cannot be resumed.
 
     Args:
         model: The model that all devices train.
-        data: The devices' examples. The server uses their numbers; the nodes train on their own.
+        data: The devices' examples. The server only uses their numbers; the nodes train on their own copies.
         strategy: The personalization algorithm.
         rounds: The number of rounds, at least 1.
         directory: The run's folder.
-        observers: Follow the run, as in `Simulation.run`.
+        observers: The observers of the run, as in `Simulation.run`.
         **settings: Further arguments of `Simulation`: `fleet`, `plan`, `seed`, `aggregator`, `attack`, `evaluate_every`,
-            `target`. The first five must be those of `client_app`.
+            `target`. The first five must equal those of `client_app`.
 
     Raises:
-        ConfigurationError: The run is to be resumed.
+        ConfigurationError: `resume` is set.
     """
     if settings.pop("resume", False):
         raise ConfigurationError(
