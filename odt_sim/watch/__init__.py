@@ -1,1 +1,1 @@
-"""A live page of the runs in a folder: `odt-sim watch`."""
+"""Live page of the runs in a folder: `odt-sim watch`."""

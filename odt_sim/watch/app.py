@@ -1,4 +1,4 @@
-"""The web application of the live page: the page, its files, and the stream of what changes."""
+"""Web application of the live page: the page, its files, and a stream of changes."""
 
 import json
 import time
@@ -23,7 +23,7 @@ from odt_sim.watch.sweep import Sweep
 PAGE = Path(__file__).with_name("page")
 POLL_SECONDS = 0.5
 HEARTBEAT_SECONDS = 5.0
-"""A page that hears nothing for some heartbeats connects again."""
+"""Interval of heartbeats; a page that receives nothing for several heartbeats reconnects."""
 
 NO_CACHE = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
@@ -33,8 +33,8 @@ def watch_app(sweep: Sweep, hosts: Sequence[str], stopping: Callable[[], bool]) 
 
     Args:
         sweep: The jobs.
-        hosts: The names by which the server may be reached; a foreign page whose name was pointed here has another.
-        stopping: Whether the server waits for its connections to end.
+        hosts: The allowed host names; others may belong to a foreign page whose name resolves to this machine.
+        stopping: A function that returns whether the server is waiting for its connections to end.
     """
     html = page_html(sweep.folder)
 
@@ -59,9 +59,9 @@ def watch_app(sweep: Sweep, hosts: Sequence[str], stopping: Callable[[], bool]) 
 
 
 async def messages(sweep: Sweep, stopping: Callable[[], bool]) -> AsyncIterator[str]:
-    """Yield server-sent events: all jobs at first, then those that changed, or none as a heartbeat.
+    """Yield server-sent events: first all jobs, then changed jobs, or none as a heartbeat.
 
-    Each has `now` (seconds since 1970), `order` (the ids of all jobs) and `jobs` (those that changed).
+    Each event has `now` (seconds since 1970), `order` (the ids of all jobs) and `jobs` (the changed jobs).
     """
     sent: dict[str, Any] = {}
     said, first = 0.0, True
@@ -82,7 +82,7 @@ def page_html(folder: Path) -> str:
 
 
 class _Files(StaticFiles):
-    """Files that a browser asks for again after an upgrade."""
+    """Static files that a browser revalidates, so that it loads new ones after an upgrade."""
 
     def file_response(self, *given: Any, **named: Any) -> Response:
         response = super().file_response(*given, **named)

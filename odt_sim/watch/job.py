@@ -1,4 +1,4 @@
-"""A job as the page shows it, from its run folder."""
+"""Job as shown on the live page, read from its run folder."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -18,28 +18,28 @@ CONFIGURATION = ("config.yaml", "hydra.yaml", "overrides.yaml")
 FILES = (Path(SUMMARY), Path(FAILURE), *(HYDRA / name for name in CONFIGURATION))
 
 PACE_ROUNDS = 20
-"""The rounds behind the seconds a round."""
+"""Number of last rounds over which the seconds per round are averaged."""
 
 SILENT_SECONDS, SILENT_ROUNDS = 60.0, 10
-"""A job is silent after so many seconds and so many of its rounds without a round."""
+"""A job is silent if no round has ended for this many seconds and for the duration of this many rounds."""
 
 START_SECONDS = 900.0
-"""A job is silent if it has no round by then; models take minutes to export."""
+"""A job without a round is silent after this time, since exporting a model may take minutes."""
 
 POINTS = 300
-"""The most points of a curve."""
+"""Maximum number of points of a curve."""
 
 
 class Job:
-    """A run folder that is read again and again.
+    """Run folder that is read repeatedly.
 
     Attributes:
         path: The run's folder.
-        run: Its records and configuration as last read; None if they are damaged.
+        run: Its records and configuration as last read; None if none could be read.
     """
 
     def __init__(self, path: Path) -> None:
-        """Take a folder; nothing is read yet."""
+        """Set the folder; nothing is read yet."""
         self.path = path
         self.run: Run | None = None
         self._rounds = RoundsFile(path / ROUNDS)
@@ -47,25 +47,25 @@ class Job:
         self._error: str | None = None
 
     def read(self) -> bool:
-        """Read what is new, and return whether the job ended, failed, began again or was configured."""
+        """Read new data, and return whether the job ended, failed, was resumed or was configured."""
         versions = [_changed(self.path / name) for name in FILES]
         changed = versions != self._versions
         if changed:
             self._versions, self._error = versions, None
             try:
-                self.run = load_run(self.path)  # before the rounds, whose metrics of the user it makes known
+                self.run = load_run(self.path)  # before the rounds, since it registers their user-defined metrics
             except CheckpointError as error:
                 self._error = str(error)
         self._rounds.read()
         return changed
 
     def shown(self, label: str, colour: str, identity: str) -> dict[str, Any]:
-        """Return what the page shows, which JSON can hold.
+        """Return the data that the page shows, as plain values for JSON.
 
         Args:
-            label: What differs from other jobs of the strategy.
-            colour: Of the strategy.
-            identity: What tells the job from others.
+            label: The differences from other jobs of the strategy.
+            colour: The colour of the strategy.
+            identity: The unique id of the job.
         """
         rounds = self._rounds.rounds
         evaluated = [each for each in rounds if each.value is not None]
@@ -93,7 +93,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The strategy; the folder's name if it is not known."""
+        """The name of the strategy; the folder's name if it is unknown."""
         rounds = self._rounds.rounds
         return rounds[-1].strategy if rounds else self.run.name if self.run else self.path.name
 
@@ -129,7 +129,7 @@ class Job:
 
 
 def _changed(path: Path) -> float | None:
-    """Return when a file was last changed, in seconds since 1970; None without one."""
+    """Return when a file was last changed, in seconds since 1970; None if it does not exist."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -147,6 +147,6 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _thinned(points: Sequence[Any]) -> list[Any]:
-    """Return at most `POINTS` points, the last one included."""
+    """Return at most `POINTS` of the points, always including the last."""
     step = -(-len(points) // POINTS) or 1
     return [*points[::-1][::step]][::-1]

@@ -1,4 +1,4 @@
-"""Read `rounds.jsonl` while a run appends to it."""
+"""Incremental reading of `rounds.jsonl` while a run appends to it."""
 
 import json
 from pathlib import Path
@@ -9,15 +9,15 @@ from odt_sim.persistence.records import RoundRecord
 
 
 class Round(NamedTuple):
-    """What the page shows of a round.
+    """Data of a round for the page.
 
     Attributes:
-        number: From 1.
+        number: The number of the round, from 1.
         strategy: Name of the strategy.
         loss: Mean training loss, or None.
         seconds: Wall-clock time.
-        metric: The first metric of the round's evaluation, or None if none was due.
-        value: Its weighted mean over the seen devices, or None.
+        metric: The first metric of the round's evaluation, or None if it was not evaluated.
+        value: The metric's weighted mean over the seen devices, or None.
     """
 
     number: int
@@ -29,23 +29,24 @@ class Round(NamedTuple):
 
 
 class RoundsFile:
-    """The rounds in a file; each read takes only what is new.
+    """Rounds in a file; each read parses only new lines.
 
-    A resumed run replaces the file by one without the rounds after its last commit, which is read from the start.
+    A resumed run replaces the file by one without the rounds after its last commit; the new file is read from the
+    start.
 
     Attributes:
-        rounds: The rounds of all whole lines.
-        changed: When the file was last changed, in seconds since 1970; None without a file.
+        rounds: The rounds of all complete lines.
+        changed: When the file was last changed, in seconds since 1970; None if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
-        """Take the path of a file, which need not exist."""
+        """Set the path of the file, which need not exist."""
         self.rounds: list[Round] = []
         self.changed: float | None = None
         self._path, self._file, self._offset = path, (0, 0), 0
 
     def read(self) -> None:
-        """Read the lines that were added."""
+        """Read new lines."""
         try:
             with self._path.open("rb") as file:
                 status = self._path.stat()
@@ -63,7 +64,7 @@ class RoundsFile:
 
 
 def _round(line: bytes) -> Round | None:
-    """Return a round; None for a damaged line, which a report names."""
+    """Return the round of a line; None for a damaged line, which reports name."""
     try:
         record = RoundRecord.of(json.loads(line))
     except (ValueError, TypeError, AttributeError):

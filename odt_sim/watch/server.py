@@ -1,4 +1,4 @@
-"""The server of the live page."""
+"""Server of the live page."""
 
 import socket
 from pathlib import Path
@@ -9,7 +9,7 @@ from odt_sim.watch.sweep import Sweep
 
 
 def watch_server(folder: Path, host: str, port: int) -> tuple[Server, str]:
-    """Return a server that listens, to be started, and the address of its page.
+    """Return a listening server, not yet started, and the address of its page.
 
     Args:
         folder: The folder of the runs.

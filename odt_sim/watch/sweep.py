@@ -1,4 +1,4 @@
-"""The jobs below a folder, as the page shows them."""
+"""Jobs below a folder, as shown on the live page."""
 
 import os
 import time
@@ -13,18 +13,18 @@ from odt_sim.report.style import colors_of
 from odt_sim.watch.job import Job
 
 INTERVAL = 0.5
-"""Seconds for which what was read is good, however many pages are open."""
+"""Seconds for which read data are reused, so that many open pages cause no additional reads."""
 
 
 class Sweep:
-    """The runs below a folder; their folders are read, and never written or locked.
+    """Runs below a folder; their folders are only read, never written or locked.
 
     Attributes:
         folder: The folder.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Take a folder; nothing is read yet."""
+        """Set the folder; nothing is read yet."""
         self.folder = folder
         self._jobs: dict[Path, Job] = {}
         self._labels: Mapping[Path, str] = {}
@@ -33,7 +33,7 @@ class Sweep:
         self._lock = Lock()
 
     def jobs(self) -> list[dict[str, Any]]:
-        """Return all jobs as `Job.shown` does, in natural order of their folders; any thread may call it."""
+        """Return `Job.shown` of all jobs, in natural order of their folders; this is thread-safe."""
         with self._lock:
             if time.monotonic() - self._read_at >= INTERVAL:
                 self._read()
