@@ -23,7 +23,7 @@ class RunInfo:
         settings: The settings by dotted key, such as `{"run.rounds": 40}`.
         folder: The run's folder, which exists.
         rounds: The maximum number of rounds.
-        recorded: The records of the rounds that a resumed run has committed.
+        recorded: The records of the rounds that were committed before the run was resumed.
     """
 
     name: str
@@ -34,7 +34,7 @@ class RunInfo:
 
 
 class Observer:
-    """Follows one run; all methods do nothing by default.
+    """Observer of one run; all methods do nothing by default.
 
     An observer that raises an error in `on_begin` ends the run. If it raises one later, this is reported once, the
     observer is dropped, and the run continues, unless the observer is `required`. The records on disk are complete in
@@ -74,7 +74,7 @@ class Observer:
         """Called with a one-line warning, such as that the last commit is damaged."""
 
     def on_end(self, summary: Summary | None) -> None:
-        """Called once, with the summary; None if the run failed or was interrupted."""
+        """Called once at the end with the summary; None if the run failed or was interrupted."""
 
 
 class Observers(Observer):
@@ -111,7 +111,7 @@ class Observers(Observer):
         return all(each.waits or type(each).on_round is Observer.on_round for each in self._members)
 
     def on_begin(self, run: RunInfo) -> bool:
-        """Begin all observers; return whether one of them stops the run.
+        """Call `on_begin` of all observers, and return whether one of them stops the run.
 
         Raises:
             ConfigurationError: An observer failed; the observers that have begun are ended.
@@ -175,7 +175,7 @@ class Observers(Observer):
 
 
 def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook."""
+    """Return whether this process is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     return getattr(ipython.get_ipython() if ipython else None, "kernel", None) is not None
 

@@ -1,4 +1,4 @@
-"""The progress of a run, in a terminal or a notebook."""
+"""Progress display of a run, in a terminal or a notebook."""
 
 import io
 from collections import Counter
@@ -19,14 +19,14 @@ from odt_sim.persistence.records import RoundRecord, is_failure
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
 
-BAR_WIDTHS = {100: 16, 80: 8}  # by the least width of a terminal, in columns, that has room for the bar
-TIME_FROM = 60  # the least width of a terminal that has room for the time
-FIGURES_WIDTH = 52  # the width of a line without its name and bar
-MAX_NAMED = 10  # the most excluded devices that a line names
+BAR_WIDTHS = {100: 16, 80: 8}  # widths of the bar by minimum number of columns of the terminal
+TIME_FROM = 60  # minimum number of columns of a terminal to show the time
+FIGURES_WIDTH = 52  # columns of a line without name and bar
+MAX_NAMED = 10  # maximum number of devices in the line that names excluded devices
 
 
 class Display(Observer):
-    """One line for a run: a bar of rounds, the time and the latest metrics; at the end, the excluded devices."""
+    """Line for a run with a bar of rounds, the time and the latest metrics; at the end, the excluded devices."""
 
     waits = True
 
@@ -35,7 +35,7 @@ class Display(Observer):
         self._console = Console(stderr=True, force_jupyter=False)
         self._line: Progress | None = None
         self._closed = False
-        self._output: Any = None  # of a notebook
+        self._output: Any = None  # the output handle in a notebook
         self._metric: list[str] = []
         self._excluded: dict[int, Counter[str]] = {}
 
@@ -83,7 +83,7 @@ class Display(Observer):
         self._print(f"[yellow]warning[/yellow] {escape(message)}")
 
     def on_end(self, summary: Summary | None) -> None:
-        """End the line; print why the run stopped early, and the devices that were excluded or not evaluated."""
+        """End the line, and print why the run stopped early and which devices were excluded or not evaluated."""
         self.close(finished=summary is not None)
         if summary is None:
             return
@@ -98,7 +98,7 @@ class Display(Observer):
             self._print(f"[yellow]not evaluated[/yellow] {_named(missing)}")
 
     def close(self, finished: bool = False) -> None:
-        """End the line, which stays on the terminal unless the run failed before its first round."""
+        """End the line; it stays on the terminal unless the run failed before its first round."""
         if self._line is not None and not self._closed:
             if not finished:
                 self._update(figures=["[red]unfinished[/red]"])
@@ -167,7 +167,7 @@ def _bar_width(width: int) -> int:
 
 
 def _shortened(name: str, width: int) -> str:
-    """Cut a run's title to its share of a line, but never the strategy, its first word."""
+    """Shorten a run's title to its share of a line, but keep its first word, the strategy."""
     strategy, room = name.split(" ")[0], width - FIGURES_WIDTH - _bar_width(width)
     if len(name) <= room:
         return name
@@ -175,7 +175,7 @@ def _shortened(name: str, width: int) -> str:
 
 
 def _clock(hours: float) -> str:
-    """Return a simulated time, such as `hour 2.5` or `second 0.047`."""
+    """Return a simulated time as text, such as `hour 2.5` or `second 0.047`."""
     unit, factor = suited(hours, "hours")
     value = hours * factor
     return f"{unit.removesuffix('s')} {value:.1f}" if value >= 1 else f"{unit.removesuffix('s')} {value:.2g}"

@@ -1,4 +1,4 @@
-"""End a run early: at a target, or once it no longer improves."""
+"""Early stopping, at a target or when a run no longer improves."""
 
 from typing import Literal
 
@@ -53,7 +53,7 @@ class EarlyStopping(Observer):
                 raise ConfigurationError("early stopping: no validation examples; set split.validation above 0")
             return False
         value, sign = record.figures[f"validation_{metric}"], 1 if higher_is_better(metric) else -1
-        if value is None:  # undefined in this round
+        if value is None:  # the metric is undefined in this round
             return False
         if self._target is not None:
             stop, why = sign * value >= sign * self._target, f"reached {self._target:g} ({value:.4g})"

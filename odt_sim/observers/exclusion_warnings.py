@@ -8,16 +8,16 @@ from odt_sim.persistence.records import RoundRecord, by_reason, is_failure
 
 
 class ExclusionWarnings(Observer):
-    """Warns once for each reason why devices were left out of a round, or not evaluated."""
+    """Observer that warns once for each reason why devices were left out of a round or not evaluated."""
 
     waits = True
 
     def __init__(self) -> None:
-        """Begin without warnings."""
+        """Start with no reasons warned about."""
         self._warned: set[str] = set()
 
     def on_round(self, record: RoundRecord) -> None:
-        """Warn about reasons that did not occur in earlier rounds."""
+        """Warn about reasons that did not occur in an earlier round."""
         self._warn(f"left out of round {record.round}", record.excluded_reasons)
         missing = {id: reason for id, reason in (record.not_evaluated or {}).items() if is_failure(reason)}
         self._warn(f"not evaluated after round {record.round}", missing)

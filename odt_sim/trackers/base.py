@@ -1,4 +1,4 @@
-"""The base of all trackers."""
+"""Base class of all trackers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,13 +41,13 @@ def trained_model(folder: Path) -> Path | None:
 
 
 def earlier_run_id(folder: Path, tool: str) -> str | None:
-    """Return a tool's run id that is stored in a folder; None if there is none."""
+    """Return the tool's run id that is saved in a folder; None if no id is saved."""
     file = _file(folder, tool)
     return file.read_text().strip() if file.exists() else None
 
 
 def keep_run_id(folder: Path, tool: str, run_id: str) -> None:
-    """Save the id of a run, or of a sweep's comparison, in its folder."""
+    """Save the tool's id of a run, or of a sweep's comparison, in its folder."""
     _file(folder, tool).write_text(f"{run_id}\n")
 
 

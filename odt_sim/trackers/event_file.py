@@ -39,7 +39,7 @@ class EventFile:
         self._write(file_version="brain.Event:2")
 
     def add_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Write numbers by their tags."""
+        """Write numbers by tag."""
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
         self._write(step=step, summary=summary)
 

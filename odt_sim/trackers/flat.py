@@ -27,12 +27,12 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
 
 
 def round_figures(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite numbers of a round's record, without the round itself."""
+    """Return the finite numbers in a round's record, without the round's number."""
     return {key: value for key, value in _numbers(record).items() if key != "round"}
 
 
 def summary_figures(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite numbers of a summary, such as `summary/metrics/accuracy/mean`."""
+    """Return the finite numbers in a summary by key, such as `summary/metrics/accuracy/mean`."""
     return _numbers({"summary": summary})
 
 

@@ -1,4 +1,4 @@
-"""MLflow: a run in an experiment, in a local database or on a server."""
+"""MLflow tracker: a run in an experiment, in a local database or on a server."""
 
 import os
 import time
@@ -16,9 +16,9 @@ from odt_sim.trackers.flat import round_figures, summary_figures
 from odt_sim.user_code import user_code_errors
 
 MAX_PARAMETERS = 100
-"""The parameters that MLflow accepts in one call."""
+"""Maximum number of parameters that MLflow accepts in one call."""
 MAX_PARAMETER_LENGTH = 6000
-"""The characters that MLflow accepts in a parameter's value."""
+"""Maximum number of characters that MLflow accepts in a parameter's value."""
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 """The environment variable with the number of retries of a request; with MLflow's default, they take four minutes."""
 
@@ -45,7 +45,7 @@ class MLflow(Tracker):
         self._uri, self._experiment = tracking_uri, experiment
 
     def on_begin(self, run: RunInfo) -> None:
-        """Create the run, or reopen the one that is resumed."""
+        """Create the run, or reopen it if it is resumed."""
         earlier = earlier_run_id(run.folder, "mlflow") if run.recorded else None
         self._folder, self._run = run.folder, self._open(run.name, run.folder, earlier)
         settings = {key: str(value)[:MAX_PARAMETER_LENGTH] for key, value in run.settings.items()}
@@ -105,7 +105,7 @@ class MLflow(Tracker):
         return str(experiment.experiment_id if experiment else self._client.create_experiment(self._experiment))
 
     def _log_changes(self, settings: Mapping[str, str]) -> None:
-        """Log settings that were changed when resuming as tags, because MLflow refuses to change a parameter."""
+        """Log settings that changed on resuming as tags, because MLflow does not allow changes of parameters."""
         data = self._client.get_run(self._run).data
         known = {**data.params, **data.tags}
         for key, value in settings.items():
@@ -125,7 +125,7 @@ class MLflow(Tracker):
 
 @contextmanager
 def _few_retries() -> Iterator[None]:
-    """Let requests fail within seconds, unless the user has set the number of retries."""
+    """Make requests fail within seconds, unless the user has set the number of retries."""
     given = RETRIES in os.environ
     os.environ.setdefault(RETRIES, "1")
     try:

@@ -1,4 +1,4 @@
-"""TensorBoard: event files in the run's folder."""
+"""TensorBoard tracker: event files in the run's folder."""
 
 import re
 import shutil
@@ -11,11 +11,11 @@ from odt_sim.trackers.base import Tracker, WrittenReport, trained_model
 from odt_sim.trackers.flat import round_figures, summary_figures
 
 START, END = ".start", ".end"
-"""The suffixes of the event files with the settings and with the status of the run."""
+"""Suffixes of the event files with the settings and with the status of the run."""
 
 
 class TensorBoard(Tracker):
-    """Writes scalars by round, and the settings for the HPARAMS page, to `tensorboard/NAME` in the run's folder.
+    """Tracker that writes scalars by round and settings for the HPARAMS page to `tensorboard/NAME` in the run folder.
 
     TensorBoard has no artifacts, so the path of the trained model and the tables are texts, and the figures are images.
     """

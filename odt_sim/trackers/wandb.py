@@ -1,4 +1,4 @@
-"""Weights & Biases: a run in a project, on its server or in files that `wandb sync` sends later."""
+"""Weights & Biases tracker: a run in a project, on its server or in files that `wandb sync` uploads later."""
 
 import os
 from pathlib import Path
@@ -14,11 +14,11 @@ from odt_sim.trackers.flat import round_figures, summary_figures
 
 MODES = ("online", "offline")
 SECONDS_TO_DISK = 1.0
-"""The time between two writes of a run's file; a kill loses later data. The default of wandb is 15 s."""
+"""Interval between writes of a run's file; a killed run loses the data since the last one. wandb's default is 15 s."""
 
 
 class WandB(Tracker):
-    """Logs the settings as the run's configuration, numbers by round, and the trained model and report as artifacts.
+    """Tracker that logs settings as configuration, metrics by round, and the trained model and the report as artifacts.
 
     Its files are in `wandb/` in the run's folder.
     """
@@ -38,12 +38,12 @@ class WandB(Tracker):
         if mode not in MODES:
             raise ConfigurationError(f"tracker.mode: expected {' or '.join(MODES)}, found {mode!r}")
         if mode == "offline":
-            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # wandb would contact its server
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # otherwise wandb contacts its server
         self._library = package("wandb", "tracker=wandb: cannot import wandb", "wandb")
         self._project, self._mode = project, mode
 
     def on_begin(self, run: RunInfo) -> None:
-        """Create the run, or reopen the one that is resumed."""
+        """Create the run, or reopen it if it is resumed."""
         earlier = earlier_run_id(run.folder, "wandb") if run.recorded else None
         self._folder, self._run = run.folder, self._open(run.name, run.folder, earlier, dict(run.settings))
 
@@ -79,7 +79,7 @@ class WandB(Tracker):
             project=self._project,
             name=None if earlier else name,
             config=config,
-            dir=folder.absolute(),  # wandb's service has another working folder
+            dir=folder.absolute(),  # wandb's service has a different working directory
             mode=self._mode,
             id=earlier,
             resume="allow" if earlier else None,
@@ -90,7 +90,7 @@ class WandB(Tracker):
 
     def _settings(self) -> Any:
         """Return wandb's settings."""
-        settings = self._library.Settings(console="off")  # a captured terminal disturbs the live display
+        settings = self._library.Settings(console="off")  # capturing the terminal disturbs the live display
         if hasattr(settings, "x_transaction_log_flush_interval"):  # not in older versions
             settings.x_transaction_log_flush_interval = SECONDS_TO_DISK
         return settings
