@@ -1,4 +1,4 @@
-"""One strategy on one task of a benchmark: what is to be done, and what came of it."""
+"""Cells of a benchmark, each one strategy on one task, and their outcomes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -34,12 +34,12 @@ class Cell:
 
     @property
     def path(self) -> Path:
-        """The file of its outcome."""
+        """The file of the outcome."""
         return self.plan.folder / FOLDER / f"{self.strategy}.json"
 
     @property
     def log(self) -> Path:
-        """What its runs print."""
+        """The log file with the output of its runs."""
         return self.path.with_suffix(".log")
 
     def dumps(self) -> str:
@@ -51,7 +51,7 @@ class Cell:
 
 
 def loaded_cell(line: str) -> Cell:
-    """Return the cell of `Cell.dumps`."""
+    """Return the cell that `Cell.dumps` wrote."""
     content = json.loads(line)
     plan = {**content.pop("plan")}
     return Cell(plan=Plan(**{**plan, "folder": Path(plan["folder"])}), **content)
@@ -59,16 +59,16 @@ def loaded_cell(line: str) -> Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a cell.
+    """Outcome of a cell.
 
     Attributes:
-        status: `ran`; `refused`, if the strategy cannot run on the task, so that its first trial does not start; `failed`,
-            if no trial or not all seeds of the report have figures.
-        reason: Why it did not run; empty if it did.
+        status: `ran`; `refused`, if the strategy cannot run on the task, so that its first trial does not start;
+            `failed`, if no trial has results, or not all seeds of the report have.
+        reason: The reason why it did not run; empty if it ran.
         winner: The settings that the search chose; None if it chose none.
         budget: The number of trials.
         seeds: The seeds of the report.
-        seconds: How long it took.
+        seconds: The duration in seconds.
     """
 
     status: Status
@@ -80,7 +80,7 @@ class Outcome:
 
 
 def write_outcome(cell: Cell, outcome: Outcome) -> None:
-    """Write what came of a cell.
+    """Write the outcome of a cell.
 
     Raises:
         FileError: It cannot be written.
@@ -89,7 +89,7 @@ def write_outcome(cell: Cell, outcome: Outcome) -> None:
 
 
 def read_outcome(path: Path) -> Outcome | None:
-    """Return what came of a cell; None if it has not ended.
+    """Return the outcome of a cell; None if it has not ended.
 
     Raises:
         CheckpointError: The file is damaged.
@@ -105,9 +105,9 @@ def read_outcome(path: Path) -> Outcome | None:
 
 
 def ended(cell: Cell) -> Outcome | None:
-    """Return what came of a cell that need not run again: with this budget and these seeds, unless it failed.
+    """Return the outcome of a cell that need not run again: it did not fail, and budget and seeds are the same.
 
-    What made it fail may be gone, such as a full disk, or a lack of memory in which its process was killed.
+    Failed cells run again, since the cause may be gone, such as a full disk or a lack of memory.
     """
     found = read_outcome(cell.path)
     if found is None or found.status == "failed":

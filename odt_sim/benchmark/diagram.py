@@ -1,4 +1,4 @@
-"""The critical-difference diagram of Demsar (2006): strategies by average rank, bars over those that are not told apart."""
+"""Critical-difference diagram of Demsar (2006): average ranks of strategies, with bars over indistinguishable ones."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from odt_sim.benchmark.ranks import cliques
 from odt_sim.benchmark.results import Results
 from odt_sim.report.style import PALETTE, WIDTH
 
-BAR, LABEL = 0.6, 1.0  # heights of a bar and of a label, in rows
+BAR, LABEL = 0.6, 1.0  # heights of a bar and a label, in rows
 
 
 def draw_ranks(figure: Figure, results: Results) -> None:
-    """Draw the average ranks of all ranked strategies; the better half is labelled at the left."""
+    """Draw the average ranks of all ranked strategies, with the better half labelled on the left."""
     average = results.ranks().mean(axis=0).tolist()
     bars = cliques(average, results.critical_difference or 0.0)
     half = (len(average) + 1) // 2

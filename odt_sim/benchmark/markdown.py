@@ -1,4 +1,4 @@
-"""The results of a benchmark as Markdown, for a page of documentation."""
+"""Results of a benchmark as Markdown, for the documentation."""
 
 from odt_sim.benchmark.results import Results
 from odt_sim.benchmark.sections import BEST, RANKS, SERVED, facts, finding, headline, sections
@@ -6,11 +6,11 @@ from odt_sim.report.page_tables import Cell, Table
 
 HEADING = "## Results"
 SHOWN = (RANKS, BEST, SERVED)
-"""The sections that are written with their tables; of the others only the notes."""
+"""Sections whose tables are included; of the others, only the notes are."""
 
 
 def results_markdown(results: Results) -> str:
-    """Return the results: a heading, the finding, the main tables, what was left out, and the command."""
+    """Return the results with a heading, the finding, the command, facts, the main tables and notes."""
     parts = [HEADING, f"{headline(results)}. {finding(results)}", f"```console\n$ {results.command}\n```"]
     parts.append("\n".join(f"- {name}: {value}" for name, value in facts(results).items()))
     for section in sections(results):
@@ -25,7 +25,7 @@ def results_markdown(results: Results) -> str:
 
 
 def with_results(text: str, results: str) -> str:
-    """Return a page with new results: they replace its heading `HEADING` and all that follows, or follow the page."""
+    """Return a page with new results, which replace `HEADING` and everything after it, or are appended."""
     before = text.split(f"{HEADING}\n")[0].rstrip()
     return f"{before}\n\n{results}" if before else results
 

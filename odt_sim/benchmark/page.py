@@ -1,4 +1,4 @@
-"""The page of a benchmark: one self-contained HTML file in the style of reports."""
+"""Page of a benchmark, a self-contained HTML file in the style of reports."""
 
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ CAPTION = (
 
 
 def write_page(results: Results, output: Path) -> None:
-    """Write the page, and `figures/ranks.png` beside it.
+    """Write the page, and `figures/ranks.png` next to it.
 
     Raises:
         FileError: They cannot be written.
@@ -36,7 +36,7 @@ def diagram(results: Results) -> Picture | None:
 
 
 def page_html(results: Results, drawn: Picture | None) -> str:
-    """Return the page, which loads nothing from elsewhere."""
+    """Return the page as self-contained HTML."""
     return rendered(
         "benchmark.html",
         *("odt_sim.benchmark", "odt_sim.report"),

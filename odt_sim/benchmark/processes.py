@@ -1,4 +1,4 @@
-"""The processes that run a benchmark's cells, several side by side; each runs many, since its start takes seconds."""
+"""Processes that run a benchmark's cells in parallel; each runs many cells, since it takes seconds to start."""
 
 import signal
 import subprocess
@@ -11,19 +11,19 @@ from queue import SimpleQueue
 from odt_sim.benchmark.cells import Cell, Outcome, read_outcome, write_outcome
 from odt_sim.subprocesses import environment
 
-INTERRUPTS = (-signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that was ended from outside, as by Ctrl-C
+INTERRUPTS = (-signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that was stopped from outside, as by Ctrl-C
 WORKER = (sys.executable, "-m", "odt_sim.cli.benchmark_worker")
 
 
 class _Worker:
-    """A process that is started when it has a cell to run, and again if it died."""
+    """Worker process that is started for its first cell, and restarted if it died."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._stopped = False
 
     def run(self, cell: Cell) -> None:
-        """Run a cell to its end; a process that dies has failed it.
+        """Run a cell to its end; if the process dies, the cell fails.
 
         Raises:
             InterruptedError: The process was stopped.
@@ -40,7 +40,7 @@ class _Worker:
             raise InterruptedError
         if not answered:
             code = process.wait()
-            if code in INTERRUPTS:  # often before this process itself: a terminal's Ctrl-C goes to both
+            if code in INTERRUPTS:  # a terminal's Ctrl-C goes to both processes, often to this one later
                 raise KeyboardInterrupt
             reason = f"its process ended with exit code {code}"
             _end(process)
@@ -60,7 +60,7 @@ class _Worker:
         return self._process
 
     def stop(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         self._stopped = True
         if self._process is not None:
             _end(self._process)
@@ -76,11 +76,11 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def run_cells(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]:
-    """Run cells, and yield each with what came of it as soon as it ends.
+    """Run cells, and yield each with its outcome as soon as it ends.
 
     Args:
         cells: The cells.
-        jobs: How many run at the same time.
+        jobs: The number of cells that run at the same time.
     """
     workers = [_Worker() for _ in range(jobs)]
     idle: SimpleQueue[_Worker] = SimpleQueue()

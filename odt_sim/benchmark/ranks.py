@@ -1,7 +1,7 @@
 """Ranks of strategies over tasks, the Friedman test, and the critical difference of average ranks.
 
-Demsar 2006, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7. A task is one observation: its seeds are
-averaged before they are ranked, since they are no new tasks.
+Demsar 2006, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7. A task is one observation: results
+are averaged over its seeds before ranking, since seeds are not independent tasks.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Friedman:
-    """The test of the hypothesis that all strategies are equal.
+    """Result of the test of the hypothesis that all strategies are equal.
 
     Attributes:
         chi_square: Friedman's statistic, equation 7 of Demsar.
-        f: That of Iman and Davenport (1980), equation 8; infinite where all tasks agree.
-        p: Of `f`. Where all tasks agree, the probability that rankings drawn at random do: `k!^(1 - N)` for k strategies and
-            N tasks.
+        f: The statistic of Iman and Davenport (1980), equation 8; infinite if all tasks agree.
+        p: The p-value of `f`. If all tasks agree, the probability that random rankings do: `k!^(1 - N)` for k
+            strategies and N tasks.
     """
 
     chi_square: float
@@ -33,13 +33,13 @@ class Friedman:
 
 
 def ranks(values: Sequence[float], *, higher_is_better: bool, devices: Sequence[int] | None = None) -> Array:
-    """Return `[strategies]` the rank of each on one task: 1 is best, equal values share the mean of their ranks.
+    """Return the ranks on one task, `[strategies]`: 1 is best, and equal values share the mean of their ranks.
 
     Args:
-        values: A figure of each; NaN, of a strategy that failed, is worse than any other.
+        values: One value per strategy; NaN, for a strategy that failed, is worse than any other.
         higher_is_better: Whether larger values are better.
-        devices: The number of devices behind each figure, of which more come first: a strategy must not win by a mean over
-            the devices that did not diverge. None for equal ones.
+        devices: The number of devices in each value; more devices rank first, so that a strategy does not win by a mean
+            over the devices that did not diverge. None if the numbers are equal.
     """
     from scipy.stats import rankdata
 
@@ -47,7 +47,7 @@ def ranks(values: Sequence[float], *, higher_is_better: bool, devices: Sequence[
     missing = np.zeros(len(costs)) if devices is None else -np.array(devices, np.float64)
     failed = np.isnan(costs)
     pairs = np.stack([np.where(failed, np.inf, missing), np.where(failed, np.inf, costs)], axis=1)
-    _, places = np.unique(pairs, axis=0, return_inverse=True)  # sorted by the devices first
+    _, places = np.unique(pairs, axis=0, return_inverse=True)  # sorted by devices first
     found: Array = rankdata(places.reshape(-1))
     return found
 
@@ -76,14 +76,14 @@ def friedman(ranked: Array) -> Friedman | None:
 
 
 def critical_difference(strategies: int, tasks: int) -> float:
-    """Return by how much the average ranks of two strategies must differ to be told apart, by Nemenyi's test.
+    """Return the difference of average ranks from which two strategies differ significantly, by Nemenyi's test.
 
-    `q sqrt(k (k + 1) / 6 N)` for k strategies and N tasks, where `q` is the quantile of the studentized range at `CONFIDENCE`
-    for k groups and infinitely many degrees of freedom, divided by the root of 2.
+    It is `q sqrt(k (k + 1) / 6 N)` for k strategies and N tasks, where `q` is the quantile of the studentized range at
+    `CONFIDENCE` for k groups and infinitely many degrees of freedom, divided by the square root of 2.
 
     Args:
-        strategies: Their number, at least 2.
-        tasks: Their number, at least 1.
+        strategies: The number of strategies, at least 2.
+        tasks: The number of tasks, at least 1.
     """
     from scipy.stats import studentized_range
 
@@ -92,7 +92,7 @@ def critical_difference(strategies: int, tasks: int) -> float:
 
 
 def cliques(average: Sequence[float], difference: float) -> list[tuple[int, int]]:
-    """Return the largest groups of strategies that cannot be told apart, each by its first and its last place.
+    """Return the maximal groups of indistinguishable strategies, each by the indices of its first and last one.
 
     Args:
         average: Average ranks, ascending.

@@ -1,4 +1,4 @@
-"""What a benchmark's folder holds: for each task the comparison of the tuned strategies, and their ranks over the tasks."""
+"""Results in a benchmark's folder: the comparison of tuned strategies on each task, and their ranks over the tasks."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,17 +25,17 @@ from odt_sim.report.significance import FEWEST, Tested, student, units
 COMMAND = "command.json"
 LEVEL = 0.05
 MEAN = "mean"
-"""The column by which strategies are ranked: the mean over seen devices, each counted once."""
+"""Column by which strategies are ranked: the unweighted mean over seen devices."""
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """A task of a benchmark.
+    """Results of a task of a benchmark.
 
     Attributes:
-        name: Its name.
-        outcomes: What came of each strategy.
-        comparison: The runs of the tuned strategies; None if none ran.
+        name: The name of the task.
+        outcomes: The outcome of each strategy.
+        comparison: The comparison of the tuned strategies' runs; None if none ran.
     """
 
     name: str
@@ -55,16 +55,16 @@ class TaskResult:
         return self.comparison.metric
 
     def value(self, strategy: str, key: str) -> float | None:
-        """Return a figure of a strategy, its mean over seeds; None if it did not run or has no such figure."""
+        """Return the mean over seeds of a strategy's column; None if it did not run or has no such value."""
         spread = self.rows[strategy].values.get(key) if strategy in self.rows else None
         return None if spread is None else spread.mean
 
     def devices(self, strategy: str, key: str) -> int:
-        """Return over how many devices a figure of a strategy is, over all seeds; 0 if it did not run."""
+        """Return the number of devices in a strategy's column, summed over seeds; 0 if it did not run."""
         return sum(_devices(run, key) for run in self.rows[strategy].runs) if strategy in self.rows else 0
 
     def cost(self, strategy: str, key: str) -> float | None:
-        """Return a cost of `odt_sim.report.costs`, its mean over seeds; None if unknown, or if the strategy did not run."""
+        """Return the mean over seeds of a cost of `odt_sim.report.costs`; None if unknown or if it did not run."""
         of_run = next(cost.of_run for cost in COSTS if cost.key == key)
         spread = over_seeds(list(map(of_run, self.rows[strategy].runs))) if strategy in self.rows else None
         return None if spread is None else spread.mean
@@ -89,31 +89,31 @@ class TaskResult:
 
     @cached_property
     def paired(self) -> Mapping[str, Paired]:
-        """Each strategy against the reference of reports, FedAvg if it ran, with Holm's p over all strategies."""
+        """The comparison of each strategy with the reference, FedAvg if it ran, with Holm's p over all strategies."""
         labels = {row.label: name for name, row in self.rows.items()}
         return {labels[each.label]: each for each in _pairs(self.rows) if each.label in labels}
 
     def against(self, strategy: str) -> int:
-        """Return 1 if a strategy is significantly better than the reference, -1 if it is worse, else 0."""
+        """Return 1 if a strategy is significantly better than the reference, -1 if significantly worse, else 0."""
         found = self.paired.get(strategy)
         if found is None or found.p_holm is None or found.p_holm >= LEVEL or found.difference is None:
             return 0
         return 1 if (found.difference > 0) == higher_is_better(self.metric) else -1
 
     def best(self, key: str) -> str | None:
-        """Return the strategy with the best value of a column over most devices; None if it is unknown of all."""
+        """Return the strategy with the best value of a column over the most devices; None if no value is known."""
         sign = 1 if self.higher(key) else -1
         values = ((name, self.value(name, key)) for name in self.rows)
         known = {name: (self.devices(name, key), sign * value) for name, value in values if value is not None}
         return max(known, key=known.__getitem__, default=None)
 
     def cheapest(self, key: str, among: Sequence[str]) -> str | None:
-        """Return the strategy with the least cost; None if it is unknown of all."""
+        """Return the strategy with the lowest cost; None if no cost is known."""
         known = {name: cost for name in among if (cost := self.cost(name, key)) is not None}
         return min(known, key=known.__getitem__, default=None)
 
     def level_with(self, strategy: str) -> list[str]:
-        """Return the strategies that the paired test with Holm's adjustment does not find worse than one, itself first."""
+        """Return a strategy, then all that are not significantly worse by the paired test with Holm's adjustment."""
         found = _pairs(self.rows, self.rows[strategy].label)
         worse = {
             each.label
@@ -128,12 +128,12 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class Results:
-    """A benchmark.
+    """Results of a benchmark.
 
     Attributes:
-        folder: Its folder.
+        folder: The folder of the benchmark.
         command: The command that ran it.
-        jobs: How many processes ran side by side.
+        jobs: The number of parallel processes.
         strategies: All strategies, by name.
         tasks: The tasks on which at least one strategy ran.
     """
@@ -146,7 +146,7 @@ class Results:
 
     @cached_property
     def ranked_strategies(self) -> list[str]:
-        """The strategies that no task refused, which are those that are ranked, best average rank first."""
+        """The strategies that are ranked, since they can run on every task, best average rank first."""
         eligible = self._eligible
         if not eligible or not self.tasks:
             return eligible
@@ -158,7 +158,7 @@ class Results:
         return [each for each in self.strategies if all(task.outcomes[each].status != "refused" for task in self.tasks)]
 
     def ranks(self, key: str = MEAN) -> Array:
-        """Return `[tasks, strategies]` the ranks by a column, of `ranked_strategies`, over the tasks that have the column."""
+        """Return the ranks of `ranked_strategies` by a column, `[tasks, strategies]`, for tasks with the column."""
         return self._ranks(self.ranked_strategies, key)
 
     def _ranks(self, strategies: Sequence[str], key: str) -> Array:
@@ -176,7 +176,7 @@ class Results:
         ).reshape(-1, len(strategies))
 
     def seed_ranks(self) -> Array:
-        """Return `[seeds, strategies]` the average rank over tasks by each seed alone, of `ranked_strategies`."""
+        """Return the average ranks of `ranked_strategies` over tasks by single seeds, `[seeds, strategies]`."""
         seeds = range(min((len(row.runs) for task in self.tasks for row in task.rows.values()), default=0))
         found = [
             [
@@ -196,7 +196,7 @@ class Results:
 
     @cached_property
     def friedman(self) -> Friedman | None:
-        """The Friedman test over tasks; None with fewer than two."""
+        """The Friedman test over tasks; None with fewer than two tasks or strategies."""
         return friedman(self.ranks())
 
     @cached_property
@@ -207,11 +207,11 @@ class Results:
 
     @property
     def reference(self) -> str:
-        """The strategy that others are compared with, FedAvg if it ran."""
+        """The strategy that others are compared with, FedAvg if it is among them."""
         return "fedavg" if "fedavg" in self.strategies else self.strategies[0]
 
     def relative(self, strategy: str, key: str) -> float | None:
-        """Return a cost divided by the reference's, its geometric mean over the tasks with both; None without one."""
+        """Return a cost relative to the reference's, the geometric mean over tasks with both; None without any."""
         pairs = [(task.cost(strategy, key), task.cost(self.reference, key)) for task in self.tasks]
         known = [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
         if not known:
@@ -220,7 +220,7 @@ class Results:
 
     @property
     def seconds(self) -> float:
-        """The time of all cells, one after the other."""
+        """The total time of all cells."""
         return sum(outcome.seconds for task in self.tasks for outcome in task.outcomes.values())
 
 
@@ -247,7 +247,7 @@ def read_results(folder: Path, tasks: Sequence[str], strategies: Sequence[str]) 
 
 
 def write_command(folder: Path, command: str, jobs: int) -> None:
-    """Write how a benchmark was run.
+    """Write the command and the number of processes of a benchmark.
 
     Raises:
         FileError: It cannot be written.
@@ -282,7 +282,7 @@ def _counts(record: Mapping[str, object], metric: str) -> bool:
 
 
 def _devices(run: Run, key: str) -> int:
-    """Return the number of devices behind a column's figure of a run."""
+    """Return the number of devices in the value of a run's column."""
     part = {"unseen": "metrics_unseen", "unseen_adapted": "metrics_unseen_adapted"}.get(key, "metrics")
     figures = (run.complete.get(part) or {}).get(run.metrics[0])
     return int(figures.get("devices", 0)) if figures else 0

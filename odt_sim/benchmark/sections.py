@@ -1,4 +1,4 @@
-"""The tables of a benchmark with what explains them, for its page and for Markdown."""
+"""Tables and captions of a benchmark, for its page and for Markdown."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,7 @@ def _counted(count: int, one: str, several: str) -> str:
 
 
 def finding(results: Results) -> str:
-    """Return which strategies rank best, and whether that is more than chance."""
+    """Return a text on which strategies rank best, and whether the difference is significant."""
     if not results.ranked_strategies:
         return "No strategy runs on all tasks."
     average = results.ranks().mean(axis=0)
@@ -70,7 +70,7 @@ def finding(results: Results) -> str:
 
 
 def facts(results: Results) -> dict[str, str]:
-    """Return versions, machine, seeds and time, by name."""
+    """Return facts by name, such as versions, machine, seeds and time."""
     comparison = next(task.comparison for task in results.tasks if task.comparison)
     known = description.settings(comparison)
     outcomes = [outcome for task in results.tasks for outcome in task.outcomes.values()]
@@ -145,7 +145,7 @@ def _ranks(results: Results) -> Section:
 
 
 def _against_cells(results: Results, name: str) -> list[Cell]:
-    """Return on how many tasks a strategy is significantly better and worse than the reference."""
+    """Return the numbers of tasks on which a strategy is significantly better and worse than the reference."""
     if name == results.reference:
         return [Cell(""), Cell("")]
     against = [task.against(name) for task in results.tasks]
@@ -236,7 +236,7 @@ def _figure_cell(task: TaskResult, name: str, key: str, best: str | None) -> Cel
 
 
 def _ordered(results: Results) -> list[str]:
-    """Return the ranked strategies and then the others that ran on some task."""
+    """Return the ranked strategies, followed by the others that ran on some task."""
     others = [each for each in results.strategies if each not in results.ranked_strategies]
     return [*results.ranked_strategies, *(each for each in others if any(each in task.rows for task in results.tasks))]
 
