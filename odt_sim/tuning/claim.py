@@ -1,4 +1,4 @@
-"""Bind a folder of trials to its settings."""
+"""Check that a folder of trials is only used with the same settings."""
 
 import json
 

@@ -27,7 +27,7 @@ def is_fixed(override: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A tuning of several strategies.
+    """Plan for tuning several strategies.
 
     Attributes:
         strategies: The names of files in `conf/strategy`.
@@ -50,7 +50,7 @@ class Plan:
     folder: Path
 
     def __post_init__(self) -> None:
-        """Check that each strategy has something to search.
+        """Check that each strategy has a setting to search.
 
         Raises:
             ConfigurationError: The overrides fix all settings that would be searched for a strategy.
@@ -88,7 +88,7 @@ class Plan:
         return {**space, **{key: given[key] for key in given if key in drawn}}
 
     def search(self, strategy: str) -> list[str]:
-        """Return the arguments of `odt-sim run` that search for a strategy's settings."""
+        """Return the arguments of `odt-sim run` for the search of a strategy's settings."""
         given = {each.partition("=")[0] for each in self.overrides}
         space = [f"{key}={values}" for key, values in self.space(strategy).items() if key not in given]
         sweeper = [f"hydra/sweeper={self.sweeper}", f"hydra.sweeper.n_trials={self.budget}"]

@@ -22,7 +22,7 @@ SECONDS_TO_END = 60  # after SIGTERM
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep to run or to resume.
+    """Sweep to run or to resume.
 
     Attributes:
         name: The name in the progress line.
@@ -67,7 +67,7 @@ def run_sweeps(title: str, sweeps: Sequence[Sweep], at_once: int) -> None:
     """Run sweeps until they end; a failure is only recorded in the files of their folders.
 
     Args:
-        title: The first words of each line.
+        title: The beginning of each line.
         sweeps: The sweeps.
         at_once: The number of sweeps that run at the same time.
     """

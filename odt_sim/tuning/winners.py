@@ -17,10 +17,10 @@ CHOICE = "tuning.json"
 
 @dataclass(frozen=True)
 class Winner:
-    """The settings that a search has chosen for a strategy.
+    """Settings that a search has chosen for a strategy.
 
     Attributes:
-        strategy: Its name.
+        strategy: The name of the strategy.
         trials: The number of trials that ended.
         failed: The number of these trials that failed, for example because they diverged.
         trial: The number of the best trial.
@@ -54,7 +54,7 @@ def winner(strategy: str, folder: Path) -> Winner | None:
 
 
 def first_error(folder: Path) -> str | None:
-    """Return the error of a search's first failed trial; None if there is none.
+    """Return the error of a search's first failed trial; None if no trial recorded an error.
 
     Raises:
         CheckpointError: A trial's file is damaged.
