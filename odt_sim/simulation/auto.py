@@ -1,4 +1,4 @@
-"""The backend that runs devices in this process and forks of it, or in this process alone where that is faster."""
+"""The backend that runs devices in this process and its forks, or only in this process if that is faster."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
@@ -14,9 +14,9 @@ from odt_sim.simulation.pace import Paces, Place
 from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.simulation.processes.backend import CAN_FORK
 
-LONG = 0.02  # seconds of a round in which messages between processes, about 1 ms, do not matter
-SURELY = 0.95  # forks are kept only if rounds take less than this part of what they take without
-AGAIN = 4.0  # times the measured seconds so far, after which rounds are measured anew
+LONG = 0.02  # seconds of a round above which messages between processes, about 1 ms, do not matter
+SURELY = 0.95  # forks are kept only if a round takes less than this fraction of its time without forks
+AGAIN = 4.0  # rounds are measured again after this multiple of the seconds measured so far
 
 
 def backend(
@@ -29,7 +29,7 @@ def backend(
     runtime: RuntimeName = "litert",
     runtime_python: str | None = None,
 ) -> Backend:
-    """Return the backend that chooses; with a setting of Ray's cluster or actors, the Ray backend.
+    """Return the automatic backend, or the Ray backend if a setting of Ray's cluster or actors is given.
 
     Args:
         address: The Ray cluster to join: `auto` or `host:port`. Any value other than `local` runs the devices on Ray.
@@ -55,23 +55,23 @@ def backend(
 
 
 class AutoBackend:
-    """A process for each core, unless short rounds are faster in this process alone.
+    """A backend with a process for each core, unless short rounds are faster in this process alone.
 
-    From time to time, ever more rarely, it compares them again: first rounds may differ from later ones, as a frozen body
-    computes features once. Results do not depend on where a block runs, so that the choice changes nothing but time. A job
-    whose devices have a time limit runs on Ray: only its workers are replaced when they are ended in native code.
+    It repeats the comparison at growing intervals: first rounds may differ from later ones, because a frozen body
+    computes its features once. Results do not depend on where a block runs, so the choice affects only the time. A job
+    whose devices have a time limit runs on Ray: only Ray replaces workers that are ended in native code.
 
     Attributes:
-        choice: What ran the last job and the seconds that decided it; None before one was opened.
+        choice: Where the last job ran and the seconds that decided it; None before a job was opened.
     """
 
     _place: Place
     _backend: Backend
-    _decide: Callable[[], None]  # what is done before the next round
-    _again: float  # the measured seconds after which rounds are measured anew
+    _decide: Callable[[], None]  # called before the next round
+    _again: float  # the measured seconds after which rounds are measured again
 
     def __init__(self, runtime: RuntimeName = "litert", runtime_python: str | None = None) -> None:
-        """Check the settings, which are those of `backend`; start nothing.
+        """Check the settings, which `backend` documents; start nothing.
 
         Raises:
             ConfigurationError: A setting is out of range.
@@ -92,7 +92,7 @@ class AutoBackend:
         self._job, self._paces, self._processes = job, Paces(), ProcessesBackend(**self._settings)
         self._enter("processes", self._processes)
         if job.fleet.timeout is not None:
-            from odt_sim.simulation.ray import RayBackend  # here, so that a run without it does not import Ray
+            from odt_sim.simulation.ray import RayBackend  # here: without a time limit, Ray is not imported
 
             self._settle("ray", RayBackend(**self._settings), "ray: fleet.timeout needs workers that can be ended")
             self._backend.open(job)
@@ -106,19 +106,19 @@ class AutoBackend:
             self._try_processes()
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
-        """Train blocks where that is faster."""
+        """Train blocks in the place that is faster."""
         self._paces.end(perf_counter())
         self._decide()
         self._paces.begin(self._place, perf_counter(), sum(self._job.costs(tasks)))
         return self._backend.train(tasks, messages)
 
     def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
-        """Evaluate blocks where training is faster."""
+        """Evaluate blocks in the place where training is faster."""
         self._paces.evaluates()
         return self._backend.evaluate(tasks, messages)
 
     def close(self) -> None:
-        """End the processes, and leave actors to later jobs."""
+        """End the processes, and keep Ray's actors for later jobs."""
         self._processes.close()
         if self._place == "ray":
             self._backend.close()
@@ -128,14 +128,14 @@ class AutoBackend:
         self._place, self._backend = place, backend
 
     def _settle(self, place: Place, backend: Backend, choice: str) -> None:
-        """Stay in a place to the end of the job."""
+        """Stay in a place until the end of the job."""
         self._enter(place, backend)
         self._decide, self.choice = lambda: None, choice
 
-    # --- what is decided before a round, one after the other --------------------------------------------------------------
+    # --- the decisions before a round, in their order --------------------------------------------------------------
 
     def _try_processes(self) -> None:
-        """Run the next rounds in all processes; in this one to the end if there can be no other."""
+        """Run the next rounds in all processes; stay in this one until the end if no other can be started."""
         try:
             self._processes.start_helpers(self._job)
         except SimulationError as error:

@@ -1,4 +1,4 @@
-"""The interface between the coordinator and what runs devices."""
+"""The interface between the coordinator and the backends, which run devices."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
@@ -10,31 +10,34 @@ from odt_sim.simulation.messages import Messages
 
 @runtime_checkable
 class Backend(Protocol):
-    """Runs the blocks of a job; results come in the order of the tasks and are the same on every backend.
+    """The interface of a backend, which runs the blocks of a job.
 
-    A backend whose devices do not run in LiteRT's interpreter has an attribute `runtime`, a
-    `odt_sim.device.engines.RuntimeChoice`. One whose devices may be gone after the run has `devices_leave = True`: a complete
-    run that is resumed then keeps its results; with `own_examples = True`, they have examples of their own in place of the
-    job's. One that chooses where devices run says so in an attribute `choice`, which the summary records.
-    `train` and `evaluate` may begin before their results are asked for, and the next round's `train` may follow meanwhile.
+    Results come in the order of the tasks and are the same on every backend. `train` and `evaluate` may begin before
+    their results are requested, and the next round's `train` may be called before these have ended.
+
+    A backend may have these attributes:
+        `runtime`: An `odt_sim.device.engines.RuntimeChoice`, if devices do not run in LiteRT's interpreter.
+        `devices_leave`: True if devices may be gone after the run; resuming a complete run then keeps its results.
+        `own_examples`: True if devices have their own examples instead of the job's.
+        `choice`: Where devices ran, if the backend chooses; the summary records it.
     """
 
     def start(self) -> None:
-        """Prepare what does not depend on a job; may be called in a thread, and more than once."""
+        """Start everything that does not depend on a job; may be called in a thread, and more than once."""
 
     def open(self, job: Job) -> None:
-        """Bring a job to the workers.
+        """Send a job to the workers.
 
         Raises:
             SimulationError: Workers cannot be started.
         """
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
-        """Train blocks, and yield their results in order; of the first ones, their sum may be a single result.
+        """Train blocks, and yield their results in order; the sum of the first blocks may be one result.
 
         Args:
             tasks: The blocks.
-            messages: What devices receive; a block carries those for its devices, of `messages.addressed`.
+            messages: What devices receive; `messages.addressed` adds the messages for its devices to a block.
 
         Raises:
             SimulationError: A block fails.

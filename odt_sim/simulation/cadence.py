@@ -4,18 +4,18 @@ from dataclasses import dataclass
 
 from odt_sim.persistence.commit import Commit
 
-EVALUATIONS = 10  # of a run where nothing else is set
+EVALUATIONS = 10  # number of evaluations of a run by default
 
 
 @dataclass(frozen=True)
 class Cadence:
-    """The rounds after which devices are evaluated; the last one comes in any case.
+    """The rounds after which devices are evaluated; the last round is always evaluated.
 
     Attributes:
-        rounds: The most rounds of the run.
-        every: Rounds between two evaluations; None for about ten evaluations.
-        hours: Simulated hours after which the run ends, if any; the evaluations are then spread over them, or over the
-            budget that a run may spend.
+        rounds: The maximum number of rounds.
+        every: Rounds between two evaluations; None for about ten evaluations, spread over `hours`, or else over the
+            run's budget or its rounds.
+        hours: Simulated hours after which the run ends; None for no limit.
     """
 
     rounds: int
@@ -28,7 +28,7 @@ class Cadence:
         Args:
             before: The state before the round.
             after: The state after it.
-            spent: The share of the run's budget that was spent before the round and after it; 0 without a budget.
+            spent: The share of the run's budget that was spent before and after the round; 0 without a budget.
         """
         if self.every is None and self.hours is not None:
             return self._tenth(before, self.hours) < self._tenth(after, self.hours)

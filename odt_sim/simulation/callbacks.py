@@ -1,4 +1,4 @@
-"""Callbacks of the user: functions of a round's record, as observers that may stop the run."""
+"""User callbacks: functions of a round's record, wrapped as observers that may stop the run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,14 +13,14 @@ from odt_sim.simulation.run_settings import attributes
 from odt_sim.user_code import user_code_errors
 
 Function = Callable[[RoundRecord], bool | str | None]
-"""Called after each committed round; True, or text that says why, makes it the last."""
+"""A callback, called after each committed round; it returns True, or the reason as text, to end the run."""
 
 
 class Callback(Observer):
-    """A function of the user as an observer, which gets the record of each round once.
+    """A user function as an observer, called once with the record of each round.
 
-    A resumed run first passes the recorded rounds, so that a function that remembers earlier rounds decides as in a run that
-    nothing interrupted. Since it may decide how long a run is, its failure ends the run.
+    A resumed run first passes the recorded rounds, so that a function that remembers earlier rounds decides as in an
+    uninterrupted run. Since the function may decide the length of a run, its failure ends the run.
     """
 
     required = True
@@ -30,16 +30,16 @@ class Callback(Observer):
         self._function, self._name, self._round = function, described(function), 0
 
     def on_begin(self, run: RunInfo) -> bool:
-        """Pass the recorded rounds that are new; stop if one of them was the last."""
+        """Call the function with the recorded rounds that it has not seen; return whether one of them stops the run."""
         return self.reason is not None or any(
             self.on_round(record) for record in run.recorded if record.round > self._round
         )
 
     def on_round(self, record: RoundRecord) -> bool:
-        """Call the function; keep why it stops the run.
+        """Call the function, and return whether it stops the run; `reason` is then set.
 
         Raises:
-            SimulationError: It failed, or returned something else.
+            SimulationError: The function failed, or returned a value of another type.
         """
         self._round = record.round
         with user_code_errors(
@@ -58,7 +58,7 @@ def as_observers(callbacks: Sequence[Function | Observer]) -> list[Observer]:
     """Return callbacks as observers; observers are returned unchanged.
 
     Raises:
-        ConfigurationError: They are no list, or one is neither a function nor an observer.
+        ConfigurationError: `callbacks` is no list, or one of them is neither a function nor an observer.
     """
     if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
         raise ConfigurationError(
@@ -74,7 +74,7 @@ def as_observers(callbacks: Sequence[Function | Observer]) -> list[Observer]:
 
 
 def _shown(value: Any) -> str:
-    """Return what an error shows: a value as it is written, all else by its name or its class."""
+    """Return an argument's text for an error: the `repr` of a plain value, otherwise the name or the class."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if isinstance(value, bool | int | float | str | Sequence | Mapping | None):

@@ -44,7 +44,7 @@ ARGUMENTS: Mapping[str, tuple[type, str]] = {
     "budget": (Budget, "pass an instance, such as Budget(steps=1000)"),
     "backend": (Backend, "pass an instance, such as ProcessesBackend() of odt_sim.simulation.processes"),
 }
-"""The expected type of each argument of a simulation, and what to do about another."""
+"""The expected type of each argument of a simulation, and the advice for a value of another type."""
 
 
 def checked_job(
@@ -60,12 +60,12 @@ def checked_job(
     attack: Attack | None = None,
     runtime: RuntimeChoice = LITERT,
 ) -> Job:
-    """Return the job of a run, whose parts go together; see `Simulation` for the arguments.
+    """Return the job of a run, after checks that its parts fit; see `Simulation` for the arguments.
 
     Raises:
-        ConfigurationError: An argument is of the wrong type, or a number out of its range.
+        ConfigurationError: An argument has the wrong type, or a number is out of range.
         DataError: The data does not fit the model.
-        StrategyError: The model lacks what the strategy needs, or strategy and aggregator do not go together.
+        StrategyError: The model lacks something that the strategy needs, or strategy and aggregator are incompatible.
         SimulationError: The aggregator's own `check` failed.
     """
     fleet, plan, aggregator = fleet or Fleet(), plan or TrainingPlan(), aggregator or Mean()
@@ -88,7 +88,7 @@ def check_types(**arguments: object) -> None:
     """Check the types of a simulation's arguments.
 
     Raises:
-        ConfigurationError: An argument is of another type than `ARGUMENTS` has.
+        ConfigurationError: An argument does not have its type in `ARGUMENTS`.
     """
     for name, value in arguments.items():
         kind, advice = ARGUMENTS[name]
@@ -108,10 +108,10 @@ def check_types(**arguments: object) -> None:
 
 
 def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
-    """Check that stragglers can do a part of their work.
+    """Check that stragglers can do part of their work.
 
     Raises:
-        ConfigurationError: The work is at most one epoch or step.
+        ConfigurationError: There are stragglers, and the plan has only one epoch or step.
     """
     if fleet.stragglers and plan.amount < 2:
         name = "epochs" if plan.steps is None else "steps"
@@ -125,7 +125,7 @@ def named_as(model: TrainableModel, data: FederatedData) -> FederatedData:
     """Return data with its arrays in the order and under the names of a model's inputs and targets.
 
     Raises:
-        DataError: The data has other names, or another number of arrays.
+        DataError: The names or the number of arrays differ.
     """
     x = named_rows(data.x, tuple(model.inputs), f"data {data.name}: x")
     y = named_rows(data.y, tuple(model.targets), f"data {data.name}: y")
@@ -141,7 +141,7 @@ def named_as(model: TrainableModel, data: FederatedData) -> FederatedData:
 
 
 def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) -> None:
-    """Check that devices can train a model on their data, and evaluate it.
+    """Check that devices can train and evaluate a model on their data.
 
     Raises:
         ConfigurationError: The plan sets a learning rate that is fixed in the model.
@@ -181,7 +181,7 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
 
 
 def _check_decay(model: TrainableModel, plan: TrainingPlan) -> None:
-    """Check that a learning rate that decays by the round is neither fixed in the file nor a schedule by step."""
+    """Check that a learning rate that decays per round is neither fixed in the file nor scheduled per step."""
     if plan.learning_rate_decay == 1 or (plan.learning_rate is not None and "learning_rate" in model.capabilities):
         return
     if model.scheduled or "learning_rate" not in model.capabilities:
@@ -192,7 +192,7 @@ def _check_decay(model: TrainableModel, plan: TrainingPlan) -> None:
 
 
 def check_metrics(job: Job) -> None:
-    """Check that metrics of the user do not take the place of other columns, and that the chosen one is computed.
+    """Check that no metric of the user has the name of another column, and that the chosen metric is computed.
 
     Raises:
         ConfigurationError: A name is taken, or the chosen metric is unknown.
@@ -207,12 +207,12 @@ def check_metrics(job: Job) -> None:
 
 
 def check_validates(data: FederatedData, setting: str, *, own_examples: bool = False) -> None:
-    """Check that rounds have figures on validation examples, by which a setting decides.
+    """Check that rounds have metrics on validation examples, because a setting decides by them.
 
     Args:
         data: The devices' examples.
         setting: The setting, for the error.
-        own_examples: Whether devices have examples of their own in place of these.
+        own_examples: Whether devices have their own examples instead of `data`.
 
     Raises:
         ConfigurationError: No device has validation examples, or they arrive over time.
@@ -237,7 +237,7 @@ def check_accumulation(job: Job) -> None:
     """Check that a round has enough steps for a model that accumulates gradients over several.
 
     Raises:
-        ConfigurationError: No device would ever change its weights, since its slots start over in each round.
+        ConfigurationError: No device would ever update its weights, since optimizer slots are reset in each round.
     """
     manifest, offsets = job.model.manifest, job.data.offsets
     steps = int((manifest and manifest.optimizer.get("gradient_accumulation_steps")) or 0)
@@ -250,10 +250,10 @@ def check_accumulation(job: Job) -> None:
 
 
 def check_aggregator(job: Job) -> None:
-    """Check that the strategy lets the aggregator combine updates, and that a round has enough of them.
+    """Check that the strategy allows the aggregator, and that a round has enough updates for it.
 
     Raises:
-        StrategyError: The strategy combines single updates itself.
+        StrategyError: The strategy combines individual updates itself.
         ConfigurationError: A round has too few devices.
         SimulationError: The aggregator's check failed.
     """
@@ -270,10 +270,10 @@ def check_aggregator(job: Job) -> None:
 
 
 def check_attack(job: Job) -> None:
-    """Check that there are devices for an attack, and that it applies to the model.
+    """Check that an attack has hostile devices, and that it applies to the model.
 
     Raises:
-        ConfigurationError: There are none, one of them is unseen, or the attack does not.
+        ConfigurationError: No device is hostile, a hostile device is unseen, or the attack does not apply to the model.
     """
     if type(job.attack) is not Attack and not job.hostile:
         raise ConfigurationError(
@@ -294,7 +294,7 @@ def check_updates(job: Job, devices: int) -> None:
     """Check that the aggregator can combine a number of updates.
 
     Raises:
-        ConfigurationError: They are too few.
+        ConfigurationError: There are too few updates.
         SimulationError: The aggregator's check failed.
     """
     with job.aggregator_errors(f"in check of {devices} updates", passes=ConfigurationError):
@@ -306,7 +306,7 @@ def promised(job: Job, rounds: int) -> Mapping[str, Any] | None:
 
     Raises:
         ConfigurationError: The aggregator lacks a setting.
-        StrategyError: It makes one, and the strategy chooses its cohorts.
+        StrategyError: The aggregator promises privacy, and the strategy chooses its cohorts.
         SimulationError: The aggregator failed, or its promise is invalid.
     """
     aggregator, strategy = job.effective_aggregator, job.strategy
@@ -329,4 +329,4 @@ def _check_promise(promise: Mapping[str, Any]) -> None:
         value = promise.get(name)
         if not isinstance(value, int | float | np.floating) or not 0 <= value <= most:
             raise ValueError(f"{name!r} is {value!r}, expected a number from 0 to {most:g}")
-    document(promise)  # fails now, not after all rounds, if the summary cannot hold it
+    document(promise)  # fails now, not after all rounds, if the summary cannot contain it

@@ -24,7 +24,7 @@ from odt_sim.strategies.base import Strategy
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 _seen: WeakKeyDictionary[type, dict[str, tuple[Any, str | None]]] = WeakKeyDictionary()
-"""By class and name the constants that were described, with their texts."""
+"""The constants that were described, with their texts, by class and name."""
 
 
 def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str], None]) -> None:
@@ -33,7 +33,7 @@ def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str],
     Args:
         job: The run's job.
         directory: The run's folder.
-        committed: The last round of earlier code; 0 for none.
+        committed: The last committed round; 0 for none.
         warn: Receives a line for each change.
 
     Raises:
@@ -61,9 +61,9 @@ def class_digests(job: Job) -> dict[str, str]:
 
 
 def imported_digests(job: Job) -> dict[str, str]:
-    """Return the digests of those classes that workers import as this process did.
+    """Return the digests of the classes that workers import in the same way as this process.
 
-    Import hooks that only this process has, such as pytest's for assertions, compile other code.
+    Import hooks of this process alone, such as pytest's for assertions, compile different code.
     """
     owners = _owners(job)
     return {key: digest for key, digest in class_digests(job).items() if all(map(_is_plain, _classes(owners[key])))}
@@ -75,7 +75,7 @@ def _is_plain(kind: type) -> bool:
 
 
 def check_classes(job: Job, expected: Mapping[str, str]) -> None:
-    """Check that a worker, which imports modules by itself, has the classes of the process that started it.
+    """Check that a worker, which imports modules itself, has the same classes as the process that started it.
 
     Raises:
         SimulationError: A class differs.
@@ -94,9 +94,10 @@ def _owners(job: Job) -> dict[str, Strategy | Aggregator | Attack]:
 
 
 def code_digest(owner: Any) -> str | None:
-    """Return a digest of the methods and constants of an object's classes outside of odt_sim; None without such a class.
+    """Return a digest of the methods and constants of an object's classes outside odt_sim; None without such a class.
 
-    It is of the bytecode, which notebooks have too, and which comments do not change; other versions of Python have another.
+    The digest covers bytecode, which also exists in notebooks and ignores comments, but depends on the version of
+    Python.
     """
     text = "\n".join(line for kind in _classes(owner) for line in _described(kind))
     return sha256(text.encode()).hexdigest()[:12] if text else None
@@ -117,7 +118,7 @@ def _described(kind: type) -> Iterator[str]:
 
 
 def _constant(kind: type, name: str, value: Any) -> str | None:
-    """Return a constant of a class as it was at first: a run may keep results in a list or mapping of the class."""
+    """Return the first text of a class's constant: a run may keep results in a list or mapping of the class."""
     seen = _seen.setdefault(kind, {})
     if name not in seen or seen[name][0] is not value:
         seen[name] = value, text_of(value)
@@ -125,7 +126,7 @@ def _constant(kind: type, name: str, value: Any) -> str | None:
 
 
 def _text(constant: Any) -> str:
-    """Return a constant of bytecode as text that is the same in every process."""
+    """Return a bytecode constant as text that is the same in every process."""
     if isinstance(constant, CodeType):
         constants = ", ".join(map(_text, constant.co_consts))
         return f"{constant.co_code.hex()} {constant.co_names} [{constants}]"

@@ -18,8 +18,8 @@ def choose_unseen(devices: int, unseen: int | Sequence[int], seed: int) -> NDArr
 
     Args:
         devices: The number of all devices.
-        unseen: How many to draw, or their ids.
-        seed: Decides which are drawn.
+        unseen: The number of devices to draw, or their ids.
+        seed: Seed of the draw.
     """
     if isinstance(unseen, Sequence):
         return np.array(sorted(unseen), np.int64)
@@ -30,16 +30,16 @@ def choose_unseen(devices: int, unseen: int | Sequence[int], seed: int) -> NDArr
 def choose_hostile(
     devices: int, unseen: int | Sequence[int], hostile: int | Sequence[int], seed: int
 ) -> frozenset[int]:
-    """Return the ids of the devices that attack, which take part in training.
+    """Return the ids of the hostile devices, drawn from those that train.
 
     Args:
         devices: The number of all devices.
-        unseen: As `choose_unseen` takes it.
-        hostile: How many to draw, or their ids.
-        seed: Decides which are drawn: the first ones of more are the same.
+        unseen: The unseen devices, as in `choose_unseen`.
+        hostile: The number of devices to draw, or their ids.
+        seed: Seed of the draw; a larger number only adds devices.
 
     Raises:
-        ConfigurationError: A device of the list is unseen.
+        ConfigurationError: A listed device is unseen.
     """
     if not hostile:
         return frozenset()
@@ -57,9 +57,9 @@ def choose_hostile(
 def choose_evaluated(
     seen: NDArray[np.int64], unseen: NDArray[np.int64], count: int | None, seed: int
 ) -> NDArray[np.int64]:
-    """Return `[count]` ids, ascending, of the devices that are evaluated: the same for every round and strategy.
+    """Return `[count]` ids, ascending, of the devices to evaluate: the same for every round and strategy.
 
-    Seen and unseen devices are drawn in proportion, at least one of each. None for `count` is all.
+    Seen and unseen devices are drawn in proportion, at least one of each. A `count` of None returns all devices.
     """
     devices = len(seen) + len(unseen)
     if count is None or count == devices:
@@ -79,7 +79,7 @@ def holds(ids: NDArray[np.int64], device: int) -> bool:
 
 
 def choose_cohort(seen: NDArray[np.int64], size: int | None, seed: int, round: int) -> NDArray[np.int64]:
-    """Return `[size]` ids, ascending, of the devices of a round, drawn from the seen ones; None is all."""
+    """Return `[size]` ids, ascending, of the devices of a round, drawn from the seen devices; None for all of them."""
     if size is None or size == len(seen):
         return seen
     generator = generator_for(seed, round, *b"cohort")
@@ -87,14 +87,14 @@ def choose_cohort(seen: NDArray[np.int64], size: int | None, seed: int, round: i
 
 
 def choose_stragglers(cohort: Sequence[int], fraction: float, seed: int, round: int) -> set[int]:
-    """Return the ids of the devices of a cohort that are too slow, the same for every strategy."""
+    """Return the ids of a cohort's stragglers: the same for every strategy."""
     count = straggler_count(len(cohort), fraction)
     generator = generator_for(seed, round, *b"stragglers")
     return set(generator.choice(cohort, count, replace=False).tolist())
 
 
 def straggler_count(cohort: int, fraction: float) -> int:
-    """Return the number of stragglers in a cohort; at least one device is in time."""
+    """Return the number of stragglers in a cohort; at least one device is no straggler."""
     return min(int(fraction * cohort + 0.5), cohort - 1)
 
 

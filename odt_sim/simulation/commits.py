@@ -1,4 +1,4 @@
-"""The commits of a run's rounds, which overlap with short rounds; several of these are committed together."""
+"""The commits of a run's rounds. Commits overlap with short rounds, and several short rounds share a commit."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,31 +10,31 @@ from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
 
 SHORT = 0.1
-"""The most seconds of a round whose commit overlaps with the next one, or waits for that of a later one.
+"""The longest round, in seconds, whose commit may overlap with the next round, or wait to share a later commit.
 
-A commit takes about 3 ms of a core. Observers get the records of longer rounds at once.
+A commit takes about 3 ms of a core. Observers receive the records of longer rounds immediately.
 """
 
 TOGETHER = 0.25
-"""The seconds of rounds after which those that wait are committed: what a run that dies repeats at most.
+"""The seconds of waiting rounds after which they are committed: the most work that a killed run repeats.
 
 On a slow disk it may repeat twice as much: these rounds, and those of the commit in flight.
 """
 
 MOST = 64
-"""The most rounds of a commit."""
+"""The maximum number of rounds in a commit."""
 
 Write = Callable[[Sequence[RoundRecord]], None]
 """Commits the state after a round, with the records of all rounds since the last commit."""
 
 
 class _InFlight(NamedTuple):
-    """A commit that was begun.
+    """A commit in flight.
 
     Attributes:
         records: The records of its rounds.
-        written: Ends with it.
-        waits: Whether all of its rounds could wait, so that later ones need not wait for it.
+        written: The future of the write.
+        waits: Whether all of its rounds could wait, so that later rounds need not wait for it.
     """
 
     records: list[RoundRecord]
@@ -43,10 +43,10 @@ class _InFlight(NamedTuple):
 
 
 class Commits:
-    """Commits the rounds of a run in a thread, and gives observers the records of rounds once they are on disk.
+    """Commits rounds of a run in a thread, and passes their records to observers once they are on disk.
 
-    A run that dies loses the round that it trains and what was not on disk, a round or some short ones; resumed, it repeats
-    them with the same bits.
+    A killed run loses the round in flight and the rounds that were not on disk: one round, or a few short ones. When
+    resumed, it repeats them with the same bits.
     """
 
     def __init__(self, observers: Observers) -> None:
@@ -57,15 +57,16 @@ class Commits:
         self._in_flight: _InFlight | None = None
 
     def begin(self, commit: Commit, record: RoundRecord, write: Write, *, waits: bool) -> bool:
-        """Begin to commit a round once the commit before has ended, or let it wait for a later one.
+        """Begin to commit a round once the previous commit has ended, or let the round wait for a later commit.
 
-        A round in which devices wrote states is committed at once: their sync would wait for the next round's states.
+        A round in which devices wrote states is committed at once: syncing them would otherwise wait for the next
+        round's.
 
         Args:
             commit: The state after the round.
             record: The round's record.
             write: Commits the round.
-            waits: Whether the round may wait; it does only if it is short.
+            waits: Whether the round may wait; only a short round does.
 
         Returns:
             Whether an observer ends the run; False while the commit is in flight or waits.
@@ -86,9 +87,9 @@ class Commits:
         return stopped if overlaps else self._end() or stopped
 
     def end(self) -> bool:
-        """End the commit in flight, if any, and give observers its records; return whether one of them ends the run.
+        """Wait for the commit in flight, if any, and pass its records to observers; return whether one ends the run.
 
-        A commit of rounds that could wait goes on: a disk may take as long as many short rounds.
+        A commit whose rounds could wait stays in flight: a disk may take as long as many short rounds.
 
         Raises:
             FileError: The commit failed.
@@ -105,13 +106,13 @@ class Commits:
         try:
             ended.written.result()
         except BaseException:
-            self._waiting = None  # later rounds cannot be committed without these
+            self._waiting = None  # later rounds cannot be committed without the failed ones
             raise
         stops = [self._observers.on_round(record) for record in ended.records]
         return any(stops)
 
     def end_all(self) -> bool:
-        """Wait for the commit in flight, and commit the rounds that wait, too; see `end`."""
+        """Wait for the commit in flight, and commit the waiting rounds, too; see `end`."""
         stopped = self._end()
         self._submit(waits=False)
         return self._end() or stopped
@@ -123,7 +124,7 @@ class Commits:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End all commits, also where the next round failed."""
+        """End all commits, even if the next round failed."""
         try:
             self.end_all()
         finally:

@@ -119,7 +119,7 @@ class Simulation:
                 True, or a text with the reason, ends the run. The list may also contain observers.
 
         Raises:
-            ConfigurationError: An argument is of the wrong type, or a number out of its range.
+            ConfigurationError: An argument has the wrong type, or a number is out of range.
             DataError: The data does not fit the model.
             StrategyError: The model lacks a capability that the strategy needs, or the strategy and the aggregator are
                 incompatible.
@@ -168,7 +168,7 @@ class Simulation:
         self._evaluated: Sequence[RoundRecord] = ()  # the records that decide which round is reported
 
     def __repr__(self) -> str:
-        """Return what runs where, in one line."""
+        """Return strategy, devices, rounds, seed and folder in one line."""
         parts = f"{self._job.strategy!r}, {self.data.devices} devices, {self._rounds} rounds, seed {self._job.seed}"
         return f"Simulation({parts}, {str(self.directory)!r})"
 
@@ -210,7 +210,8 @@ class Simulation:
         if not resume:
             check_unused(self._folder, self._checkpoint)
         group, summary = Observers([Observers(observers), *self._callbacks]), None
-        # The run's folder has its own lock. One thread, as actors have: the bits of large products depend on their number.
+        # The run's folder has its own lock. Use one BLAS thread, as actors do: the bits of large products depend on the
+        # number.
         storage_locked = self._job.storage.locked(group.on_warning) if self._own_storage else nullcontext()
         with locked(self.directory, group.on_warning), storage_locked, threadpool_limits(1, "blas"):
             commit, self._evaluated = start(
@@ -225,7 +226,7 @@ class Simulation:
                 stopped = group.on_begin(self._info()) and commit.round > 0
                 summary = self._run(commit, group, stopped)
             except (OdtSimError, KeyboardInterrupt) as error:
-                # A notebook would show a hundred lines of odt_sim's own; that of a cause ends in the user's code.
+                # Otherwise a notebook shows a hundred lines of odt_sim; the cause's traceback ends in the user's code.
                 raise error.with_traceback(user_frames(error.__traceback__)) from error.__cause__
             finally:
                 group.on_end(summary)
@@ -242,7 +243,7 @@ class Simulation:
 
         Raises:
             ConfigurationError: The fleet has no such device.
-            CheckpointError: The run is not complete, or its checkpoint is missing, damaged or of another run.
+            CheckpointError: The run is not complete, or its checkpoint is missing, damaged or from another run.
             SimulationError: The strategy failed on a device.
         """
         if not isinstance(devices, Iterable) or isinstance(devices, str):
@@ -254,7 +255,7 @@ class Simulation:
             if not fits(device, int, ids):
                 raise ConfigurationError(f"device {device}: expected an id from 0 to {self.data.devices - 1}")
         commit = self._reported()
-        initial_weights(self._job.model, self._job.runtime)  # without the line that LiteRT's first interpreter prints
+        initial_weights(self._job.model, self._job.runtime)  # hides the line that LiteRT's first interpreter prints
         versions, worker, messages = commit.versions.of(chosen), Worker(self._job), Messages(self._job, commit.state)
         with threadpool_limits(1, "blas"):  # as in the run
             for device in chosen:
@@ -289,7 +290,7 @@ class Simulation:
         return self._steps.initial(initial_weights(self._job.model, self._job.runtime))
 
     def _state(self, round: int) -> ServerState:
-        """Return the server's state after an earlier round from which devices still train."""
+        """Return the server's state after an earlier round, on which devices still train."""
         return self._checkpoint.state(round) if round else self._initial().state
 
     def _info(self) -> RunInfo:
@@ -320,7 +321,7 @@ class Simulation:
         )
 
     def _spent_privacy(self) -> Mapping[str, Any] | None:
-        """Return the promise of the rounds that ran, which may be fewer than planned."""
+        """Return the privacy promise for the rounds that ran, which may be fewer than planned."""
         rounds = len(self._folder.rounds())
         return promised(self._job, rounds) if self._privacy and rounds < self._rounds else self._privacy
 
@@ -331,11 +332,11 @@ class Simulation:
         return {"run.rounds": str(self._rounds), **budget, **self._callback_settings}
 
     def _ended_early(self, reason: str | None) -> str | None:
-        """Return why the run ended, if that was before its last round."""
+        """Return why the run ended, if it ended before its last round."""
         return None if len(self._folder.rounds()) == self._rounds else reason
 
     def _kept(self, commit: Commit) -> list[Row]:
-        """Return the devices' results of a complete run whose devices may be gone; empty if they are to be evaluated."""
+        """Return the recorded results of a complete run whose devices may be gone; empty if they must be evaluated."""
         ended = commit.round == self._rounds or self._spending.reason
         complete = ended and self._folder.summary() is not None
         if not (complete and getattr(self._backend, "devices_leave", False)):
@@ -343,7 +344,7 @@ class Simulation:
         return [dict(record) for record in self._folder.devices()]
 
     def _work(self, commit: Commit, observers: Observers, stopped: bool) -> tuple[list[Row], bool]:
-        """Run the rounds that are left and evaluate the devices; return the results, and whether an observer stopped it."""
+        """Run the remaining rounds and evaluate the devices; return the results and whether an observer stopped it."""
         try:
             self._backend.open(self._job)
             hand_back()
@@ -351,12 +352,12 @@ class Simulation:
             with Commits(observers) as commits:
                 while flight and not stopped:
                     trained = join(flight.parts)
-                    if stopped := commits.end():  # a stop discards the round that was begun ahead
+                    if stopped := commits.end():  # a stop discards the round in flight
                         break
                     commit, record, flight, write = self._round(commit, flight, trained, started)
                     started += record.seconds
-                    # A round on the clock has a line of its own. With the last two rounds of the plan committed, a complete
-                    # run leaves the same files however fast it was.
+                    # A round on the clock writes its own line, so it does not wait. The last two planned rounds do not
+                    # wait either, so that a complete run leaves the same files at any speed.
                     waits = flight is not None and flight.appointment is None and not record.figures
                     waits = waits and 1 < record.round < self._rounds - 1
                     stopped = commits.begin(commit, record, write, waits=waits)
@@ -366,18 +367,19 @@ class Simulation:
             self._backend.close()
 
     def _begin(self, commit: Commit) -> RoundInFlight | None:
-        """Begin the round after a commit; None after the last one, and if the budget is spent."""
+        """Begin the round after a commit; return None after the last round, or if the budget is spent."""
         return None if self._spending.reason else self._steps.begin(commit)
 
     def _round(
         self, commit: Commit, flight: RoundInFlight, trained: Trained, started: float
     ) -> tuple[Commit, RoundRecord, RoundInFlight | None, Write]:
-        """End a round, begin the next one, and only then evaluate, so that workers never wait.
+        """End a round, begin the next one, and only then collect the evaluation, so that workers never wait.
 
-        States that the next round writes lie beside the committed ones: a run that dies here resumes without them.
+        The next round writes states to new files next to the committed ones: a run that is killed here resumes without
+        them.
 
         Returns:
-            The state after the round, its record, the next round, and what commits the state.
+            The state after the round, its record, the next round, and the function that commits the state.
         """
         after = self._steps.end(commit, flight, trained)
         record, before = self._steps.record(commit, after, flight, trained), self._spending
@@ -390,7 +392,7 @@ class Simulation:
         record = self._steps.evaluated(record, rows, time.perf_counter() - started)
         if rows:
             self._evaluated = [*self._evaluated, record]
-            hand_back()  # the allocator keeps what rounds free, which looks like a leak
+            hand_back()  # the allocator keeps freed memory, which looks like a leak
         best = reported_round(self._evaluated, self._job.metrics[0]) == after.round
         line = flight.appointment.line if flight.appointment else None
         return after, record, following, partial(self._write, after, line, best=best)
@@ -398,7 +400,7 @@ class Simulation:
     def _write(
         self, commit: Commit, line: TimelineRecord | None, records: Sequence[RoundRecord], *, best: bool
     ) -> None:
-        """Commit rounds, after their records."""
+        """Write the records of rounds, then their commit."""
         if line:
             self._folder.append_timeline(line)
         self._folder.append_rounds(*records)

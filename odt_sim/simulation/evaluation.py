@@ -1,4 +1,4 @@
-"""The evaluation of one device: its deployed model on its own examples and on those of others."""
+"""The evaluation of one device: its deployed model on its own examples and on other devices' examples."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from odt_sim.strategies.base import Tensors
 Row = dict[str, Any]
 
 PREFIXES = ("train_", "validation_", "global_", "local_", "others_", "adapted_", "deploy_", "period_")
-"""The prefixes of measured columns, which a strategy's own records must not have."""
+"""The prefixes of measured columns; names of a strategy's own records must not begin with them."""
 
 DEPLOY_WORK = "deploy_work"
 """The calls and rows by signature that `deploy` takes: no column of a record, which has their cost on the clock."""
@@ -32,10 +32,10 @@ COMMON = 256  # test examples that are common to all devices: their cost does no
 
 
 class Evaluation:
-    """Evaluates devices, one after the other."""
+    """Evaluates devices, one after another."""
 
     def __init__(self, job: Job) -> None:
-        """Draw the test examples that are common to all devices."""
+        """Draw the test examples that all devices share."""
         self._job, self._data, self._attacked = job, job.data, bool(job.fleet.hostile)
         self._unseen = choose_unseen(job.data.devices, job.fleet.unseen, job.seed)
         self._common = CommonExamples.drawn(job.data, job.seed)
@@ -44,7 +44,7 @@ class Evaluation:
         """Deploy to a device and return its columns, which `docs/evaluation.md` defines.
 
         Args:
-            device: The device, as it is after the round.
+            device: The device, in its state after the round.
             received: What it receives after the round.
             broadcast: The server's broadcast after the round.
             final: Whether to add the columns that are measured once, at the end of a run.
@@ -73,10 +73,10 @@ class Evaluation:
         return {**row, "state_bytes": state_bytes, **calls, **self._once(device, broadcast)} if final else row
 
     def deploy(self, device: Device, received: Tensors) -> None:
-        """Give a device the weights that the strategy deploys to its user, and its test examples.
+        """Set a device's deployed weights or predictor, as the strategy returns them, and its test examples.
 
         Args:
-            device: The device, as it is after a round.
+            device: The device, in its state after a round.
             received: What it receives after the round.
 
         Raises:
@@ -94,11 +94,11 @@ class Evaluation:
         device.test_examples = self._own_test(device)
 
     def _own_test(self, device: Device) -> Examples:
-        """Return the device's test examples, which it does not have before its model is deployed."""
+        """Return the device's test examples, which it has only once its model is deployed."""
         return Examples(self._data.x, self._data.y, self._data.arrived(device.id, device.round)[2])
 
     def _periods(self, device: Device) -> Row:
-        """Return the first metric on the test examples of each period so far, as `period_1_accuracy` and the like."""
+        """Return the first metric on the test examples of each period so far, in columns such as `period_1_accuracy`."""
         arrival, metric = self._data.arrival, self._job.metrics[0]
         if arrival is None:
             return {}
@@ -134,7 +134,7 @@ class Evaluation:
 
 
 def unmeasured(data: FederatedData, device: int, reason: str) -> Row:
-    """Return the row of a device that cannot be evaluated: its numbers of examples and the reason."""
+    """Return the row of a device that cannot be evaluated: its example counts and the reason."""
     train, validation, test = np.diff(data.offsets[device]).tolist()
     numbers = {"train_examples": train, "examples": test, "validation_examples": validation}
     return {"device": device, **numbers, "not_evaluated": reason}
@@ -147,7 +147,7 @@ def not_evaluated(rows: Sequence[Row]) -> dict[int, str] | None:
 
 
 def _adapt(device: Device, steps: int) -> None:
-    """Train the deployed model for some plain steps, as in the first round of local training."""
+    """Train the deployed model for `steps` plain steps, as in the first round of local training."""
     device.correction = None
     device.begin_again()
     for batch in device.batches(TrainingPlan(steps=steps)):
@@ -155,7 +155,7 @@ def _adapt(device: Device, steps: int) -> None:
 
 
 def _evaluated_on(device: Device, examples: Examples) -> Mapping[str, float]:
-    """Return the figures of a device's model on other test examples than its own."""
+    """Return the metrics of a device's model on test examples other than its own."""
     own, device.test_examples = device.test_examples, examples
     figures = device.evaluate()
     device.test_examples = own
@@ -163,7 +163,7 @@ def _evaluated_on(device: Device, examples: Examples) -> Mapping[str, float]:
 
 
 def _success(name: str, device: Device, triggered: Examples | None) -> Row:
-    """Return the share of triggered examples that the device's model answers as the attacker wants; none without any."""
+    """Return the share of triggered examples that the model answers as the attacker wants; empty without them."""
     if triggered is None or not len(triggered):
         return {}
     return {name: _evaluated_on(device, triggered)["accuracy"]}
@@ -174,7 +174,7 @@ def _prefixed(name: str, figures: Mapping[str, Any]) -> Row:
 
 
 def _own_records(device: Device, row: Row) -> Row:
-    """Return what the strategy recorded, if its names are not those of measured columns."""
+    """Return the strategy's records of a device, after checks that they are numbers and name no measured column."""
     for name, value in device.records.items():
         if name in (*row, "seen", "user", "state_bytes", "not_evaluated") or name.startswith(PREFIXES):
             raise ValueError(f"device.records[{name!r}] has the name of a measured figure; choose another")
@@ -188,8 +188,8 @@ class CommonExamples:
     """Test examples of the whole fleet, which show what a personal model has forgotten.
 
     Attributes:
-        rows: `[drawn]` int64, in the data's arrays.
-        owners: `[drawn]` int64, the device of each.
+        rows: `[drawn]` int64, rows of the data's arrays.
+        owners: `[drawn]` int64, the device that owns each row.
     """
 
     rows: NDArray[np.int64]
@@ -208,5 +208,5 @@ class CommonExamples:
         return cls(np.array(rows, np.int64), owners)
 
     def of_others(self, device: int) -> NDArray[np.int64]:
-        """Return the rows of the other devices; none in a fleet of one."""
+        """Return the rows that other devices own; empty in a fleet of one."""
         return np.asarray(self.rows[self.owners != device])

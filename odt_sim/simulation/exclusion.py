@@ -1,4 +1,4 @@
-"""Excluded devices: why the work of a device does not count, and when later rounds go without the device."""
+"""Excluded devices: why a device's work does not count, and when a device is quarantined."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ from odt_sim.strategies.base import Tensors, Update
 TIMED_OUT = "timed out"
 
 AWAY = "phone is away"
-"""How the reason begins where a device was not there; this does not count towards quarantine."""
+"""The beginning of the reason for an absent device; such exclusions do not count towards quarantine."""
 
 ADVICE = {
     "failed in LiteRT": "look at the data of these devices",
@@ -27,16 +27,16 @@ ADVICE = {
     "worker died or hung": "give them more time (fleet.timeout) or workers more memory, or see why with backend=serial",
     "worker died": "give workers more memory (fewer backend.actors), or see why with backend=serial",
 }
-"""Advice by a part of the reason; the first match counts."""
+"""Advice by a part of the reason; the first match is used."""
 
 
 @dataclass(frozen=True)
 class Excluded:
-    """The result of a device that is left out.
+    """The result of an excluded device.
 
     Attributes:
-        reason: Why, for the records.
-        bytes_up: The bytes that it sent nevertheless.
+        reason: The reason, for the records.
+        bytes_up: The bytes that the device sent nevertheless.
     """
 
     reason: str
@@ -44,18 +44,18 @@ class Excluded:
 
 
 def litert_failure(error: InvocationError) -> Excluded:
-    """Return LiteRT's own message as the reason, without the model's path: the same on every machine."""
+    """Return LiteRT's message as the reason, without the model's path: the same on every machine."""
     lines = [line.strip() for line in str(error.__cause__).splitlines() if line.strip()]
     return Excluded(f"failed in LiteRT: {lines[0] if lines else 'no reason given'}")
 
 
 def check_update(update: Update, state: Tensors, largest: float | None) -> Excluded | None:
-    """Return why a device is to be left out of the round; None if it is not.
+    """Return why a device is excluded from the round; None if it is not.
 
     Args:
         update: The update that the device sends.
-        state: The state that it keeps.
-        largest: The largest L2 norm of all tensors of the update together; None for any.
+        state: The state that the device keeps.
+        largest: The largest allowed L2 norm over all tensors of the update; None for no limit.
     """
     sent = [array_of(tensor) for tensor in update.tensors.values()]
     if not is_finite(update.losses):
@@ -66,7 +66,7 @@ def check_update(update: Update, state: Tensors, largest: float | None) -> Exclu
     if not 0 < update.weight < math.inf:
         return Excluded("weight not finite or not above 0", size_of(update.tensors))
     if not all(is_finite(array_of(tensor)) for tensor in state.values()):
-        return Excluded("state not finite")  # which the device sees before it sends
+        return Excluded("state not finite")  # a device notices this before it sends anything
     too_large = not small and largest is not None and exceeds(sent, largest)
     return Excluded("update too large", size_of(update.tensors)) if too_large else None
 
@@ -77,7 +77,7 @@ def listed(excluded: Mapping[int, str]) -> str:
 
 
 def advice(excluded: Mapping[int, str]) -> str:
-    """Return what to do about the reasons; empty if no device was excluded."""
+    """Return advice on the reasons; empty if no device was excluded."""
     matches = (next(text for part, text in ADVICE.items() if part in reason) for reason in excluded.values())
     return "; ".join(dict.fromkeys(matches))
 
@@ -85,7 +85,7 @@ def advice(excluded: Mapping[int, str]) -> str:
 def failures_after(
     failures: Mapping[int, int], contributed: Collection[int], excluded: Mapping[int, str]
 ) -> Mapping[int, int]:
-    """Return the consecutive failures of devices after a round, by id; a device that contributed has none.
+    """Return the number of consecutive failures after a round, by device id; a device that contributed has none.
 
     Args:
         failures: The failures before the round.
@@ -100,5 +100,5 @@ def failures_after(
 
 
 def quarantined(failures: Mapping[int, int], after: int | None) -> set[int]:
-    """Return the ids of the devices with `after` consecutive failures or more; None for no quarantine."""
+    """Return the ids of devices with at least `after` consecutive failures; empty if `after` is None (no quarantine)."""
     return set() if after is None else {device for device, times in failures.items() if times >= after}

@@ -27,7 +27,7 @@ from odt_sim.simulation.start import initial_weights
 
 
 def undefined_metrics(job: Job, rows: Sequence[Row], rounds: Sequence[RoundRecord]) -> str | None:
-    """Return a warning of metrics of the user without a finite value on any device in any round; None without such."""
+    """Return a warning about user metrics that have no finite value on any device in any round; otherwise None."""
     if all("not_evaluated" in row for row in rows):
         return None
     measured = [*rows, *(record.figures for record in rounds)]
@@ -42,7 +42,7 @@ def undefined_metrics(job: Job, rows: Sequence[Row], rounds: Sequence[RoundRecor
 
 
 def unchosen_round(job: Job, rounds: Sequence[RoundRecord]) -> str | None:
-    """Return a warning that no round could be chosen, since the first metric is undefined on validation examples, or None."""
+    """Return a warning if the first metric is undefined on validation examples, so that it chose no round; else None."""
     first = job.metrics[0]
     column = f"validation_{first}"
     values = [record.figures[column] for record in rounds if column in record.figures]
@@ -112,7 +112,7 @@ def _ledger(
     costs: Ledger | None,
     works: Mapping[int, LocalWork],
 ) -> Callable[[int], Row]:
-    """Return the columns of a device on the clock by its id; none without a clock."""
+    """Return a function from a device's id to its columns of the clock; they are empty without a clock."""
     if conditions is None or costs is None:
         return lambda device: {}
     population, ids = conditions.population, np.array([row["device"] for row in rows], np.int64)
@@ -136,7 +136,7 @@ def _fleet_totals(job: Job, conditions: Conditions | None, costs: Ledger | None)
 
 
 def write_model(job: Job, folder: RunFolder, reported: Commit, warn: Callable[[str], None]) -> None:
-    """Write the trained global model, if the whole model travels; else the server has none."""
+    """Write the trained global model if the whole model travels; otherwise the server has no global model."""
     shared = reported.state.broadcast.get("weights")
     if not isinstance(shared, Weights) or shared.layout != job.model.moving:
         return

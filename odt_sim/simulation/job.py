@@ -36,7 +36,7 @@ ADVICE = "correct it, with backend=serial to debug it"
 class Job:
     """The constants of a run, which every worker has.
 
-    `rounds` is the most rounds of the run, for a backend that plans ahead; 0 where that is not known.
+    `rounds` is the maximum number of rounds, for a backend that plans ahead; 0 if it is unknown.
     """
 
     model: TrainableModel
@@ -55,12 +55,12 @@ class Job:
 
     @property
     def hostile(self) -> frozenset[int]:
-        """The ids of the devices that attack, and that no figure counts."""
+        """The ids of the devices that attack; no metric includes them."""
         return choose_hostile(self.data.devices, self.fleet.unseen, self.fleet.hostile, self.seed)
 
     @property
     def participants(self) -> int:
-        """The number of devices that cohorts are drawn from."""
+        """The number of devices from which cohorts are drawn."""
         return self.data.devices - (0 if self.strategy.alone else self.fleet.unseen_count)
 
     @property
@@ -75,26 +75,26 @@ class Job:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of the model, then those of the user; strategies are compared by the first, or by `metric`."""
+        """The metrics of the model, then the user's; `metric` moves one to the front. Strategies compare by the first."""
         known = (*model_metrics(self.model), *(own.name for own in self.own_metrics))
         return known if self.metric is None else (self.metric, *(name for name in known if name != self.metric))
 
     @property
     def effective_aggregator(self) -> Aggregator:
-        """The aggregator in use: the default for strategies that send nothing."""
+        """The aggregator in use: `Mean` for strategies that send nothing."""
         return Mean() if self.strategy.alone else self.aggregator
 
     @property
     def usual_steps(self) -> int | None:
-        """The steps in a round of at least half of the devices; None if they differ more."""
-        counts = np.bincount(self.data.train_sizes)  # of devices by their number of examples
+        """The steps per round that at least half of the devices make; None if no number is that common."""
+        counts = np.bincount(self.data.train_sizes)  # number of devices by number of examples
         size = int(counts.argmax())
         if self.plan.steps is None and 2 * counts[size] < self.data.devices:
             return None
         return self.plan.steps_of(size, self.model.batch_size)
 
     def strategy_errors(self, where: str) -> AbstractContextManager[None]:
-        """Turn what the strategy raises into a `SimulationError`, except failures of LiteRT.
+        """Turn errors of the strategy into a `SimulationError`, except failures of LiteRT.
 
         Args:
             where: The place in the run, such as `on device 3 in round 2`.
@@ -105,18 +105,21 @@ class Job:
     def aggregator_errors(
         self, where: str, *, passes: type[OdtSimError] = InvocationError
     ) -> AbstractContextManager[None]:
-        """Turn what the aggregator raises into a `SimulationError`, except what `passes`."""
+        """Turn errors of the aggregator into a `SimulationError`, except those of the type `passes`."""
         aggregator = self.effective_aggregator
         subject = f"aggregator {aggregator.name}: failed {where}"
         return user_code_errors(aggregator, subject, SimulationError, passes=passes, advice=ADVICE)
 
     def attack_errors(self, where: str, *, passes: type[OdtSimError] = InvocationError) -> AbstractContextManager[None]:
-        """Turn what the attack raises, or the strategy within it, into a `SimulationError`, except what `passes`."""
+        """Turn errors of the attack and its strategy into a `SimulationError`, except those of the type `passes`."""
         subject = f"attack {self.attack.name}: failed {where}"
         return user_code_errors(self.attack, subject, SimulationError, passes=passes, advice=ADVICE)
 
     def costs(self, tasks: Sequence["Task"]) -> list[float]:
-        """Return about how many examples each of several blocks of one kind processes, plus one for each device."""
+        """Return for each block the approximate number of examples that it processes, plus its number of devices.
+
+        All tasks must be of one kind.
+        """
         if not tasks:
             return []
         sizes = [len(task.devices) for task in tasks]
@@ -138,10 +141,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Message:
-    """What one device receives.
+    """The message to one device.
 
     Attributes:
-        shared: Names of tensors of the broadcast, by their names in the message.
+        shared: Names of tensors in the broadcast, by their names in the message.
         own: The tensors that only this device receives.
     """
 
@@ -158,15 +161,15 @@ class Task:
     """The work of one block.
 
     Attributes:
-        kind: `train`, `evaluate`, or `final`, which also measures what is reported once.
+        kind: `train`, `evaluate`, or `final`, which adds the columns that are measured once.
         round: The round to train or to evaluate.
         devices: The devices' ids, ascending.
-        versions: The committed versions of their states; a device without a state is absent.
-        stragglers: The ids of the devices that do only a part of their work.
-        units: The epochs or steps of the devices that do not do all of the plan, by id.
-        factors: The factors of the updates of devices whose work is old, by id.
-        saves: The round that names the files of states; None for `round`, which decides what is random.
-        utility: Whether to measure what devices learned, for a selection by utility.
+        versions: The committed versions of the devices' states; a device without a state is absent.
+        stragglers: The ids of the devices that do only part of their work.
+        units: The epochs or steps of devices that do only part of the plan, by id.
+        factors: The factors of stale updates, by device id.
+        saves: The round that names the state files; None for `round`, which always seeds the randomness.
+        utility: Whether to measure the devices' statistical utility, for selection by utility.
         messages: What each device receives, by id; empty if all receive the whole broadcast.
     """
 
@@ -205,23 +208,23 @@ class Trained:
     """The outcome of training for a device, a block or a round.
 
     Attributes:
-        sums: For each tensor of the updates the sum of `weight * tensor`, float64; of a single device the tensor as sent.
-            Empty if the aggregator asks for the single updates.
+        sums: The sum of `weight * tensor` for each tensor of the updates, float64; for a single device the tensor as
+            sent. Empty if the aggregator asks for the individual updates.
         layouts: The layout of each tensor; None for a plain array.
         weight: The sum of the weights.
         contributed: The ids of the devices in the sums.
-        excluded: The reasons of the devices that were left out, by id.
-        stateful: The devices that wrote a state, each with its file: the id of the first device in it.
-        loss_sum: The sum of `weight * mean loss of the device's steps`.
-        loss_weight: The sum of the weights of the devices that made a step.
-        bytes_up: The bytes that devices sent, also in updates that were excluded.
-        train_calls: The steps of all devices, excluded ones too, but for those that timed out.
-        infer_calls: Their batches of inference, in the same way.
-        each: The single updates, if the strategy or the aggregator asks for them.
-        single: Whether this is one device, with tensors yet to be weighted: they are half as many bytes.
-        unweighted: The names of the tensors for which all devices count alike.
-        utilities: The statistical utility of each device for a selection by utility, by id, where the task asks for it.
-        uneven: The names of tensors that some of the devices sent and others did not.
+        excluded: The reasons of the excluded devices, by id.
+        stateful: The files of the devices that wrote a state, by id; a file is named by the first device in it.
+        loss_sum: The sum of `weight * mean loss of the device's steps`; it leaves hostile devices out.
+        loss_weight: The sum of the weights of the devices in `loss_sum`: those that made a step.
+        bytes_up: The bytes that devices sent, including excluded updates.
+        train_calls: The training steps of all devices, including excluded ones, but not those that timed out.
+        infer_calls: The inference batches of the same devices.
+        each: The individual updates, if the strategy or the aggregator asks for them.
+        single: Whether this is one device, whose tensors are not weighted yet: as float32 they take half the bytes.
+        unweighted: The names of the tensors for which all devices count equally.
+        utilities: The statistical utility of each device, by id, if the task asks for it.
+        uneven: The names of tensors that only some of the devices sent.
     """
 
     sums: dict[str, NDArray[Any]] = field(default_factory=dict)
