@@ -1,4 +1,4 @@
-"""What the server sends: a broadcast that is shared by all devices, and what a strategy computes for a single one."""
+"""The server's messages: a broadcast that all devices share, and messages that a strategy computes for single devices."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,10 +11,10 @@ from odt_sim.strategies.base import ServerState, Strategy, Tensors
 
 
 class Messages:
-    """The messages of a server's state. One for a single device is computed when the device's block starts.
+    """The messages of a server's state. A message for a single device is computed when the device's block starts.
 
     Attributes:
-        broadcast: The tensors that go to every worker, once.
+        broadcast: The tensors that are sent to each worker once.
     """
 
     def __init__(self, job: Job, state: ServerState) -> None:
@@ -29,7 +29,7 @@ class Messages:
         self._sizes: dict[int, int] = {}
 
     def addressed(self, task: Task) -> Task:
-        """Return a task with the messages of its devices, if the strategy has messages for single devices.
+        """Return a task with its devices' messages; unchanged if the strategy has no messages for single devices.
 
         Raises:
             SimulationError: The strategy failed.
@@ -39,7 +39,7 @@ class Messages:
         return replace(task, messages={device: self._message(device) for device in task.devices})
 
     def received(self, device: int) -> Tensors:
-        """Return what one device receives, read-only.
+        """Return the tensors that one device receives, read-only.
 
         Raises:
             SimulationError: The strategy failed.
@@ -56,7 +56,7 @@ class Messages:
         return message
 
     def bytes(self, devices: Iterable[int]) -> int:
-        """Return how many bytes devices receive in all.
+        """Return the total number of bytes that devices receive.
 
         Raises:
             SimulationError: The strategy failed.
@@ -71,11 +71,11 @@ class Messages:
 
     @cached_property
     def _names(self) -> Mapping[int, str]:
-        """The names of the broadcast's tensors, by the identity of each."""
+        """The names of the broadcast's tensors, by the tensors' `id()`."""
         return {id(tensor): name for name, tensor in self._read_only.broadcast.items()}
 
     def _message(self, device: int) -> Message:
-        """Return a device's message; it refers to the broadcast's tensors, so that no block carries them again."""
+        """Return a device's message; it refers to the broadcast's tensors by name, so that blocks need not carry them."""
         received, names = self.received(device), self._names
         shared = {name: names[id(tensor)] for name, tensor in received.items() if id(tensor) in names}
         return Message(shared, {name: tensor for name, tensor in received.items() if name not in shared})

@@ -1,4 +1,4 @@
-"""How fast rounds go: the seconds of whole rounds by where devices run."""
+"""The pace of rounds: seconds per round, by the place where devices run."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -8,34 +8,36 @@ from typing import Literal, NamedTuple
 Place = Literal["this process", "processes", "ray"]
 
 FEWEST_ROUNDS, FEWEST_SECONDS = 16, 0.1
-"""What must have been measured of a place before it is compared. The first rounds of a frozen body compute embeddings, so
-that the median of a few would be theirs."""
+"""The rounds and seconds that must be measured in a place before it is compared.
+
+The first rounds of a frozen body compute embeddings, which would dominate the median of a few rounds.
+"""
 
 FEWEST_LONG, LONG_SECONDS = 2, 0.5
-"""What is enough of longer rounds."""
+"""The number of rounds and the seconds that are enough if rounds are long."""
 
 FEWEST_SLOWER, SLOWER = 4, 1.1
-"""What is enough of a place whose every round takes so many times the median of another place."""
+"""The number of rounds that are enough if each takes more than `SLOWER` times the median of another place."""
 
 
 class _Period(NamedTuple):
-    """The begin of a round, which ends with that of the next one."""
+    """The start of a round, which ends when the next round starts."""
 
     place: Place
     since: float
     cost: float
-    first: bool  # the first in its place builds interpreters and is no measurement
+    first: bool  # the first round in a place builds interpreters, so it is not measured
     evaluates: bool = False
 
 
 @dataclass
 class _Measured:
-    """Rounds of one kind in one place, up to as many as a comparison needs.
+    """Rounds of one kind in one place, at most as many as a comparison needs.
 
     Attributes:
-        seconds: Those of all rounds.
-        cost: That of all rounds.
-        paces: The seconds of each round for its cost.
+        seconds: The total seconds.
+        cost: The total cost.
+        paces: The seconds per unit of cost of each round.
     """
 
     seconds: float = 0.0
@@ -49,7 +51,7 @@ class _Measured:
         return (long or (rounds >= FEWEST_ROUNDS and self.seconds >= FEWEST_SECONDS)) and self.cost > 0
 
     def clearly_slower(self, other: "_Measured") -> bool:
-        """Return whether the few rounds so far leave no doubt that they are slower than others."""
+        """Return whether the rounds so far, though few, are clearly slower than those of another place."""
         few = len(self.paces) >= FEWEST_SLOWER and self.cost > 0
         return few and min(self.paces) > SLOWER * median(other.paces)
 
@@ -60,12 +62,12 @@ class _Measured:
 
 @dataclass
 class Paces:
-    """The measured rounds by place, apart for rounds in which devices were evaluated.
+    """The measured rounds by place, separately for rounds with and without evaluation.
 
-    Medians are compared: a round may wait for a disk, for embeddings or for another program.
+    Medians are compared, because a round may wait for a disk, for embeddings or for another program.
 
     Attributes:
-        total: The seconds of all rounds that were measured, forgotten ones too.
+        total: The seconds of all measured rounds, including forgotten ones.
     """
 
     total: float = 0.0
@@ -74,7 +76,7 @@ class Paces:
     _period: _Period | None = None
 
     def begin(self, place: Place, now: float, cost: float) -> None:
-        """Begin a round of some cost, in any unit, now."""
+        """Begin a round of a cost, in any unit, at the time `now`."""
         self._period = _Period(place, now, cost, place not in self._seen)
         self._seen.add(place)
 
@@ -93,23 +95,23 @@ class Paces:
         self._period = None
 
     def forget(self) -> None:
-        """Begin to measure anew."""
+        """Discard the measured rounds, to measure again."""
         self._measured.clear()
         self._seen.clear()
 
     def known(self, place: Place) -> bool:
-        """Return whether enough was measured of a place."""
+        """Return whether enough rounds were measured in a place."""
         return any(self._measured[place, evaluates].enough for evaluates in (False, True))
 
     def seconds(self, place: Place) -> float:
-        """Return the seconds of a round of average cost in a place of which enough was measured."""
+        """Return the seconds of a round of average cost in a place where enough rounds were measured."""
         parts = (self._measured[place, evaluates] for evaluates in (False, True))
         return self._of_round(next(part for part in parts if part.enough))
 
     def compared(self, one: Place, other: Place) -> tuple[float, float] | None:
         """Return the seconds of a round of average cost in two places.
 
-        None until both have enough rounds of one kind, or the other one a few that are all slower.
+        Returns None until both places have enough rounds of one kind, or `other` has a few that are all clearly slower.
         """
         for evaluates in (False, True):
             first, second = self._measured[one, evaluates], self._measured[other, evaluates]

@@ -1,4 +1,4 @@
-"""The rounds of a run: their cohorts, the work of their blocks, and what the server makes of it."""
+"""The rounds of a run: their cohorts, the work of their blocks, and the server's aggregation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -43,12 +43,12 @@ class RoundInFlight:
     Attributes:
         round: Its number.
         invited: The ids of the devices of its cohort that are not quarantined.
-        quarantined: The number of devices of its cohort that are.
-        stragglers: The number of invited devices that are too slow for all of their work.
-        dropped: The number of stragglers that the round does without.
-        parts: The results of its blocks, as they come.
+        quarantined: The number of quarantined devices of its cohort.
+        stragglers: The number of invited devices that are too slow to do all of their work.
+        dropped: The number of stragglers that are left out of the round.
+        parts: The results of its blocks, yielded as they arrive.
         messages: What its devices receive.
-        random: The aggregator's generator, made while devices train.
+        random: The aggregator's random generator, created while devices train.
         appointment: The round on the clock; None without a clock.
     """
 
@@ -63,7 +63,7 @@ class RoundInFlight:
     appointment: Appointment | None = None
 
     def missing(self, trained: Trained) -> str:
-        """Return which devices of the cohort did not contribute, why, and what to do."""
+        """Return text on the devices of the cohort that did not contribute: how many, the reasons, and advice."""
         excluded = trained.excluded
         counts = {
             f"left out {len(excluded)} ({listed(excluded)})": len(excluded),
@@ -90,9 +90,9 @@ class Rounds:
         Args:
             job: The run's job.
             backend: Runs the devices.
-            rounds: The most rounds.
-            clock: Returns the clock, given the devices that take part in training; None for a run without one.
-            earlier: Returns the server's state after a round, for those that an earlier process ran.
+            rounds: The maximum number of rounds.
+            clock: Returns the clock, given the devices that take part in training; None for a run without a clock.
+            earlier: Returns the server's state after a round that an earlier process ran.
         """
         self._job, self._backend, self._rounds = job, backend, rounds
         fleet, devices = job.fleet, job.data.devices
@@ -102,7 +102,7 @@ class Rounds:
         self._clock = clock(self._participants) if clock else None
         self._earlier, self._states = earlier, dict[int, ServerState]()
         self._evaluated: list[int] = choose_evaluated(seen, self._unseen, fleet.evaluated, job.seed).tolist()
-        self._drawn: tuple[int, list[int]] = (0, [])  # the round whose cohort was drawn last, and that cohort
+        self._drawn: tuple[int, list[int]] = (0, [])  # the last round whose cohort was drawn, and this cohort
 
     def initial(self, weights: Weights) -> Commit:
         """Return the state before the first round, given a copy of the model's weights."""
@@ -110,7 +110,7 @@ class Rounds:
             return Commit(0, _checked(self._job.strategy.init(weights)), Versions(), {})
 
     def begin(self, commit: Commit) -> RoundInFlight | None:
-        """Begin the round after a commit, which need not be on disk yet; None after the last round."""
+        """Begin the round after a commit, which need not be on disk yet; return None after the last round."""
         round = commit.round + 1
         if self.last(commit):
             return None
@@ -119,7 +119,7 @@ class Rounds:
         partial, quarantine = self._job.strategy.partial_work, self._quarantined(commit)
         cohort = self._cohort(commit)
         slow = self._stragglers(cohort, round)
-        # Cut the blocks before quarantine: a sum has the same bits whether a device fails in it or is quarantined.
+        # Cut the blocks before quarantine, so that a sum has the same bits whether a device fails or is quarantined.
         cut = blocks([id for id in cohort if partial or id not in slow])
         active = [tuple(id for id in block if id not in quarantine) for block in cut]
         tasks = [
@@ -145,7 +145,7 @@ class Rounds:
         return self._clock.begin(commit, self._quarantined(commit)) if self._clock else None
 
     def _begin_on_clock(self, commit: Commit, appointment: Appointment) -> RoundInFlight:
-        """Begin a round on the clock: only devices train whose updates the server takes."""
+        """Begin a round on the clock: only devices whose updates the server accepts are trained."""
         kept = {*commit.earlier, *appointment.earlier, *(group.version for group in appointment.groups)}
         self._states = {version: self._state(version) for version in kept if version < commit.round}
         self._states[commit.round] = self._sent(commit.state)
@@ -159,7 +159,7 @@ class Rounds:
         return RoundInFlight(round, invited, 0, 0, 0, trained, messages, self._random(round), appointment)
 
     def _state(self, version: int) -> ServerState:
-        """Return what the server sent after an earlier round, from the checkpoint after resuming."""
+        """Return what the server sent after an earlier round; a resumed run reads it from the checkpoint."""
         if version not in self._states:
             assert self._earlier is not None
             self._states[version] = self._sent(self._earlier(version))
@@ -173,7 +173,7 @@ class Rounds:
         return self._state(version).broadcast
 
     def _tasks(self, group: Group, commit: Commit) -> list[Task]:
-        """Return the blocks of a group; a device's randomness is that of the round in which it began."""
+        """Return the blocks of a group; a device's randomness is seeded by the round in which it began."""
         utility = self._job.fleet.schedule.kind == "oort"
         return [
             Task(
@@ -196,7 +196,7 @@ class Rounds:
             SimulationError: Too few devices contributed, or the strategy or the aggregator failed.
         """
         job, round = self._job, flight.round
-        # A round on the clock may lack reports; an asynchronous server goes on without a report that is excluded.
+        # A round on the clock may have no reports; an asynchronous server continues without an excluded report.
         lacks = flight.appointment and (not flight.appointment.groups or job.fleet.schedule.kind in ASYNCHRONOUS)
         if len(trained.contributed) < job.fleet.min_devices and not lacks:
             raise SimulationError(
@@ -209,7 +209,7 @@ class Rounds:
         return Commit(round, state, versions, failures, **self._clock_after(commit, flight, trained))
 
     def _aggregated(self, state: ServerState, flight: RoundInFlight, trained: Trained) -> ServerState:
-        """Return the server's state after a round to which devices contributed."""
+        """Return the server's state after a round with at least one contribution."""
         updates = self._combined(flight, trained)
         if flight.appointment and self._clock:
             updates = self._clock.mixed(flight.appointment, updates, state.broadcast, self._broadcast)
@@ -218,20 +218,20 @@ class Rounds:
             return _checked(self._job.strategy.aggregate(before, updates))
 
     def _clock_after(self, commit: Commit, flight: RoundInFlight, trained: Trained) -> dict[str, Any]:
-        """Return the fields of a commit on the clock; none without a clock."""
+        """Return the clock's fields of a commit; empty without a clock."""
         if not (self._clock and flight.appointment):
             return {}
         state = self._clock.after(commit, flight.appointment, trained)
         return {"clock": state, "earlier": flight.appointment.earlier}
 
     def evaluate(self, kind: Literal["evaluate", "final"], commit: Commit) -> Iterator[Row]:
-        """Begin to evaluate devices after a round; return their rows as they come."""
+        """Begin to evaluate devices after a round; return an iterator over their rows, in the order of the blocks."""
         tasks = [Task(kind, commit.round, block, commit.versions.of(block)) for block in blocks(self._evaluated)]
         results = self._backend.evaluate(tasks, Messages(self._job, commit.state))
         return ({"seen": not holds(self._unseen, row["device"]), **row} for rows in results for row in rows)
 
     def record(self, before: Commit, after: Commit, flight: RoundInFlight, trained: Trained) -> RoundRecord:
-        """Return the record of a round, without its seconds and its evaluation."""
+        """Return the record of a round, without its duration and its evaluation."""
         on_clock = flight.appointment
         columns = on_clock.columns if on_clock else {}
         down = sum(on_clock.line.bytes_down) if on_clock else flight.messages.bytes(flight.invited)
@@ -255,14 +255,14 @@ class Rounds:
         )
 
     def evaluated(self, record: RoundRecord, rows: Sequence[Row], seconds: float) -> RoundRecord:
-        """Return the record of a round with its seconds and its evaluation; `rows` is empty if none was due."""
+        """Return the record of a round with its duration and its evaluation; `rows` is empty if no evaluation was due."""
         if not rows:
             return replace(record, seconds=seconds)
         columns, missing = evaluation_columns(rows, self._job.metrics), not_evaluated(rows)
         return replace(record, seconds=seconds, figures=columns, not_evaluated=missing)
 
     def _cohort(self, commit: Commit) -> list[int]:
-        """Return the devices of the round after a commit: the strategy's choice, or drawn ones."""
+        """Return the devices of the round after a commit, chosen by the strategy or drawn."""
         round, strategy = commit.round + 1, self._job.strategy
         if self._chooses:
             available = [id for id in self._participants.tolist() if id not in self._quarantined(commit)]
@@ -275,18 +275,18 @@ class Rounds:
 
     @property
     def _chooses(self) -> bool:
-        """Whether the strategy may choose the cohort by what it learned."""
+        """Whether the strategy chooses cohorts itself, by what it has learned."""
         return type(self._job.strategy).cohort is not Strategy.cohort
 
     def _draw(self, round: int) -> list[int]:
-        """Return the drawn cohort of a round, which depends on no other round."""
+        """Return the drawn cohort of a round; it does not depend on other rounds."""
         if self._drawn[0] != round:
             size = None if self._job.strategy.alone else self._job.fleet.cohort
             self._drawn = round, choose_cohort(self._participants, size, self._job.seed, round).tolist()
         return self._drawn[1]
 
     def _stragglers(self, cohort: Sequence[int], round: int) -> set[int]:
-        """Return the devices that are too slow for the round; devices that learn alone have no deadline."""
+        """Return the devices that are too slow for the round; strategies that train devices alone have no stragglers."""
         fraction = 0.0 if self._job.strategy.alone else self._job.fleet.stragglers
         return choose_stragglers(cohort, fraction, self._job.seed, round) if fraction else set()
 
@@ -297,7 +297,7 @@ class Rounds:
         return generator_for(self._job.seed, round, "aggregator")
 
     def _combined(self, flight: RoundInFlight, trained: Trained) -> Updates:
-        """Return what the aggregator makes of a round's updates; single ones only if the strategy asks for them."""
+        """Return a round's updates as the aggregator combines them; `each` is empty unless the strategy keeps updates."""
         job, round = self._job, flight.round
         try:
             check_updates(job, len(trained.contributed))

@@ -1,4 +1,4 @@
-"""The settings that decide a run's result, as text that is the same in every process."""
+"""The settings that determine a run's result, as text that is the same in every process."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
@@ -14,11 +14,11 @@ from odt_sim.simulation.job import Job
 
 
 def settings(job: Job, conditions: Conditions | None = None) -> dict[str, str]:
-    """Return all that decides a run's result, except rounds and seed, by dotted name.
+    """Return all settings that determine a run's result, except rounds and seed, by dotted name.
 
     Args:
         job: The run's job.
-        conditions: What its devices are like; None for a run without a clock.
+        conditions: The conditions of its devices; None for a run without a clock.
     """
     fleet, data, plan = job.fleet, job.data, job.plan
     values = {
@@ -57,14 +57,14 @@ def settings(job: Job, conditions: Conditions | None = None) -> dict[str, str]:
 
 
 def _schedule(job: Job) -> dict[str, str]:
-    """Return the settings of the clock that its kind reads, except `hours`: a resumed run may have more of them."""
+    """Return the schedule's settings that its kind reads, except `hours`, which a resumed run may increase."""
     schedule = job.fleet.schedule
     read = [name for name in vars(schedule) if schedule.kind in READ_BY.get(name, (schedule.kind,)) and name != "hours"]
     return {f"fleet.schedule.{name}": str(getattr(schedule, name)) for name in read}
 
 
 def identity(job: Job, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return what must be equal for a run to be resumed, by dotted name; the data to the example.
+    """Return the settings that must be equal to resume a run, by dotted name; data must match in every example.
 
     Args:
         job: The run's job.
@@ -80,9 +80,9 @@ def identity(job: Job, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def attributes(owner: Any) -> dict[str, str]:
-    """Return an object's attributes that have a text, by name without underscores.
+    """Return the texts of an object's attributes, by name without underscores; attributes without a text are left out.
 
-    A private attribute that is None is left out: it often gets its value later.
+    A private attribute that is None is left out, too: it is often set later.
     """
     values = {name.strip("_"): value for name, value in vars(owner).items() if value is not None or name[0] != "_"}
     texts = {name: text_of(values[name]) for name in sorted(values)}
@@ -90,7 +90,7 @@ def attributes(owner: Any) -> dict[str, str]:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a number, text or array, or a collection or dataclass of them, as text; None for all else."""
+    """Return a number, text or array, or a collection or dataclass of these, as text; None for any other value."""
     if value is None or isinstance(value, bool | int | float | str | np.generic):
         return str(value)
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""Warnings of a run that is possible, and hardly what was meant: its fleet, data and model."""
+"""Warnings about a valid run that is probably not what the user meant: its fleet, data and model."""
 
 import math
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from odt_sim.simulation.checks import has_validation
 from odt_sim.simulation.job import Job
 
 BOUNDED = ("mean_absolute_error", "huber")
-"""Losses with a gradient that does not grow with the error, or no longer above Huber's delta."""
+"""Losses with a gradient that does not grow with the error; with Huber's, above its delta."""
 LARGEST_TARGET = 100.0
-"""The root mean square of targets, in deltas, above which a run is warned: 40 rounds of ten steps of 0.1 come to 40."""
+"""The root mean square of targets, in deltas, that triggers a warning: 40 rounds of ten steps of 0.1 only reach 40."""
 LARGEST_FEATURE = 10.0
-"""The root mean square of a feature above which a run is warned: a logistic regression is stable in steps of 0.1 below 9."""
-SAMPLED = 1000  # rows by which features and targets are judged
+"""The root mean square of a feature that triggers a warning: logistic regression with steps of 0.1 is stable below 9."""
+SAMPLED = 1000  # rows that are sampled of features and targets
 SMALLEST_INPUT = 0.01
-"""What a model should see of an input at least: pixels of 0..255 are scaled to 1, those of 0..1 once more to 0.004."""
-SAMPLED_INPUTS = 16  # rows by which inputs are judged; images are large
+"""The largest scaled input that triggers a warning: scaling gives 1 for pixels in 0..255, but 0.004 for those in 0..1."""
+SAMPLED_INPUTS = 16  # rows that are sampled of inputs; images are large
 
 
 def run_warnings(job: Job, *, own_examples: bool) -> Iterator[str]:
@@ -30,7 +30,7 @@ def run_warnings(job: Job, *, own_examples: bool) -> Iterator[str]:
 
     Args:
         job: The run.
-        own_examples: Whether devices have examples of their own in place of the data's.
+        own_examples: Whether devices have their own examples instead of the job's data.
     """
     of_examples = () if own_examples else (_without_validation, _large_targets, _large_features, _scaled_twice)
     checks = (_few_seen, _nothing_travels, _periods_left, _large_delta, _noisy_variances, *of_examples)
@@ -38,7 +38,7 @@ def run_warnings(job: Job, *, own_examples: bool) -> Iterator[str]:
 
 
 def _without_validation(job: Job) -> str | None:
-    """Return a warning of a strategy that chooses on validation examples where no device has any; None for all others."""
+    """Return a warning if the strategy chooses on validation examples and no device has any; otherwise None."""
     consequence = job.strategy.without_validation
     if consequence is None or has_validation(job.data):
         return None
@@ -49,7 +49,7 @@ def _without_validation(job: Job) -> str | None:
 
 
 def _large_targets(job: Job) -> str | None:
-    """Return a warning of targets that steps of a loss with a bounded gradient do not reach; None for all others."""
+    """Return a warning if steps of a loss with a bounded gradient do not reach the targets; otherwise None."""
     bounds = {output.name: (output.loss, output.delta) for output in job.model.outputs if output.loss in BOUNDED}
     targets = arrays_of(job.data.y)
     for name, (loss, delta) in bounds.items():
@@ -65,7 +65,7 @@ def _large_targets(job: Job) -> str | None:
 
 
 def _large_features(job: Job) -> str | None:
-    """Return a warning of features by which steps overshoot, as weights multiply them unscaled; None for all others."""
+    """Return a warning if large features reach weights unscaled, so that steps overshoot; otherwise None."""
     for name, array in arrays_of(job.data.x).items():
         if array.ndim != 2 or array.dtype != np.float32:
             continue
@@ -83,7 +83,7 @@ def _large_features(job: Job) -> str | None:
 
 
 def _scaled_twice(job: Job) -> str | None:
-    """Return a warning of inputs that the model scales to almost nothing, such as images of 0..1; None for all others."""
+    """Return a warning if the model scales its inputs to almost zero, such as images in 0..1; otherwise None."""
     inputs = arrays_of(job.data.x)
     for name, scale in job.model.scales.items():
         rows = np.asarray(inputs[name][:: max(1, len(inputs[name]) // SAMPLED_INPUTS)], np.float64)
@@ -97,7 +97,7 @@ def _scaled_twice(job: Job) -> str | None:
 
 
 def _few_seen(job: Job) -> str | None:
-    """Return a warning of a fleet with more devices that never train than others; None for all others."""
+    """Return a warning if more devices never train than train; otherwise None."""
     seen = job.participants
     if job.data.devices <= 2 * seen:
         return None
@@ -108,7 +108,7 @@ def _few_seen(job: Job) -> str | None:
 
 
 def _periods_left(job: Job) -> str | None:
-    """Return a warning of periods that the rounds of the run do not reach; None for all others."""
+    """Return a warning if the run's rounds do not reach all periods; otherwise None."""
     arrival = job.data.arrival
     if arrival is None or not job.rounds or (reached := arrival.at(job.rounds) + 1) == arrival.periods:
         return None
@@ -119,7 +119,7 @@ def _periods_left(job: Job) -> str | None:
 
 
 def _large_delta(job: Job) -> str | None:
-    """Return a warning of a delta at which publishing a user's data is private; None for all others."""
+    """Return a warning if delta is so large that publishing a user's data counts as private; otherwise None."""
     delta = getattr(job.effective_aggregator, "delta", 0.0)
     if not (isinstance(job.effective_aggregator, DifferentialPrivacy) and delta * job.participants >= 1):
         return None
@@ -130,7 +130,7 @@ def _large_delta(job: Job) -> str | None:
 
 
 def _noisy_variances(job: Job) -> str | None:
-    """Return a warning of BatchNorm statistics that travel with noise, which may make variances negative, or None."""
+    """Return a warning if noise is added to BatchNorm statistics, which may make variances negative; otherwise None."""
     aggregator, strategy = job.effective_aggregator, job.strategy
     if not (isinstance(aggregator, DifferentialPrivacy) and aggregator.noise_multiplier):
         return None
@@ -143,7 +143,7 @@ def _noisy_variances(job: Job) -> str | None:
 
 
 def _nothing_travels(job: Job) -> str | None:
-    """Return a warning of a strategy that shares frozen parameters only; None for all others."""
+    """Return a warning if the strategy shares only frozen parameters; otherwise None."""
     shared = [parameter for parameter in job.model.parameters if job.strategy.shared(parameter)]
     if not shared or any(parameter.moves for parameter in shared):
         return None

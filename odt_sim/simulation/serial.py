@@ -1,4 +1,4 @@
-"""The backend that runs all devices in this process, one after the other: for debugging and small fleets."""
+"""The backend that runs all devices in this process, one after another: for debugging and small fleets."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,7 @@ from odt_sim.simulation.worker import Worker
 
 
 class SerialBackend:
-    """One worker in this process."""
+    """A backend with one worker in this process."""
 
     def __init__(self, runtime: RuntimeName = "litert", runtime_python: str | None = None) -> None:
         """Check the settings; start nothing.

@@ -1,4 +1,4 @@
-"""What a run has spent of its budget of training steps and megabytes."""
+"""The training steps and megabytes that a run has spent of its budget."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class Spending:
-    """The costs of the rounds so far, beside the budget.
+    """The costs of the rounds so far, with the budget.
 
     Attributes:
-        budget: What the run may spend.
+        budget: The limits of the run.
         steps: Training steps of the cohorts.
         bytes: Bytes that the cohorts received and sent.
     """
@@ -25,7 +25,7 @@ class Spending:
     bytes: int = 0
 
     def after(self, records: Iterable[RoundRecord]) -> "Spending":
-        """Return the costs with those of further rounds."""
+        """Return the costs including those of further rounds."""
         steps, traffic = self.steps, self.bytes
         for record in records:
             steps += record.train_calls or 0
@@ -34,13 +34,13 @@ class Spending:
 
     @property
     def share(self) -> float:
-        """The spent share of the scarcer budget, above 1 where a round went beyond it; 0 without a budget."""
+        """The spent share of the scarcer budget, above 1 if a round exceeded it; 0 without a budget."""
         limits = ((self.steps, self.budget.steps), (self.bytes / MEGABYTE, self.budget.megabytes))
         return max((spent / limit for spent, limit in limits if limit is not None), default=0.0)
 
     @property
     def reason(self) -> str | None:
-        """Why the run ends; None while it has not spent a budget."""
+        """The reason for ending the run; None while no budget is spent."""
         if self.budget.steps is not None and self.steps >= self.budget.steps:
             return f"run.budget.steps: {self.steps:,} of {self.budget.steps:,} training steps"
         if self.budget.megabytes is not None and self.bytes >= self.budget.megabytes * MEGABYTE:

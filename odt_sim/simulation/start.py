@@ -23,17 +23,17 @@ from odt_sim.simulation.job import Job
 
 
 def holds_results(directory: Path) -> bool:
-    """Return whether a folder holds rounds of a run, or its summary; a failure alone is no result.
+    """Return whether a folder contains rounds of a run or its summary; a recorded failure alone is no result.
 
     Raises:
-        CheckpointError: They are damaged.
+        CheckpointError: These files are damaged.
     """
     folder = RunFolder(directory)
     return bool(folder.rounds()) or folder.summary() is not None
 
 
 def check_unused(folder: RunFolder, checkpoint: Checkpoint) -> None:
-    """Check that neither a run's folder nor its storage holds a run."""
+    """Check that neither a run's folder nor its storage contains a run."""
     committed = checkpoint.look()
     if holds_results(folder.path):
         raise CheckpointError(
@@ -49,7 +49,7 @@ def initial_weights(model: TrainableModel, runtime: RuntimeChoice = LITERT) -> W
     """Return a copy of the weights that a model starts with.
 
     Raises:
-        ModelError: One is NaN or infinite.
+        ModelError: A weight is NaN or infinite.
     """
     with quiet():
         initial = Runtime(model, runtime).initial
@@ -81,10 +81,10 @@ def start(
         first: Returns the state before the first round.
 
     Returns:
-        The last whole commit, or that of `first`, and the records up to it.
+        The last undamaged commit, or the commit of `first`, and the records up to it.
 
     Raises:
-        CheckpointError: No commit is whole, or the folder or the checkpoint is damaged or of another run.
+        CheckpointError: All commits are damaged, or the folder or the checkpoint is damaged or belongs to another run.
         ConfigurationError: The run has more rounds already.
         ModelError: LiteRT cannot run the model.
     """
@@ -103,7 +103,7 @@ def start(
         )
     recorded, first_metric = recorded[: commit.round], job.metrics[0]
     checkpoint.begin(commit, reported_round(recorded, first_metric), reported_round(recorded[:-1], first_metric))
-    # Truncate the records first: they fit the checkpoint with later commits and without.
+    # Truncate the records first: shortened records fit the checkpoint both with and without its later commits.
     folder.truncate_rounds(commit.round)
     checkpoint.clean()
     if commit.round < rounds:
@@ -114,7 +114,7 @@ def start(
 
 
 def _may_be_left(records: Sequence[RoundRecord], committed: int) -> bool:
-    """Return whether a killed run may have recorded rounds after the last commit; the first is committed alone."""
+    """Return whether a killed run may have recorded these rounds after the last commit; the first is committed alone."""
     together = committed > 0 and len(records) <= MOST and all(record.seconds <= SHORT for record in records[:-1])
     return len(records) <= 1 or together
 
@@ -133,13 +133,13 @@ def store_calibration(conditions: Conditions | None, directory: Path) -> None:
 def _check_recorded(
     recorded: Sequence[RoundRecord], committed: int, directory: Path, checkpoint: str, commit: Commit
 ) -> None:
-    """Check that records and checkpoint are of one run; a killed run may have recorded more rounds.
+    """Check that records and checkpoint belong to one run; a killed run may have recorded more rounds.
 
     Args:
-        recorded: The lines of `rounds.jsonl`.
+        recorded: The records in `rounds.jsonl`.
         committed: The last round of the checkpoint, even if damaged; 0 for none.
         directory: The run's folder.
-        checkpoint: The checkpoint's place.
+        checkpoint: The checkpoint's location.
         commit: The commit to resume after.
     """
     numbers = [record.round for record in recorded]

@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""The variable by which `ray job submit` hands a job's runtime environment to the driver."""
+"""The environment variable through which `ray job submit` passes a job's runtime environment to the driver."""
 
 
 def is_submitted() -> bool:
-    """Return whether this command was submitted: relative paths then mean nothing to its user."""
+    """Return whether this command was submitted: its user cannot resolve its relative paths."""
     return JOB_CONFIG in os.environ
 
 
@@ -17,8 +17,8 @@ def lost(folder: Path, setting: str) -> str | None:
     """Return a warning about results in Ray's copy of the user's folder, which Ray deletes some time after the job.
 
     Args:
-        folder: Where the results go.
-        setting: The setting that names it.
+        folder: The folder of the results.
+        setting: The setting that names this folder.
     """
     environment = json.loads(os.environ.get(JOB_CONFIG, "{}")).get("runtime_env") or {}
     if not environment.get("working_dir") or not folder.absolute().is_relative_to(Path.cwd()):

@@ -1,4 +1,4 @@
-"""Sums of updates, in a fixed order, so that their bits do not depend on the backend."""
+"""Sums of updates in a fixed order, so that their bits do not depend on the backend."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
@@ -13,13 +13,13 @@ from odt_sim.model.weights import Weights, is_finite
 from odt_sim.simulation.job import Trained
 from odt_sim.strategies.base import Tensors, Updates
 
-PIECE = 1 << 16  # numbers that are added at once, so that temporary arrays stay in the processor's cache
+PIECE = 1 << 16  # numbers per addition, so that temporary arrays stay in the processor's cache
 
 
 def join(parts: Iterable[Trained]) -> Trained:
-    """Return the sum of the devices of a block, or of the blocks of a round, added in the order given.
+    """Return the sum of the devices of a block, or of the blocks of a round, added in the given order.
 
-    A sum alone is returned as it is.
+    A single sum is returned unchanged.
 
     Raises:
         SimulationError: Devices sent a tensor in different shapes.
@@ -35,9 +35,10 @@ def join(parts: Iterable[Trained]) -> Trained:
 
 
 def add(total: Trained, *parts: Trained) -> None:
-    """Add devices or blocks to a sum in the order given; it keeps none of their arrays but those of single updates.
+    """Add devices or blocks to a sum in the given order; of their arrays, it keeps only those of individual updates.
 
-    Several at once have the bits of one after the other, and take half the time if the sum does not stay in the cache.
+    Adding several parts at once gives the same bits as adding them one by one, in half the time if the sum exceeds the
+    cache.
 
     Raises:
         SimulationError: Devices sent a tensor in different shapes.
@@ -49,7 +50,7 @@ def add(total: Trained, *parts: Trained) -> None:
 
 
 def _add_rest(total: Trained, part: Trained) -> None:
-    """Add everything but the tensors."""
+    """Add all fields except the tensors."""
     total.uneven |= part.uneven
     if total.contributed and part.contributed:
         total.uneven |= total.layouts.keys() ^ part.layouts.keys()
@@ -73,7 +74,7 @@ def mean(trained: Trained, participants: int) -> Updates:
 
     Args:
         trained: The sum of the round.
-        participants: The number of devices that cohorts are drawn from.
+        participants: The number of devices from which cohorts are drawn.
     """
     means: dict[str, Weights | NDArray[Any]] = {}
     for name, total in trained.sums.items():
@@ -84,7 +85,7 @@ def mean(trained: Trained, participants: int) -> Updates:
 
 
 def scaled(tensors: Tensors, factor: float) -> Tensors:
-    """Return tensors, float32, times a factor; those of an update are changes, so that a smaller factor changes less."""
+    """Return float32 tensors multiplied by a factor; an update's tensors are changes, so a small factor changes little."""
     return {
         name: tensor * factor if isinstance(tensor, Weights) else np.asarray(tensor * np.float32(factor))
         for name, tensor in tensors.items()
@@ -92,17 +93,17 @@ def scaled(tensors: Tensors, factor: float) -> Tensors:
 
 
 def check_tensors(tensors: Tensors, what: str) -> None:
-    """Check the types and names of tensors that a strategy or an aggregator made.
+    """Check the types and names of the tensors that a strategy or an aggregator returned.
 
     Raises:
-        TypeError: They are no mapping, a name is no text, or an entry is neither `Weights` nor an array of numbers.
+        TypeError: `tensors` is no mapping, a name is no text, or an entry is neither `Weights` nor an array of numbers.
     """
     if not isinstance(tensors, Mapping):
         raise TypeError(
             f"{what} tensors are a {type(tensors).__name__}, expected a mapping of names to Weights or arrays"
         )
     for name, tensor in tensors.items():
-        if not isinstance(name, str):  # files hold names as text, so that a resumed run would not find it
+        if not isinstance(name, str):  # files store names as text, so a resumed run would not find this one
             raise TypeError(
                 f"{what} {name!r} has a name of type {type(name).__name__}, expected text; use str({name!r})"
             )
@@ -113,7 +114,7 @@ def check_tensors(tensors: Tensors, what: str) -> None:
 
 
 def check_finite(tensors: Tensors, what: str) -> None:
-    """Check the types and the values of tensors that an aggregator made of finite updates.
+    """Check the types and values of the tensors that an aggregator computed from finite updates.
 
     Raises:
         TypeError: An entry is neither `Weights` nor an array.
@@ -126,16 +127,16 @@ def check_finite(tensors: Tensors, what: str) -> None:
 
 
 def check_combined(combined: Any, given: Updates, *, keeps_updates: bool) -> None:
-    """Check what an aggregator made of finite updates.
+    """Check the result of an aggregator for finite updates.
 
     Args:
-        combined: What it returned.
-        given: What it was given.
-        keeps_updates: Whether it was given the single updates, without their mean.
+        combined: The value that the aggregator returned.
+        given: The updates that it received.
+        keeps_updates: Whether it received the individual updates, without their mean.
 
     Raises:
-        TypeError: It is no `Updates`, leaves a tensor out, or an entry is neither `Weights` nor an array, or an array where
-            devices sent `Weights`.
+        TypeError: The result is no `Updates` or lacks a tensor, or an entry is neither `Weights` nor an array, or is an
+            array although devices sent `Weights`.
         ValueError: A value is NaN or infinite.
     """
     if not isinstance(combined, Updates):
@@ -154,7 +155,7 @@ def check_combined(combined: Any, given: Updates, *, keeps_updates: bool) -> Non
 
 
 def _add_tensors(total: Trained, name: str, parts: Sequence[Trained]) -> None:
-    """Add one tensor of the parts, in float64 and piece by piece."""
+    """Add one tensor of the parts in float64, piece by piece."""
     if name not in total.sums:
         first, *parts = parts
         total.sums[name] = first.sums[name].astype(np.float64, order="C")
@@ -172,7 +173,7 @@ def _add_tensors(total: Trained, name: str, parts: Sequence[Trained]) -> None:
 
 
 def _factor(part: Trained, name: str) -> float:
-    """Return what to multiply a tensor with; 1, which changes no bit, if it is weighted or all devices count alike."""
+    """Return a tensor's factor: the weight, or 1, which changes no bit, if it is weighted already or needs no weight."""
     return part.weight if part.single and name not in part.unweighted else 1.0
 
 

@@ -1,4 +1,4 @@
-"""The wall-clock limit of a device's work: beside the seed, the only thing that a result may depend on."""
+"""The wall-clock limit of a device's work: the only setting that lets results depend on the machine's speed."""
 
 import faulthandler
 import signal
@@ -12,21 +12,21 @@ from odt_sim.errors import ConfigurationError
 
 Result = TypeVar("Result")
 
-GRACE = 2.0  # seconds after the limit at which a process that hangs in native code is ended
-REPEAT = 0.5  # seconds between two interrupts: a bare `except` or a finalizer swallows one
+GRACE = 2.0  # seconds after the limit until a process that hangs in native code is ended
+REPEAT = 0.5  # seconds between two interrupts: a bare `except` or a finalizer may swallow one
 
 
 class OutOfTime(BaseException):
-    """A device has exceeded its time limit; no `Exception`, so that `except Exception` in a strategy cannot swallow it."""
+    """A device exceeded its time limit; no `Exception`, so that `except Exception` in a strategy cannot swallow it."""
 
 
 def timed(work: Callable[[], Result], seconds: float, *, ends_process: bool) -> Result:
-    """Return the result of work in the main thread, which is interrupted at the limit, repeatedly until it ends.
+    """Return the result of work in the main thread; at the limit, interrupt the work repeatedly until it ends.
 
     Args:
-        work: Python code is interrupted; native code is not, but what follows it is.
+        work: The work; Python code is interrupted, native code only once it returns.
         seconds: The limit, above 0.
-        ends_process: Whether to end this process if native code does not return `GRACE` seconds after the limit.
+        ends_process: Whether to end this process if native code has not returned `GRACE` seconds after the limit.
 
     Raises:
         OutOfTime: The work exceeded the limit.
@@ -55,7 +55,7 @@ def check_interruptible(seconds: float | None) -> None:
     """Check that a time limit can be enforced in this thread.
 
     Raises:
-        ConfigurationError: It is not the main thread.
+        ConfigurationError: This is not the main thread.
     """
     if seconds is not None and current_thread() is not main_thread():
         raise ConfigurationError(

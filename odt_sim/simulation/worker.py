@@ -29,11 +29,11 @@ Result = TypeVar("Result")
 Selected = tuple[int, Sequence[Indices]]
 
 MOST_BYTES = 1 << 24
-"""The bytes of the rows and updates of devices that are prepared before the first of them trains."""
+"""The maximum bytes of training rows and weights of the devices that are prepared before the first of them trains."""
 
 
 class Worker:
-    """Processes blocks of a job, one device after the other, in shared interpreters.
+    """Processes blocks of a job, one device after another, in shared interpreters.
 
     Attributes:
         embeddings: The embeddings of the devices' examples.
@@ -44,8 +44,9 @@ class Worker:
 
         Args:
             job: The job.
-            replaceable: Whether this process may end if a device hangs in native code; another one takes its place.
-            embeddings: Embeddings of an earlier worker; none by default.
+            replaceable: Whether this process may end if a device hangs in native code, because another process replaces
+                it.
+            embeddings: Embeddings of an earlier worker; by default an empty cache.
         """
         self._job, self._hostile, self._replaceable = job, job.hostile, replaceable
         self.embeddings = embeddings or EmbeddingCache()
@@ -54,16 +55,16 @@ class Worker:
         self._evaluation = Evaluation(job)
 
     def make_files(self) -> None:
-        """Make the files that interpreters run, so that later forks of this process need not."""
+        """Create the files that interpreters run, so that later forks of this process need not."""
         self._pool.files()
 
     def learn(self, embeddings: Iterable[Embedded]) -> None:
-        """Keep embeddings that workers of other processes computed."""
+        """Store embeddings that workers in other processes computed."""
         for each in embeddings:
             self.embeddings.add(each, self._job.data.x)
 
     def train(self, task: Task, broadcast: Tensors) -> Trained:
-        """Train the devices of a block and return their sum.
+        """Train the devices of a block and return the sum of their results.
 
         Raises:
             SimulationError: The strategy failed on a device.
@@ -82,7 +83,7 @@ class Worker:
         return trained
 
     def _groups(self, task: Task) -> Iterator[list[Selected]]:
-        """Yield the devices of a block, as many at a time as are prepared before the first one trains."""
+        """Yield the devices of a block in groups that are prepared before their first device trains."""
         group, held = list[Selected](), 0
         for each in self._selected(task):
             size = self._size(each)
@@ -102,14 +103,15 @@ class Worker:
     def _selected(self, task: Task) -> list[Selected]:
         """Return the devices of a block and their training and validation examples.
 
-        All at once: the training of a device evicts what splitting needs from the processor's caches.
+        All devices are split at once, because training evicts the data that splitting needs from the processor's
+        caches.
         """
         return [(id, self._job.data.arrived(id, task.round)[:2]) for id in task.devices]
 
     def _on_groups(self, task: Task, work: Callable[[Device], Result]) -> Iterator[list[tuple[Device, Result]]]:
-        """Do work on the devices of a block; yield some at a time with their results, in order.
+        """Run `work` on the devices of a block; yield groups of devices with their results, in order.
 
-        What is before and after their work is done device after device, see `Device.prepare`.
+        All devices of a group are loaded and prepared before the first one works, see `Device.prepare`.
         """
         for group in self._groups(task):
             devices = [self._loaded(task, *each) for each in group]
@@ -129,7 +131,7 @@ class Worker:
             yield results
 
     def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
-        """Return a row for each device of a block, of `Evaluation.row` or of `unmeasured`; keep no state.
+        """Return a row for each device of a block, from `Evaluation.row` or `unmeasured`; keep no state.
 
         Raises:
             SimulationError: The strategy failed on a device.
@@ -137,7 +139,7 @@ class Worker:
         return [row for _, row in self._on_each(task, lambda device: self._evaluate(device, task, broadcast))]
 
     def deployed(self, task: Task, broadcast: Tensors) -> Iterator[Device]:
-        """Yield the devices of a block as their users get them; each is released when the next one is taken.
+        """Yield the devices of a block with their deployed models; each is released when the next one is yielded.
 
         Raises:
             SimulationError: The strategy failed on a device.
@@ -145,7 +147,7 @@ class Worker:
         return (device for device, _ in self._on_each(task, lambda device: self._deploy(device, task, broadcast)))
 
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[tuple[Device, Result]]:
-        """Do work on the devices of a block; yield each device with its result, in order."""
+        """Run `work` on the devices of a block; yield each device with its result, in order."""
         for id, parts in self._selected(task):
             device = self._loaded(task, id, parts)
             try:
@@ -154,7 +156,7 @@ class Worker:
                 device.release()
 
     def _loaded(self, task: Task, id: int, parts: Sequence[Indices]) -> Device:
-        """Return a device of a block, given its training and validation examples, with its state of earlier rounds."""
+        """Return a device of a block with its committed state, given its training and validation examples."""
         job, data = self._job, self._job.data
         examples = (Examples(data.x, data.y, rows) for rows in parts)
         own = job.own_metrics
@@ -165,7 +167,7 @@ class Worker:
         return device
 
     def _within_limits(self, device: Device, work: Callable[[], Result]) -> Result | Excluded:
-        """Do the work of a device; a failure drops the interpreters, which may hold half of it."""
+        """Do the work of a device; a failure drops the interpreters, which may be in an inconsistent state."""
         seconds = self._job.fleet.timeout
         try:
             return work() if seconds is None else timed(work, seconds, ends_process=self._replaceable)

@@ -1,4 +1,4 @@
-"""The backend that runs blocks in this process and in forks of it, which exchange arrays in shared memory."""
+"""The backend that runs blocks in this process and its forks, which exchange arrays through shared memory."""
 
 from odt_sim.simulation.processes.backend import ProcessesBackend
 

@@ -1,4 +1,4 @@
-"""The backend that runs blocks in this process and in forks of it, one for each further core."""
+"""The backend that runs blocks in this process and its forks, one for each further core."""
 
 import sys
 from collections import deque
@@ -18,17 +18,17 @@ from odt_sim.simulation.serial import SerialBackend
 from odt_sim.simulation.sums import add
 
 AHEAD = 8
-"""Blocks of a call for each process that are sent before their results are taken; so many results are kept at most."""
+"""The number of blocks per process that are sent before their results are taken; this limits the results in memory."""
 
 TOGETHER = 4
-"""Results that are added at once."""
+"""The number of results that are added at once."""
 
 CAN_FORK = sys.platform == "linux"
-"""Whether forks of this process can run devices: macOS' libraries may crash in a fork that starts no other program."""
+"""Whether forks of this process can run devices: macOS libraries may crash in a fork that starts no new program."""
 
 
 class ProcessesBackend:
-    """A process for each core, which share the blocks of a round.
+    """A backend with a process for each core; the processes share the blocks of a round.
 
     Attributes:
         alone: The backend with the worker of this process.
@@ -85,7 +85,7 @@ class ProcessesBackend:
         """Fork the helpers for the job that `alone` has opened.
 
         Raises:
-            SimulationError: The system refuses a further process, or no other process sees the run's storage.
+            SimulationError: The system refuses a further process, or the run's storage is only visible to this process.
         """
         if self.processes > 1 and job.storage.where("").startswith("memory:"):
             raise SimulationError(
@@ -101,10 +101,10 @@ class ProcessesBackend:
         self._opened = None
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
-        """Train blocks, which begin at once, and return their sum alone where nothing more is needed."""
+        """Start to train blocks, and return their results, or only their sum if nothing more is needed."""
         job, _ = self._job()
         keeps_updates = job.strategy.keeps_updates or job.effective_aggregator.keeps_updates
-        on_clock = any(task.saves is not None for task in tasks)  # such a round adds the blocks of several calls
+        on_clock = any(task.saves is not None for task in tasks)  # a round on the clock sums blocks of several calls
         if keeps_updates or on_clock:
             return self._run("train", tasks, messages)
         parts = self._run("train", tasks, messages, views=TOGETHER)
@@ -113,13 +113,13 @@ class ProcessesBackend:
             total = Trained()
             for left in range(len(tasks), 0, -TOGETHER):
                 add(total, *islice(parts, min(left, TOGETHER)))
-            yield from parts  # none, but it ends
+            yield from parts  # yields nothing, but lets the iterator finish
             yield total
 
         return total()
 
     def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
-        """Evaluate blocks, which begin at once; a final evaluation drops a round that was begun ahead of the run's end."""
+        """Start to evaluate blocks; a final evaluation drops a round in flight that the run no longer needs."""
         if any(task.kind == "final" for task in tasks):
             self._job()[1].drop()
         return self._run("evaluate", tasks, messages)
@@ -135,14 +135,14 @@ class ProcessesBackend:
         return self._opened
 
     def _run(self, method: Method, tasks: Sequence[Task], messages: Messages, *, views: int = 0) -> Iterator[Any]:
-        """Send the first blocks, and return the results of all in order.
+        """Send the first blocks, and return an iterator over the results of all blocks, in order.
 
         Args:
             method: The worker's method.
             tasks: The blocks.
             messages: What devices receive.
-            views: The number of results that are kept: the large arrays of a result are valid until so many further ones are
-                asked for. 0 for copies.
+            views: The number of results whose large arrays are valid at the same time, as views of shared memory; 0 for
+                copies.
         """
         job, crew = self._job()
         half = AHEAD * self.processes // 2
@@ -181,7 +181,7 @@ def in_turn(costs: Sequence[float], last: int) -> list[int]:
 
     Args:
         costs: The cost of each block, in any unit.
-        last: The number of the last ones; those before keep their order, in which results are taken.
+        last: The number of blocks to sort by cost; earlier blocks keep their order, in which results are taken.
     """
     first = max(0, len(costs) - last)
     return [*range(first), *sorted(range(first, len(costs)), key=lambda number: -costs[number])]

@@ -1,4 +1,4 @@
-"""A process and its forks, which do blocks together."""
+"""A process and its forks, which run blocks together."""
 
 import gc
 import multiprocessing
@@ -37,15 +37,15 @@ from odt_sim.strategies.base import Tensors
 
 @dataclass
 class Sent:
-    """A batch that was sent, until its results are taken.
+    """A batch that was sent and has results that are not taken yet.
 
     Attributes:
         batch: The batch.
         place: Its number in the mailbox.
         received: What its devices receive.
-        left: The number of results that were not taken.
+        left: The number of results that are not taken yet.
         here: The results of this process, by position.
-        there: The numbers of the results of helpers, or `FAILED` wherever a block failed, by position.
+        there: The numbers of helpers' results, or `FAILED` if a block failed, by position.
     """
 
     batch: Batch
@@ -59,9 +59,9 @@ class Sent:
 class Crew:
     """A worker in this process, and one in each of its forks, the helpers.
 
-    Each process takes the next block once it is idle; this one does so while it waits for a result. A block that fails is
-    done again here, so that errors are those of a run in one process. If a helper dies, all end, and this process goes on
-    alone.
+    Each idle process takes the next block; this process does so while it waits for a result. A block that fails is
+    repeated here, so that errors are the same as in a run in one process. If a helper dies, all helpers are ended, and
+    this process continues alone.
     """
 
     def __init__(self, job: Job, worker: Worker, helpers: int) -> None:
@@ -77,21 +77,21 @@ class Crew:
         """
         self._job, self._worker = job, worker
         self._sent: dict[int, Sent] = {}
-        self._unsent = deque[Block]()  # blocks that wait for room
-        self._in_flight = 0  # blocks that were sent and whose results were not taken
+        self._unsent = deque[Block]()  # blocks that wait for room in the queue
+        self._in_flight = 0  # blocks that were sent and whose results are not taken yet
         self._batches = 0
-        self._broadcast: tuple[int, int, Tensors] = (0, 0, {})  # the last one's number, place and tensors
-        self._embeddings = list[Embedded]()  # computed since the last batch
+        self._broadcast: tuple[int, int, Tensors] = (0, 0, {})  # number, place and tensors of the last broadcast
+        self._embeddings = list[Embedded]()  # embeddings computed since the last batch
         self._helpers: list[BaseProcess] = []
         try:
             self._shared = Shared(helpers)
             self._events = select.poll()
             self._events.register(self._shared.done.reader, select.POLLIN)
-            gc.freeze()  # a full collection would copy the pages that the processes share, which takes some 50 ms
+            gc.freeze()  # a full collection would copy the pages that the processes share, which takes about 50 ms
             for number in range(helpers):
                 self._start(number)
             worker.embeddings.on_computed = self._embeddings.append
-        except (OSError, AssertionError) as error:  # the latter in a daemonic process of the user's
+        except (OSError, AssertionError) as error:  # an AssertionError if the user's process is daemonic
             self.close()
             raise SimulationError(
                 f"backend processes: cannot start process {len(self._helpers) + 2} ({error}); use backend=serial or fewer "
@@ -105,19 +105,19 @@ class Crew:
         arguments = number, self._job, self._worker.embeddings.copy(), self._shared, os.getpid()
         context = multiprocessing.get_context("fork")
         helper = context.Process(target=run_helper, args=arguments, name="odt_sim helper", daemon=True)
-        with warnings.catch_warnings():  # Python warns of forks beside other threads; a helper needs none of them
+        with warnings.catch_warnings():  # Python warns about forks of multithreaded processes; helpers need one thread
             warnings.simplefilter("ignore", DeprecationWarning)
             helper.start()
         self._helpers.append(helper)
         self._events.register(helper.sentinel, select.POLLIN)
 
     def send(self, method: Method, tasks: Sequence[Task], broadcast: Tensors) -> Sent:
-        """Send blocks, which begin as soon as a process is idle.
+        """Send blocks; they begin as soon as a process is idle.
 
         Args:
             method: The worker's method.
             tasks: The blocks.
-            broadcast: What the server sends.
+            broadcast: The server's broadcast.
         """
         place = _lowest_free({sent.place for sent in self._sent.values()})
         self._batches += 1
@@ -133,9 +133,9 @@ class Crew:
         """Yield the result of a block, once.
 
         Args:
-            sent: Its batch.
-            position: Its position there.
-            view: Whether the large arrays of the result are valid only until this iterator is asked for more.
+            sent: The block's batch.
+            position: The block's position in the batch.
+            view: Whether the large arrays of the result are views, valid only until this iterator is advanced.
         """
         while position not in sent.here and position not in sent.there:
             self._advance(sent, position)
@@ -160,7 +160,7 @@ class Crew:
         self._fill()
 
     def drop(self) -> None:
-        """Drop the blocks that were sent, since nobody needs their results; those that helpers have begun are done."""
+        """Drop the sent blocks, because their results are not needed; helpers finish the blocks that they have begun."""
         while self._shared.blocks.get():
             pass
         self._unsent.clear()
@@ -168,7 +168,7 @@ class Crew:
         self._in_flight = 0
 
     def close(self) -> None:
-        """End the helpers, whatever they do, and drop all blocks."""
+        """Kill the helpers, even while they work, and drop all blocks."""
         self._end_helpers()
         gc.unfreeze()
         self._worker.embeddings.on_computed = None
@@ -185,7 +185,7 @@ class Crew:
         self._helpers = []
 
     def _placed(self, broadcast: Tensors) -> tuple[int, int]:
-        """Write a broadcast, unless it is the last one, and return its number and its place."""
+        """Write a broadcast, unless it equals the last one, and return its number and its place."""
         number, place, last = self._broadcast
         if broadcast.keys() != last.keys() or any(broadcast[name] is not last[name] for name in last) or not number:
             number, place = number + 1, _lowest_free({sent.batch.broadcast_place for sent in self._sent.values()})
@@ -194,7 +194,7 @@ class Crew:
         return number, place
 
     def _fill(self) -> None:
-        """Send blocks as long as there is room for their results."""
+        """Send blocks while there is room for their results."""
         if not self._unsent:
             return
         some = [self._unsent.popleft() for _ in range(min(len(self._unsent), ROOM - self._in_flight))]
@@ -202,7 +202,7 @@ class Crew:
         self._shared.blocks.put(some)
 
     def _advance(self, wanted: Sent, position: int) -> None:
-        """Receive results; if there are none, do a block here; if none is left, wait for a helper.
+        """Receive results; without any, run a block here; without any block, wait for a helper.
 
         Args:
             wanted: The batch of the block whose result is needed next.
@@ -213,11 +213,11 @@ class Crew:
         if message := self._shared.blocks.get():
             block = Block(*message)
             self._try(self._sent[block.batch], block.position)
-        elif (block := Block(wanted.batch.id, wanted.place, position)) in self._unsent:  # later results leave no room
+        elif (block := Block(wanted.batch.id, wanted.place, position)) in self._unsent:  # later results take the room
             self._unsent.remove(block)
             self._in_flight += 1
             self._try(wanted, position)
-        elif not self._helpers:  # one that died had taken the block
+        elif not self._helpers:  # a helper that died had taken the block
             self._try(wanted, position)
         else:
             ready = {file for file, _ in wait(self._events)}
@@ -225,7 +225,7 @@ class Crew:
                 self._go_on_alone(dead[0])
 
     def _go_on_alone(self, dead: BaseProcess) -> None:
-        """End all helpers after one died: no result comes twice or late, and memory that was short is free."""
+        """End all helpers after one died, so that no result arrives twice or late, and scarce memory is freed."""
         dead.join()
         code = dead.exitcode or 0
         self._end_helpers()
@@ -237,40 +237,40 @@ class Crew:
         )
 
     def _receive(self) -> bool:
-        """Receive what helpers have sent; return whether there was anything."""
+        """Receive the messages of helpers; return whether there were any."""
         some = False
         for message in self._shared.done.get_all():
             done, some = Done(*message), True
             if sent := self._sent.get(done.batch):
                 sent.there[done.position] = done.result
             elif done.result != FAILED:
-                self._free(done.result)  # of a block that was dropped
+                self._free(done.result)  # its block was dropped
         return some
 
     def _try(self, sent: Sent, position: int) -> None:
-        """Do a block here; one that fails is done again once its result is needed, so that the first error is raised."""
+        """Run a block here; if it fails, it is repeated when its result is needed, so that the first error is raised."""
         try:
             sent.here[position] = self._do(sent, position)
         except Exception:
             sent.there[position] = FAILED
 
     def _do(self, sent: Sent, position: int) -> Any:
-        """Do a block here and return its result."""
+        """Run a block here and return its result."""
         batch = sent.batch
         return getattr(self._worker, batch.method)(batch.tasks[position], sent.received)
 
     def _learn(self, embeddings: Sequence[Embedded]) -> None:
-        """Keep embeddings of a helper's result, which may be views, and send them to other helpers with the next batch."""
+        """Copy the embeddings of a helper's result, which may be views, and send them to helpers with the next batch."""
         copies = [each._replace(embeddings=np.array(each.embeddings)) for each in embeddings]
         self._worker.learn(copies)
         if len(self._helpers) > 1:
             self._embeddings += copies
 
     def _free(self, result: int) -> None:
-        """Give the memory of a helper's result back to it."""
+        """Let the helper reuse the memory of its result."""
         self._shared.taken[result] = 0
 
 
 def _lowest_free(used: set[int]) -> int:
-    """Return the lowest number that is not used."""
+    """Return the lowest unused number."""
     return next(number for number in range(len(used) + 1) if number not in used)

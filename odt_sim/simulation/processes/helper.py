@@ -1,4 +1,4 @@
-"""A fork of the run's process that works on blocks until that ends."""
+"""A fork of the run's process that runs blocks until its parent ends."""
 
 import ctypes
 import mmap
@@ -27,13 +27,13 @@ from odt_sim.subprocesses import PR_SET_PDEATHSIG
 Method = Literal["train", "evaluate"]
 
 FAILED = -1
-"""In place of the number of a result: the block failed in the helper."""
+"""The result's number if the block failed in the helper."""
 
 AWAKE = 0.002
-"""The seconds for which an idle process stays awake; a round of tiny devices begins a millisecond after the last one."""
+"""The seconds for which an idle process polls before it sleeps; rounds of tiny devices are a millisecond apart."""
 
 MOST_EMBEDDED = 16 << 20
-"""Bytes of embeddings that a message carries at most; other processes compute the rest themselves."""
+"""The maximum bytes of embeddings in a message; other processes compute the rest themselves."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Batch:
     """Blocks that are sent together.
 
     Attributes:
-        id: A number that no other batch of the job has.
+        id: The batch's unique number in the job.
         method: The worker's method.
         tasks: The blocks.
-        broadcast: A number that no other broadcast of the job has.
-        broadcast_place: The number of the broadcast in its mailbox.
-        embeddings: Those that processes computed since the batch before.
+        broadcast: The broadcast's unique number in the job.
+        broadcast_place: The broadcast's number in its mailbox.
+        embeddings: The embeddings that processes computed since the last batch.
     """
 
     id: int
@@ -57,18 +57,18 @@ class Batch:
     embeddings: Sequence[Embedded] = ()
 
     def plain(self) -> Sequence[Any]:
-        """Return the batch as it is sent; see `odt_sim.simulation.processes.plain`."""
+        """Return the batch in its plain form; see `odt_sim.simulation.processes.plain`."""
         return self.id, self.method, plain_tasks(self.tasks), self.broadcast, self.broadcast_place, self.embeddings
 
     @classmethod
     def of(cls, sent: Sequence[Any]) -> "Batch":
-        """Return the batch that was sent."""
+        """Return a batch, given its plain form."""
         id, method, tasks, *rest = sent
         return cls(id, method, tasks_of(tasks), *rest)
 
 
 class Block(NamedTuple):
-    """A block to do: its batch, the number of that in its mailbox, and the block's position in it."""
+    """A block to run: its batch's id, the batch's number in its mailbox, and the block's position in the batch."""
 
     batch: int
     place: int
@@ -76,7 +76,7 @@ class Block(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A block that a helper did, and the number of its result in the mailbox of results, or `FAILED`."""
+    """A block that a helper ran, and the number of its result in the mailbox of results, or `FAILED`."""
 
     batch: int
     position: int
@@ -84,39 +84,40 @@ class Done(NamedTuple):
 
 
 class Shared:
-    """What the run's process shares with its helpers; each takes a block from `blocks` when it is idle.
+    """Queues and memory that the run's process shares with its helpers; an idle process takes a block from `blocks`.
 
     Attributes:
-        blocks: The blocks to do.
-        done: The blocks that helpers did.
+        blocks: The blocks to run.
+        done: The blocks that helpers ran.
         batches: The batches of these blocks.
-        broadcasts: What the server sends.
-        results: The results of helpers: what a block returned in its plain form, what it printed, and the embeddings that it
-            computed. The run's process prints the text in the order of blocks. A helper does not print itself: it would tear
-            a progress display, whose locks a thread may have held at the fork.
-        taken: A byte for each number of `results`, `ROOM` for each helper: 1 until the run's process has read the result.
+        broadcasts: The server's broadcasts.
+        results: The results of helpers: a block's return value in its plain form, the text that it printed, and the
+            embeddings that it computed. The run's process prints the text in the order of blocks. A helper does not
+            print: it would break a progress display, whose locks a thread may have held at the fork.
+        taken: A byte for each number of `results`, `ROOM` for each helper: 1 until the run's process has read the
+            result.
     """
 
     def __init__(self, helpers: int) -> None:
-        """Create all, for a number of helpers."""
+        """Create queues and memory for a number of helpers."""
         self.blocks, self.done = Queue(len(Block._fields)), Queue(len(Done._fields))
         self.batches, self.broadcasts, self.results = Mailbox(), Mailbox(), Mailbox()
         self.taken = mmap.mmap(-1, ROOM * max(1, helpers))
 
     def close(self) -> None:
-        """Give everything back, once the helpers have ended."""
+        """Free queues and memory, once the helpers have ended."""
         for each in (self.blocks, self.done, self.batches, self.broadcasts, self.results, self.taken):
             each.close()
 
 
 def carried(embeddings: Sequence[Embedded]) -> tuple[Embedded, ...]:
-    """Return the first embeddings, as many as a message carries."""
+    """Return the first embeddings, as many as fit into a message."""
     sizes = accumulate(each.embeddings.nbytes for each in embeddings)
     return tuple(each for each, size in zip(embeddings, sizes, strict=True) if size <= MOST_EMBEDDED)
 
 
 def taken(text: StringIO) -> str:
-    """Return what was written, and empty it."""
+    """Return the text that was written, and clear it."""
     if not text.tell():
         return ""
     written = text.getvalue()
@@ -126,7 +127,7 @@ def taken(text: StringIO) -> str:
 
 
 def wait(events: select.poll) -> list[tuple[int, int]]:
-    """Return the events of a poll once there are some: at once while a round ends, as a process that sleeps wakes late."""
+    """Return the events of a poll once there are any; poll actively at first, because a sleeping process wakes late."""
     end = perf_counter() + AWAKE
     while perf_counter() < end:
         if ready := events.poll(0):
@@ -135,13 +136,13 @@ def wait(events: select.poll) -> list[tuple[int, int]]:
 
 
 def run_helper(helper: int, job: Job, embeddings: EmbeddingCache, shared: Shared, parent: int) -> None:
-    """Do blocks in this process, a fork, until its parent ends or kills it.
+    """Run blocks in this process, a fork, until its parent ends or kills it.
 
     Args:
         helper: The helper's number.
         job: The job of the blocks.
-        embeddings: Those that the parent has.
-        shared: What the parent made before the fork.
+        embeddings: The parent's embeddings.
+        shared: The queues and memory that the parent created before the fork.
         parent: The parent's process id.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, too
@@ -165,8 +166,8 @@ class _Helper:
         worker.embeddings.on_computed = self._computed.append
 
     def run(self) -> None:
-        """Do blocks, and keep what they print."""
-        with redirect_stdout(self._out), redirect_stderr(self._err):  # until an error that ends this process
+        """Run blocks, and capture the text that they print."""
+        with redirect_stdout(self._out), redirect_stderr(self._err):  # until an error ends this process
             self._do_blocks()
 
     def _do_blocks(self) -> None:
@@ -184,7 +185,7 @@ class _Helper:
                 done.put([Done(block.batch, block.position, self._result(block))])
 
     def _result(self, block: Block) -> int:
-        """Do a block and return the number of its result."""
+        """Run a block and return the number of its result."""
         try:
             batch = self._batch_of(block)
             received = self._received(batch)
@@ -193,7 +194,7 @@ class _Helper:
             content, arrays = plain_result(value)
             result = content, taken(self._out), taken(self._err), carried(self._computed)
             self._shared.results.write(number, result, arrays)
-        except Exception:  # the parent does the block again, and prints and raises what it does there
+        except Exception:  # the parent repeats the block, with its output and its error
             taken(self._out), taken(self._err)
             return FAILED
         self._shared.taken[number] = 1
@@ -204,7 +205,7 @@ class _Helper:
         if self._batch.id != block.batch:
             sent, _ = self._shared.batches.read(block.place)
             self._batch = Batch.of(sent)
-            assert self._batch.id == block.batch  # else it was dropped, and its place used again
+            assert self._batch.id == block.batch  # otherwise the batch was dropped and its place reused
             self._worker.learn(self._batch.embeddings)
         return self._batch
 

@@ -1,4 +1,4 @@
-"""Objects in memory that a process shares with its forks."""
+"""Objects in memory shared by a process and its forks."""
 
 import mmap
 import os
@@ -11,25 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 APART = 1 << 36
-"""Bytes between two numbers; memory is used only where something was written."""
+"""The distance in bytes between the memory of two numbers; only written memory is allocated."""
 
 PIECE = 1 << 16
-"""Memory is allocated and mapped in multiples of so many bytes."""
+"""The granularity in bytes of allocating and mapping memory."""
 
 SMALL = 1 << 10
-"""Bytes below which an array is part of the pickled object."""
+"""The size in bytes below which an array is part of the pickled object."""
 
 ALIGNED = 64
-"""Arrays begin at multiples of so many bytes."""
+"""The alignment of arrays in bytes."""
 
 SIZES = struct.Struct("=qq")
-"""What an object begins with: the bytes of the pickled object, and the number of arrays, whose sizes follow."""
+"""The header of an object: the bytes of the pickled object, and the number of arrays; the arrays' sizes follow."""
 
 
 class Mailbox:
-    """Objects by number, each of any size. Who writes and who reads must agree on when.
+    """Objects of any size, by number. Writers and readers must synchronize elsewhere.
 
-    The memory of a number is used again by its next object, and freed when the last process that has the mailbox ends.
+    The next object of a number reuses its memory, which is freed when the last process that has the mailbox ends.
     """
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class Mailbox:
         self._mapped: dict[int, memoryview] = {}
 
     def write(self, number: int, value: Any, further: Sequence[NDArray[Any]] = ()) -> None:
-        """Write an object in place of an earlier one of this number.
+        """Write an object, which replaces the earlier object of this number.
 
         Args:
-            number: Its number.
+            number: The object's number.
             value: The object.
-            further: Contiguous arrays, whose bytes the reader gets beside the object: numpy's pickling takes longer.
+            further: Contiguous arrays, whose bytes are read separately from the object: numpy's pickling takes longer.
 
         Raises:
             OSError: There is not enough memory.
@@ -69,15 +69,15 @@ class Mailbox:
             mapped[place] = array
 
     def read(self, number: int) -> tuple[Any, Iterator[Any]]:
-        """Return copies of the object of a number and of its further arrays' bytes, which are read one by one."""
+        """Return copies of a number's object and of the bytes of its further arrays, which are read one by one."""
         return self._read(number, bytearray)
 
     def view(self, number: int) -> tuple[Any, Iterator[Any]]:
-        """Return the same, with large arrays that are read-only and valid until the number is written again."""
+        """Return the same, but with large arrays as read-only views, valid until the number is written again."""
         return self._read(number, memoryview.toreadonly)
 
     def close(self) -> None:
-        """Give the memory back, once other processes have ended and no view is left."""
+        """Free the memory, once other processes have ended and no view is left."""
         self._mapped.clear()
         os.close(self._file)
 
@@ -94,24 +94,24 @@ class Mailbox:
         return pickle.loads(mapped[begin:end], buffers=arrays), arrays
 
     def _of(self, number: int, size: int, *, allocates: bool = False) -> memoryview:
-        """Return at least some bytes of the memory of a number, which only the writer allocates."""
+        """Return at least `size` bytes of the memory of a number; only the writer allocates it."""
         mapped = self._mapped.get(number)
         if mapped is None or len(mapped) < size:
             size, start = size + -size % PIECE, number * APART
             if allocates:
-                os.posix_fallocate(self._file, start, size)  # memory that is short is an error here, a signal later
+                os.posix_fallocate(self._file, start, size)  # out of memory is an error here, but a signal later
             mapped = self._mapped[number] = memoryview(mmap.mmap(self._file, size, offset=start))
         return mapped
 
 
 def _head(size: int, arrays: int) -> tuple[int, int]:
-    """Return where the pickled object of a size begins and ends, behind the sizes of so many arrays."""
+    """Return where a pickled object of `size` bytes begins and ends, behind the sizes of the arrays."""
     begin = SIZES.size + 8 * arrays
     return begin, begin + size
 
 
 def _places(begin: int, sizes: Sequence[int]) -> list[slice]:
-    """Return where arrays lie behind what ends at `begin`."""
+    """Return the positions of arrays of these sizes, aligned, from `begin` on."""
     places = []
     for size in sizes:
         begin += -begin % ALIGNED

@@ -1,7 +1,7 @@
-"""What processes send each other as numbers, texts and raw arrays.
+"""Plain forms of the values that processes exchange: numbers, texts and raw arrays.
 
-Between LiteRT's calls, whose data fill the processor's caches, to pickle a block's result takes 46 us as objects and 5 as
-plain values.
+Between calls of LiteRT, whose data fill the processor's caches, pickling a block's result takes 46 us as objects and 5
+us as plain values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from odt_sim.simulation.job import Task, Trained
 Array = NDArray[Any]
 
 KINDS = "biuf"
-"""The kinds of arrays that the text of their dtype describes; others are pickled."""
+"""The dtype kinds that are sent as raw arrays, with their dtype as text; other arrays are pickled."""
 
 REST = tuple(field.name for field in fields(Trained) if field.name not in ("sums", "layouts"))
 
@@ -27,7 +27,7 @@ class Plain(NamedTuple):
     """A value in two parts.
 
     Attributes:
-        value: Numbers, texts and collections of them, wherever the value allows that.
+        value: Numbers, texts and collections of them, as far as possible.
         arrays: Contiguous arrays.
     """
 
@@ -44,7 +44,7 @@ def plain_tensors(tensors: Tensors) -> Plain:
 
 
 def tensors_of(value: Any, buffers: Iterator[Any]) -> dict[str, Weights | Array]:
-    """Return tensors, given what `plain_tensors` returned and the bytes of the arrays."""
+    """Return tensors, given the value of `plain_tensors` and the bytes of its arrays."""
     arrays, layouts = _original(value, buffers)
     return {
         name: array if (layout := layouts[name]) is None else Weights(layout, array) for name, array in arrays.items()
@@ -52,7 +52,7 @@ def tensors_of(value: Any, buffers: Iterator[Any]) -> dict[str, Weights | Array]
 
 
 def plain_result(value: Any) -> Plain:
-    """Return a block's result in its plain form if it is a sum; any other one as it is."""
+    """Return a block's result in its plain form if it is a `Trained`; any other result unchanged."""
     if not isinstance(value, Trained):
         return Plain((None, value))
     sums, arrays = _plain(value.sums, value.layouts)
@@ -60,7 +60,7 @@ def plain_result(value: Any) -> Plain:
 
 
 def result_of(value: Any, buffers: Iterator[Any]) -> Any:
-    """Return a block's result, given what `plain_result` returned and the bytes of the arrays."""
+    """Return a block's result, given the value of `plain_result` and the bytes of its arrays."""
     sums, rest = value
     return rest if sums is None else Trained(*_original(sums, buffers), **dict(zip(REST, rest, strict=True)))
 
@@ -71,7 +71,7 @@ def plain_tasks(tasks: Sequence[Task]) -> list[list[Any]]:
 
 
 def tasks_of(values: Sequence[Sequence[Any]]) -> list[Task]:
-    """Return blocks, given what `plain_tasks` returned."""
+    """Return blocks, given the lists of `plain_tasks`."""
     return [Task(*attributes) for attributes in values]
 
 

@@ -6,32 +6,32 @@ import struct
 from collections.abc import Iterable, Sequence
 
 ROOM = 1000
-"""Messages of at most four integers that a queue holds for sure: a pipe has 64 kB."""
+"""The number of messages, of at most four integers, that always fit into a queue: a pipe has 64 kB."""
 
 
 class Queue:
-    """Messages of a few integers, each for one of the processes that read.
+    """A queue of messages of a few integers; each message is read by one process.
 
-    Pipes write and read a message whole, see https://man7.org/linux/man-pages/man7/pipe.7.html: a process that is killed
-    leaves no lock behind and no half of a message.
+    Pipes write and read a message atomically, see https://man7.org/linux/man-pages/man7/pipe.7.html: a killed process
+    leaves neither a lock nor a partial message behind.
 
     Attributes:
         reader: The file descriptor to wait for.
-        writer: The one that is written to; once all processes have closed it, `get` fails.
+        writer: The file descriptor to write to; once all processes have closed it, `get` fails.
     """
 
     def __init__(self, integers: int) -> None:
         """Open the queue.
 
         Args:
-            integers: The number of integers of a message.
+            integers: The number of integers in a message.
         """
         self._format = struct.Struct(f"={integers}q")
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
 
     def put(self, messages: Iterable[Sequence[int]]) -> None:
-        """Write messages; waits while there is no room for them."""
+        """Write messages; block while there is no room for them."""
         content = b"".join(self._format.pack(*message) for message in messages)
         most = select.PIPE_BUF // self._format.size * self._format.size
         for start in range(0, len(content), most):
@@ -41,7 +41,7 @@ class Queue:
         """Return the next message, or None if there is none now.
 
         Raises:
-            EOFError: No process is left that writes.
+            EOFError: No process can write any more.
         """
         try:
             content = os.read(self.reader, self._format.size)
@@ -52,10 +52,10 @@ class Queue:
         return self._format.unpack(content)
 
     def get_all(self) -> list[tuple[int, ...]]:
-        """Return the messages that are there, for the only process that reads.
+        """Return all waiting messages; only one process may read.
 
         Raises:
-            EOFError: No process is left that writes.
+            EOFError: No process can write any more.
         """
         try:
             content = os.read(self.reader, ROOM * self._format.size)

@@ -1,4 +1,4 @@
-"""The actors of a job: start them, and replace those that die."""
+"""The actors of a job: start them, and replace actors that die."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -12,14 +12,14 @@ from odt_sim.errors import SimulationError
 from odt_sim.simulation.ray.call_errors import LOST, is_own_death, one_line, result
 from odt_sim.simulation.ray.capacity import node_resources
 
-TRIES = 5  # deaths at one device, or of starting actors while none starts, before giving up
-PATIENCE = 300  # seconds in which nothing runs and no actor starts; installing an environment may take minutes
-SOON = 30  # seconds without a further actor until a job begins with those that have started
+TRIES = 5  # deaths at one device, or in one slot while no actor starts, until giving up
+PATIENCE = 300  # seconds without a running call or a started actor; installing an environment may take minutes
+SOON = 30  # seconds without a newly started actor until a job begins with the started ones
 
 
 @dataclass(eq=False)
 class Call:
-    """A call of an actor.
+    """A call to an actor.
 
     Attributes:
         reference: The reference of its result.
@@ -37,10 +37,10 @@ class Call:
 
 
 class Actors:
-    """Actors by slot; a slot is empty while its actor starts, which may take until a node has room.
+    """Actors by slot; a slot is empty while its actor starts, which may have to wait until a node has free resources.
 
     Attributes:
-        slots: For each slot its actor, or None.
+        slots: The actor of each slot, or None.
     """
 
     def __init__(self, make: Callable[[], Any], setup: Sequence[Any]) -> None:
@@ -51,20 +51,21 @@ class Actors:
             setup: The arguments of the actor's method `setup`.
         """
         self.slots: list[Any] = []
-        self._calls: list[list[Call]] = []  # for each slot the calls in flight, in order
+        self._calls: list[list[Call]] = []  # the calls in flight of each slot, in order
         self._make, self._setup = make, setup
         self._starting: dict[Any, tuple[int, Any]] = {}  # by the reference of its setup: slot, actor
-        self._deaths = Counter[int]()  # of starting actors, by slot, since one has started
+        self._deaths = Counter[int]()  # deaths of starting actors since the last successful start, by slot
 
     def start(self, idle: Sequence[Any], count: int, at_once: int) -> None:
         """Create slots and wait for their actors.
 
-        If some have started and no other comes, as after the death of a node, the job begins with those; the others follow.
+        If only some actors start, for example after the death of a node, the job begins with those; the others may
+        follow.
 
         Args:
             idle: Actors to use before new ones are created.
             count: The number of slots.
-            at_once: The number of actors that start at the same time.
+            at_once: The number of actors to start at the same time.
 
         Raises:
             SimulationError: An actor dies repeatedly, or none starts.
@@ -83,14 +84,14 @@ class Actors:
                     self._end_start(ready)
 
     def add(self, count: int) -> None:
-        """Create further slots, whose actors start while the others work."""
+        """Create further slots; their actors start while the others work."""
         for slot in range(len(self.slots), len(self.slots) + count):
             self.slots.append(None)
             self._calls.append([])
             self._begin(slot, self._make())
 
     def wait(self, calls: Collection[Any]) -> Any:
-        """Wait until a call has ended, and return its reference; or until an actor has started, and return None.
+        """Wait until a call has ended, and return its reference, or until an actor has started, and return None.
 
         Raises:
             SimulationError: An actor dies repeatedly, or none starts and there is no call.
@@ -118,21 +119,21 @@ class Actors:
 
         Args:
             lost: A call that was lost.
-            died: Whether the actor died by itself; then the first call that it did not finish is marked as deadly.
+            died: Whether the actor died by itself; its first unfinished call is then marked as deadly.
         """
         slot = lost.slot
         if self.slots[slot] is not lost.actor:
             return
         if not node_resources():
             raise SimulationError("backend ray: Ray has died; see its logs in /tmp/ray, then resume the run")
-        ray.kill(lost.actor)  # one that is only out of reach would keep its place and its other calls
+        ray.kill(lost.actor)  # an actor that is only unreachable would keep its resources and its other calls
         if died:
             next((call for call in self._calls[slot] if call is lost or _is_lost(call)), lost).deadly = True
         self._calls[slot] = []
         self._begin(slot, self._make())
 
     def close(self) -> list[Any]:
-        """End the actors that are still starting, and return the others."""
+        """Kill the actors that are still starting, and return the others."""
         for _, actor in self._starting.values():
             ray.kill(actor)
         self._starting = {}
@@ -171,7 +172,7 @@ class Actors:
 
 
 def _is_lost(call: Call) -> bool:
-    """Return whether a dead actor did not finish a call; a finished one may still wait to be read."""
+    """Return whether a dead actor did not finish a call; the result of a finished call may still be unread."""
     try:
         ray.get(call.reference)
     except LOST:

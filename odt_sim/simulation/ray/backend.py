@@ -39,7 +39,10 @@ from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
 
 LARGEST_INLINE = 50_000
-"""Bytes of a broadcast that goes with each call; the object store takes longer. Ray sends arguments below 100 kB directly."""
+"""The most bytes of a broadcast that each call carries; the object store takes longer.
+
+Ray sends arguments below 100 kB directly.
+"""
 
 
 class _Host:
@@ -53,7 +56,7 @@ class _Host:
         self, path: list[str], environment: Mapping[str, str], references: list[Any], classes: Mapping[str, str]
     ) -> None:
         """Check the node and fetch the job."""
-        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its idle threads would spin
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # OpenBLAS' idle threads would spin
         os.environ.update(environment)  # before the storage is unpickled
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]  # to find a user's own modules
         expected, *job = references
@@ -64,7 +67,7 @@ class _Host:
         self._worker = Worker(fetched, replaceable=True)
 
     def work(self, call: tuple[Method, Sequence[Task], Any]) -> list[Any]:
-        """Run some blocks; a large broadcast is a reference, so that it is fetched once a round rather than once a call."""
+        """Run blocks; a large broadcast is passed as a reference, so that it is fetched once per round, not per call."""
         method, tasks, broadcast = call
         if not isinstance(broadcast, ray.ObjectRef):
             return [getattr(self._worker, method)(task, read_only(broadcast)) for task in tasks]
@@ -75,7 +78,7 @@ class _Host:
 
 @dataclass
 class _Idle:
-    """Actors without a job, what each reserves, and the user's code that they may have imported."""
+    """Actors without a job, the resources that each reserves, and the user's code that they may have imported."""
 
     reserved: Resources
     code: LoadedCode
@@ -83,11 +86,11 @@ class _Idle:
 
 
 _idle: dict[str, _Idle] = {}
-"""By Ray session the actors that later jobs of this process use."""
+"""The actors that later jobs of this process reuse, by Ray session."""
 
 
 def _end(actors: Iterable[Any]) -> None:
-    """End actors, which gives back what they reserve."""
+    """Kill actors, which frees the resources that they reserve."""
     for actor in actors:
         ray.kill(actor)
 
@@ -134,9 +137,9 @@ class RayBackend:
         self._actors = Actors(self._actor, ())
         self._expected: Expected | None = None
         self._most_running = 0
-        self._places = 0  # for actors, on the nodes that were there when they were last counted
+        self._places = 0  # actors that fit on the nodes, as last counted
         self._job: Job | None = None
-        self._sent: tuple[Tensors, Any] | None = None  # the last broadcast; what calls take: itself, or its reference
+        self._sent: tuple[Tensors, Any] | None = None  # the last broadcast; what calls carry: itself or its reference
         self._needs: Resources = {}
         self._code: LoadedCode = {}
 
@@ -144,15 +147,16 @@ class RayBackend:
         """Start Ray or join a cluster, unless this process has done so before.
 
         Raises:
-            SimulationError: No cluster answers at the address, its versions differ, or this process uses another one.
+            SimulationError: No cluster answers at the address, its versions differ, or this process uses another
+                cluster.
         """
         join_cluster(self.address, self.runtime_env)
 
     def open(self, job: Job) -> None:
-        """Put the job into the object store once, and start the actors, or reuse those of an earlier job.
+        """Put the job into the object store once, and start the actors or reuse those of an earlier job.
 
         Raises:
-            SimulationError: The actors do not fit, or one dies repeatedly while it starts.
+            SimulationError: The actors do not fit on the nodes, or one dies repeatedly while it starts.
         """
         self.start()
         self._job = job
@@ -175,7 +179,7 @@ class RayBackend:
         self._actors.start(idle, count, at_once=cpus)  # more would only wait for CPUs
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
-        """Train blocks on the actors, and on those of nodes that have joined the cluster since the last round."""
+        """Train blocks on the actors, including new ones on nodes that joined the cluster since the last round."""
         if self._takes_what_fits:
             self._grow()
         return self._run("train", tasks, messages)
@@ -185,9 +189,9 @@ class RayBackend:
         return self._run("evaluate", tasks, messages)
 
     def close(self) -> None:
-        """Leave the actors to later jobs of this process; they and a local Ray end with it.
+        """Keep the actors for later jobs of this process; the actors and a local Ray end with the process.
 
-        In a Ray that the caller started, other work waits for their CPUs, so they end at once.
+        In a Ray that the caller started, the actors end now, because other work may wait for their CPUs.
         """
         if ray.is_initialized():
             idle = self._actors.close()
@@ -206,11 +210,11 @@ class RayBackend:
 
     @property
     def _takes_what_fits(self) -> bool:
-        """Whether there are as many actors as fit on a cluster."""
+        """Whether the backend starts as many actors as fit on a cluster."""
         return self.actors is None and not self._local and not self._dedicated
 
     def _grow(self) -> None:
-        """Add actors on nodes that have joined; those of nodes that died start again where there is room."""
+        """Add actors for nodes that joined the cluster; actors of dead nodes restart on nodes with free resources."""
         found = places(self._needs, node_resources())
         if found > self._places:
             added = min(found - self._places, free_places(self._needs))
@@ -218,7 +222,7 @@ class RayBackend:
             self._places += added
 
     def _take_idle(self, most: int) -> list[Any]:
-        """Return up to `most` idle actors with this job's reservation and the user's code as it is now; end the others."""
+        """Return up to `most` idle actors with this job's reservation and the user's current code; kill the others."""
         now = loaded_code()
         idle = _idle.pop(session(), _Idle(self._needs, {}, []))
         fit = idle.reserved == self._needs and not was_reloaded(idle.code, now)
@@ -228,7 +232,7 @@ class RayBackend:
         return kept
 
     def _reservation(self, job: Job, cpus: int, nodes: list[Resources]) -> tuple[Resources, int]:
-        """Return what each actor reserves, and the number of actors."""
+        """Return the resources that each actor reserves, and the number of actors."""
         if self._dedicated:
             needs, count = {"CPU": self.num_cpus or 0.0, **self.resources}, job.data.devices
             own = FLEX_MEMORY if job.runtime.runs_flex else memory_needed(job.model.content, job.model.where)
@@ -248,7 +252,7 @@ class RayBackend:
         return ray.remote(_Host).options(**options).remote()
 
     def _run(self, method: Method, tasks: Sequence[Task], messages: Messages) -> Iterator[Any]:
-        """Start the tasks at once, and yield their results as they come."""
+        """Start the tasks immediately, and return an iterator over their results, in order."""
         assert self._job is not None
         if not self._dedicated:
             costs = self._job.costs(tasks)
@@ -264,6 +268,6 @@ class RayBackend:
         self, method: Method, tasks: Sequence[Task], schedule: Schedule | OwnActors, messages: Messages, job: Job
     ) -> Calls:
         broadcast = messages.broadcast
-        if self._sent is None or self._sent[0] is not broadcast:  # once a round, for evaluation and training
+        if self._sent is None or self._sent[0] is not broadcast:  # once per round, for evaluation and training
             self._sent = broadcast, broadcast if size_of(broadcast) <= LARGEST_INLINE else ray.put(broadcast)
         return Calls(method, tasks, schedule, messages, self._sent[1], self._actors, job)

@@ -8,14 +8,14 @@ from ray.exceptions import ActorDiedError, ObjectLostError, RayActorError, RayEr
 
 from odt_sim.errors import OdtSimError, SimulationError
 
-LOST = (RayActorError, ObjectLostError)  # after the death of a worker or a node: the blocks are run again
+LOST = (RayActorError, ObjectLostError)  # errors after the death of a worker or node, whose blocks are run again
 
 
 def result(reference: Any) -> Any:
     """Return a call's result, or raise its error.
 
     Raises:
-        RayError: One of `LOST`; the call can be repeated.
+        RayError: An error of `LOST`; the call can be repeated.
         OdtSimError: The call failed.
     """
     try:
@@ -38,8 +38,8 @@ def result(reference: Any) -> Any:
 
 
 def is_own_death(lost: BaseException) -> bool:
-    """Return whether a worker died by itself; a dead node, a lost object or the network is no device's fault."""
-    return isinstance(lost, ActorDiedError) and "its node has died" not in str(lost)  # Ray has no type for it
+    """Return whether a worker died by itself; dead nodes, lost objects and network errors are not a device's fault."""
+    return isinstance(lost, ActorDiedError) and "its node has died" not in str(lost)  # Ray has no type for this case
 
 
 def one_line(error: BaseException) -> str:

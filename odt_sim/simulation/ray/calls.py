@@ -18,14 +18,14 @@ JOINED: Mapping[Method, Callable[[list[Any]], Any]] = {
     "train": join,
     "evaluate": lambda parts: [row for rows in parts for row in rows],
 }
-"""For each method the result of a block, given the results of its parts."""
+"""The function that joins the results of a block's parts, by method."""
 
 
 class Calls:
-    """Tasks in flight: the first calls are made at once, the others while results are read.
+    """Tasks in flight: the first calls are made immediately, the others while results are read.
 
-    If an actor dies during a call of several devices, each of them gets a call of its own. A device whose actor dies
-    repeatedly is excluded. What is lost with a node is repeated without limit.
+    If an actor dies during a call with several devices, the call is repeated as one call per device. A device whose
+    actor dies repeatedly is excluded. Calls that are lost with a node are repeated without limit.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Calls:
         self._method, self._tasks, self._schedule = method, list(tasks), schedule
         self._messages, self._broadcast, self._actors, self._job = messages, broadcast, actors, job
         self._wanted = len(tasks)
-        self._pieces: dict[int, list[int]] = {}  # for a task that was cut, the tasks of its devices
+        self._pieces: dict[int, list[int]] = {}  # the tasks of single devices, by the task that was cut into them
         self._running: dict[Any, Call] = {}
         self._done: dict[int, Any] = {}
         self._deaths = Counter[int]()
         self._hand_out()
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the results in the order of the tasks, in whatever order actors finish or die.
+        """Yield the results in the order of the tasks, regardless of the order in which actors finish or die.
 
         Raises:
             OdtSimError: A task failed.

@@ -1,4 +1,4 @@
-"""The number of actors that fit on the nodes of a Ray."""
+"""The number of actors that fit on the nodes of a Ray cluster."""
 
 import math
 import sys
@@ -11,13 +11,13 @@ import ray
 from odt_sim.errors import SimulationError
 
 Resources = Mapping[str, float]
-"""Amounts by Ray's name of the resource: `CPU`, or custom ones."""
+"""Amounts of resources by Ray's names: `CPU` or custom names."""
 
 WORKER_MEMORY = 30 << 20
-"""Bytes of Ray in an actor of one device, besides Python, LiteRT and what actors share: see docs/scaling.md."""
+"""Bytes that Ray needs in an actor of one device, without Python, LiteRT and shared memory: see docs/scaling.md."""
 
-GRACE = 2  # seconds in which the actors of an earlier job of this process end
-WAIT = 15  # seconds until other work on the cluster must have left enough free
+GRACE = 2  # seconds that the actors of an earlier job of this process may take to end
+WAIT = 15  # seconds to wait for other work on the cluster to free enough resources
 
 
 def node_resources() -> list[Resources]:
@@ -27,7 +27,7 @@ def node_resources() -> list[Resources]:
 
 
 def places(needs: Resources, nodes: Iterable[Resources]) -> int:
-    """Return how many actors with equal needs fit on nodes; an actor does not span nodes."""
+    """Return the number of actors with equal needs that fit on nodes; an actor does not span nodes."""
     return sum(_fitting(needs, node) for node in nodes)
 
 
@@ -35,7 +35,7 @@ def check_room(needs: Resources, actors: int, nodes: list[Resources]) -> None:
     """Check that actors with equal needs fit on the nodes, if nothing else runs there.
 
     Raises:
-        SimulationError: They do not; Ray would wait forever.
+        SimulationError: They do not fit; Ray would wait forever.
     """
     known = {name for node in nodes for name in node}
     if unknown := sorted(needs.keys() - known - {"CPU"}):
@@ -54,15 +54,15 @@ def check_room(needs: Resources, actors: int, nodes: list[Resources]) -> None:
 
 
 def check_memory(devices: int, each: int, nodes: Sequence[Resources]) -> None:
-    """Check that nodes have the memory for one actor per device; otherwise the system would kill some of them.
+    """Check that nodes have the memory for one actor per device; otherwise the system would kill some actors.
 
     Args:
         devices: The number of devices.
         each: The bytes of an actor.
-        nodes: What each node has; `memory` is what was free when Ray started there, without the object store.
+        nodes: The resources of each node; `memory` is the free memory when Ray started there, without the object store.
 
     Raises:
-        SimulationError: They do not.
+        SimulationError: The memory is too small.
     """
     found = places({"memory": each}, nodes)
     if devices > found:
@@ -74,7 +74,7 @@ def check_memory(devices: int, each: int, nodes: Sequence[Resources]) -> None:
 
 
 def wait_for_room(needs: Resources, most: int, least: int) -> int:
-    """Wait until actors with equal needs fit beside other work on the cluster.
+    """Wait until actors with equal needs fit alongside other work on the cluster.
 
     Args:
         needs: The resources of one actor.
@@ -82,7 +82,7 @@ def wait_for_room(needs: Resources, most: int, least: int) -> int:
         least: The number required, awaited for `WAIT` seconds.
 
     Returns:
-        How many fit, `least` to `most`.
+        The number of actors that fit, from `least` to `most`.
 
     Raises:
         SimulationError: Fewer than `least` fit.
@@ -102,7 +102,7 @@ def wait_for_room(needs: Resources, most: int, least: int) -> int:
 
 
 def free_places(needs: Resources) -> int:
-    """Return how many actors with equal needs fit beside what runs on the cluster now."""
+    """Return the number of actors with equal needs that fit into the cluster's free resources now."""
     return _fitting(needs, ray.available_resources())  # type: ignore[no-untyped-call]
 
 

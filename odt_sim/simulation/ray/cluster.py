@@ -25,9 +25,10 @@ from odt_sim.simulation.ray.call_errors import one_line
 from odt_sim.simulation.submitted import JOB_CONFIG
 
 SYSTEM = {
-    # The backend starts actors in waves itself; Ray would warn of many actors, whether they start at once or not.
+    # The backend itself starts actors in waves; Ray would warn about many actors in any case.
     "worker_maximum_startup_concurrency": 1000,
-    # Smaller results go straight to the coordinator: for a small model's sums that is half the cost of the store.
+    # Smaller results go directly to the coordinator: for a small model's sums, this halves the cost of the object
+    # store.
     "max_direct_call_object_size": 2 << 20,
 }
 
@@ -37,10 +38,10 @@ UNUSED_SERVICES = ("start_monitor", "start_log_monitor", "start_api_server")
 """Methods of Ray's `Node` that start the autoscaler, the log monitor and the dashboard's server."""
 
 DASHBOARD = "get_dashboard_dependency_error"
-"""The function by which Ray decides, at each node, whether to start the dashboard's agent, which polls that server."""
+"""The function with which Ray decides on each node whether to start the dashboard's agent, which polls that server."""
 
 REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
-"""The numbers of errors of the system with which a folder of Ray's cannot be made or written."""
+"""The system's error numbers if a folder of Ray cannot be created or written."""
 
 UNWRITABLE = "make it writable, or set HOME, for Ray's token, or RAY_TMPDIR to a writable folder"
 
@@ -63,10 +64,10 @@ def join_cluster(address: str, runtime_env: Mapping[str, Any]) -> None:
 
     Args:
         address: `local` for a Ray of this process, `auto` or `host:port` for a running cluster.
-        runtime_env: Ray's runtime environment for all processes of the job; empty for that of each node.
+        runtime_env: Ray's runtime environment for all processes of the job; empty for each node's own environment.
 
     Raises:
-        SimulationError: No cluster answers at the address, its versions differ, or this process uses another one.
+        SimulationError: No cluster answers at the address, its versions differ, or this process uses another cluster.
     """
     if ray.is_initialized():
         _check_joined(address, runtime_env)
@@ -74,14 +75,15 @@ def join_cluster(address: str, runtime_env: Mapping[str, Any]) -> None:
         return
     share_arenas()  # before Ray starts its threads
     if address == "local":
-        # Options with an underscore and Node are Ray's own; .ci/ray_versions runs them on the oldest and newest release.
+        # Options with an underscore and Node are internal to Ray; .ci/ray_versions tests them on the oldest and newest
+        # release.
         with _used_services_only():
             _init(address, runtime_env, include_dashboard=False, _node_ip_address=LOOPBACK, _system_config=SYSTEM)
     else:
         check_answers(address)
         if reason := _refusal(address):
             raise SimulationError(f"backend.address={address}: {reason}")
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # the death of a node is in the logs of the nodes
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # the nodes' logs record the death of a node
         with quiet():
             _init(address, runtime_env)
     _joined[session()] = address, runtime_env
@@ -89,9 +91,9 @@ def join_cluster(address: str, runtime_env: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _used_services_only() -> Iterator[None]:
-    """Start Ray without services that a Ray of one process does not use, as if `ray[default]` were not installed.
+    """Start Ray without the services that a local Ray does not use, as if `ray[default]` were not installed.
 
-    `ray.init` has no option for it. A release of Ray that renames the functions starts all services.
+    `ray.init` has no option for this. If a release of Ray renames the functions, all services start.
     """
     places = [(Node, name) for name in UNUSED_SERVICES] + [(utils, DASHBOARD)]
     functions = [(place, name, getattr(place, name)) for place, name in places if hasattr(place, name)]
@@ -114,7 +116,7 @@ def _nothing(node: Node, **_: Any) -> None:
 
 
 def session() -> str:
-    """Return an id of this process's connection to a Ray."""
+    """Return an id of this process's connection to Ray."""
     context = ray.get_runtime_context()
     return f"{context.get_node_id()} {context.get_job_id()}"
 
@@ -127,8 +129,8 @@ def is_callers() -> bool:
 def _init(address: str, runtime_env: Mapping[str, Any], **options: Any) -> None:
     """Call `ray.init` in a thread that lives as long as this process.
 
-    Linux ends Ray's processes with the thread that started them; and `ray.init` replaces the SIGTERM handler of the main
-    thread.
+    Linux ends Ray's processes together with the thread that started them, and `ray.init` in the main thread replaces
+    the SIGTERM handler.
     """
     done = Future[None]()
 
@@ -159,14 +161,14 @@ def _init(address: str, runtime_env: Mapping[str, Any], **options: Any) -> None:
 
 
 def _restore_sigterm() -> None:
-    """Install Python's handler of SIGTERM again: Ray's C++ code has replaced it by one that aborts."""
+    """Reinstall Python's SIGTERM handler: Ray's C++ code has replaced it with one that aborts."""
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)
 
 
 def _check_joined(address: str, runtime_env: Mapping[str, Any]) -> None:
-    """Check that the Ray in use is the one asked for; a Ray that the caller started is accepted."""
+    """Check that the Ray in use is the requested one; a Ray that the caller started is accepted."""
     joined, environment = _joined.get(session(), (address, {}))
     if joined != address:
         raise SimulationError(
@@ -181,7 +183,7 @@ def _check_joined(address: str, runtime_env: Mapping[str, Any]) -> None:
 
 
 def running_address() -> str | None:
-    """Return the address of the cluster that `auto` joins: `RAY_ADDRESS`, or that of `ray start` here; None without one."""
+    """Return the address of the cluster that `auto` joins: `RAY_ADDRESS`, else that of a local `ray start`, else None."""
     return os.environ.get("RAY_ADDRESS") or utils.read_ray_address()
 
 
@@ -206,10 +208,10 @@ def check_answers(address: str) -> None:
 
 
 def _refusal(address: str) -> str | None:
-    """Return why this machine cannot join a cluster, and what to do; None if it can.
+    """Return why this machine cannot join a cluster, with advice; None if it can.
 
-    A subprocess tries it, because Ray may abort the process. It has no part in the job: nodes drop a job's working folder
-    when a process of that job ends.
+    A subprocess tries to join, because Ray may abort the process. The subprocess does not belong to the job, because
+    nodes drop a job's working folder when one of its processes ends.
     """
     environment = {name: value for name, value in os.environ.items() if name != JOB_CONFIG}
     command = [sys.executable, "-c", TRIAL, address]

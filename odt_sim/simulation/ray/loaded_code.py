@@ -1,4 +1,4 @@
-"""The user's modules in this process: actors keep those that they have imported, also after a reload here."""
+"""The user's modules in this process: actors keep the modules that they have imported, even after a reload here."""
 
 import sys
 from collections.abc import Mapping
@@ -7,13 +7,13 @@ from typing import Any
 from odt_sim.user_code import is_users
 
 LoadedCode = Mapping[str, Any]
-"""The import specification of modules, by name; `importlib.reload` and a new import make another one."""
+"""The import specifications of modules, by name; `importlib.reload` and a new import create another one."""
 
 
 def loaded_code() -> LoadedCode:
     """Return the user's modules that this process has imported.
 
-    An edit of a file alone changes nothing: this process runs the earlier code until it imports the module again.
+    Editing a file has no effect alone: this process runs the earlier code until it imports the module again.
     """
     found = {name: getattr(module, "__spec__", None) for name, module in list(sys.modules.items())}
     return {name: spec for name, spec in found.items() if spec and is_users(str(spec.origin))}

@@ -15,17 +15,17 @@ from odt_sim.persistence.object_store import ObjectStore
 from odt_sim.persistence.storage import PROBE, Storage
 
 CREDENTIALS = ("AWS_", "AZURE_", "FSSPEC_", "GCSFS_", "GOOGLE_")
-"""How the names of variables begin that fsspec's packages read."""
+"""The prefixes of the environment variables that fsspec's packages read."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a node must have.
+    """The requirements that a node must meet.
 
     Attributes:
         version: The version of odt_sim; `not installed` for a source tree.
         storage: The run's storage.
-        probe: The content of the file `PROBE` there.
+        probe: The content of the file `PROBE` in the storage.
     """
 
     version: str
@@ -34,7 +34,7 @@ class Expected:
 
 
 def expect(storage: Storage) -> Expected:
-    """Write a probe into a run's storage, and return what nodes must have.
+    """Write a probe into a run's storage, and return the requirements of nodes.
 
     Raises:
         FileError: The storage cannot be written.
@@ -45,7 +45,7 @@ def expect(storage: Storage) -> Expected:
 
 
 def credentials(storage: Storage) -> Mapping[str, str]:
-    """Return the variables of this process that give access to object stores; none for a folder."""
+    """Return the environment variables that give access to object stores; empty if the storage is a folder."""
     names = [name for name in os.environ if name.startswith(CREDENTIALS)] if isinstance(storage, ObjectStore) else []
     return {name: os.environ[name] for name in names}
 
@@ -59,10 +59,10 @@ def withdraw(expected: Expected) -> None:
 def check_node(expected: Expected) -> None:
     """Check the node of this process.
 
-    It is checked for every strategy, because which devices keep states is only known once they run.
+    The storage is checked for every strategy, because it is not known in advance whether devices keep states.
 
     Raises:
-        SimulationError: The node lacks something.
+        SimulationError: The node does not meet a requirement.
     """
     node = f"node {ray.util.get_node_ip_address()} ({socket.gethostname()})"  # type: ignore[no-untyped-call]
     found = version_of("odt_sim")

@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Sequence
 
 AHEAD = 2
-"""Calls in flight per actor, so that it never waits for the coordinator."""
+"""Calls in flight per actor, so that actors never wait for the coordinator."""
 
 
 def assign(costs: Sequence[float], actors: int) -> list[list[int]]:
-    """Spread tasks over actors so that their loads are about equal.
+    """Distribute tasks over actors so that their loads are about equal.
 
     Graham 1969, Bounds on Multiprocessing Timing Anomalies: the costliest remaining task goes to the least loaded actor.
 
@@ -17,7 +17,7 @@ def assign(costs: Sequence[float], actors: int) -> list[list[int]]:
         actors: The number of actors.
 
     Returns:
-        For each actor the numbers of its tasks, ascending, because results are needed in that order.
+        The numbers of each actor's tasks, ascending, because results are needed in that order.
     """
     shares, load = [list[int]() for _ in range(actors)], [0.0] * actors
     for task in sorted(range(len(costs)), key=lambda task: -costs[task]):
@@ -30,9 +30,10 @@ def assign(costs: Sequence[float], actors: int) -> list[list[int]]:
 class Schedule:
     """The next call of each actor, as calls return.
 
-    Every actor has a share of the tasks. A call takes two thirds of what is left of it, so that calls are few and the last
-    ones small (Polychronopoulos and Kuck 1987, Guided Self-Scheduling); an idle actor takes tasks of the largest share. A
-    share of which the calls in flight leave nothing is one call: other actors could take none of it anyway.
+    Every actor has a share of the tasks. A call takes two thirds of the cost left in the share, so that there are few
+    calls and the last ones are small (Polychronopoulos and Kuck 1987, Guided Self-Scheduling). An idle actor without
+    tasks takes some of the largest share. If an actor's calls in flight would exhaust its share, they are merged into
+    one call, since other actors could not take any of it.
     """
 
     def __init__(self, costs: Sequence[float], devices: Sequence[int], actors: int, most_devices: int) -> None:
@@ -42,7 +43,7 @@ class Schedule:
             costs: The cost of each task, in any unit.
             devices: The number of devices of each task.
             actors: The number of actors.
-            most_devices: The most devices of a call of several tasks.
+            most_devices: The maximum number of devices in a call with several tasks.
         """
         self._costs, self._devices, self._most_devices = list(costs), list(devices), most_devices
         self._shares = [deque(share) for share in assign(costs, actors)]
@@ -52,7 +53,7 @@ class Schedule:
         """Return the tasks of the next call and its actor; None if there is no call to make now.
 
         Args:
-            ready: For each actor whether it accepts calls; those that were added after the assignment get none.
+            ready: Whether each actor accepts calls; actors that were added after the assignment get none.
         """
         given = zip(ready, self._in_flight, strict=False)
         slots = [slot for slot, (accepts, calls) in enumerate(given) if accepts and calls < AHEAD]
@@ -73,11 +74,11 @@ class Schedule:
             self._shares[slot].extendleft(reversed(tasks))
 
     def cut(self, slot: int, costs: Sequence[float]) -> list[int]:
-        """Record the loss of a call, and replace its tasks by one task for each device.
+        """Record the loss of a call, and replace its tasks with one task per device.
 
         Args:
             slot: The actor.
-            costs: The cost of each device; each is a call of its own.
+            costs: The cost of each device; each device gets a separate call.
 
         Returns:
             The numbers of the new tasks.
@@ -98,7 +99,7 @@ class Schedule:
         return tasks
 
     def _is_one_call(self, share: deque[int]) -> bool:
-        """Whether an idle actor's calls in flight would take all of its share, and one call may have so many devices."""
+        """Return whether an idle actor's `AHEAD` calls would exhaust its share, and one call may have so many devices."""
         left = deque(share)
         for _ in range(AHEAD):
             self._call(left)
@@ -109,10 +110,10 @@ class Schedule:
 
 
 class OwnActors:
-    """The schedule of actors that each do one task; some of them run at once."""
+    """The schedule of dedicated actors, of which a limited number run at once."""
 
     def __init__(self, actors: Sequence[int], most_running: int) -> None:
-        """Set the actor of each task, and the number of calls in flight."""
+        """Set the actor of each task, and the maximum number of calls in flight."""
         self._actors, self._left = actors, most_running
         self._waiting = deque(range(len(actors)))
 

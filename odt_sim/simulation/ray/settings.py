@@ -19,7 +19,7 @@ def check_settings(
     """Check the settings of `RayBackend`.
 
     Raises:
-        ConfigurationError: One has the wrong type or is out of range.
+        ConfigurationError: A setting has the wrong type or is out of range.
     """
     if not isinstance(address, str) or not re.fullmatch(r"local|auto|.+:\d+", address):
         raise ConfigurationError(f"backend.address: expected local, auto or host:port, found {address!r}")
