@@ -85,7 +85,7 @@ def mean(trained: Trained, participants: int) -> Updates:
 
 
 def scaled(tensors: Tensors, factor: float) -> Tensors:
-    """Return float32 tensors multiplied by a factor; an update's tensors are changes, so a small factor changes little."""
+    """Return float32 tensors multiplied by a factor; an update's tensors are changes, a small factor changes little."""
     return {
         name: tensor * factor if isinstance(tensor, Weights) else np.asarray(tensor * np.float32(factor))
         for name, tensor in tensors.items()
