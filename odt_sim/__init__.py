@@ -91,7 +91,7 @@ _PACKAGES = (
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of `__all__`, or a module of the package; `__version__` is that of the installed package.
+    """Import a name of `__all__` or a module of the package; `__version__` is the installed package's version.
 
     Raises:
         AttributeError: There is no such name.

@@ -1,4 +1,4 @@
-"""Errors that name the argument of another type, in place of one of Python's from inside a call."""
+"""Errors that name an argument of the wrong type, instead of Python's errors from inside a call."""
 
 import collections.abc
 import inspect
@@ -28,19 +28,19 @@ _WORDS: Mapping[Any, str] = {
     list: "a list",
     collections.abc.Mapping: "a mapping",
 }
-"""The types of arguments in words; a class of odt_sim has its name."""
+"""The types of arguments in words; classes of odt_sim are called by their name."""
 
-LONGEST = 100  # characters of text that an error repeats
+LONGEST = 100  # characters of the longest text that an error repeats
 
 
 def names_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Let a public function name an argument of another type, where its call ends with a `TypeError` or an `AttributeError`.
+    """Decorate a public function so that a `TypeError` or `AttributeError` names the argument of the wrong type.
 
-    A call that works is not checked: an argument of another type that does as well is taken. Functions that a round calls
-    for each device go without, as a call in between costs each of them time.
+    A call that succeeds is not checked, so compatible arguments of other types are accepted. Functions that a round
+    calls for each device are not decorated, because the extra call costs time.
 
     Raises:
-        ConfigurationError: The call failed, and an argument has another type than its annotation.
+        ConfigurationError: The call failed, and an argument does not have the type of its annotation.
     """
 
     @wraps(function)
@@ -56,7 +56,7 @@ def names_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
 
 
 def shown(value: Any) -> str:
-    """Return how an error shows an argument: a short value as it is written, anything else by its type."""
+    """Return an argument's text for an error: the `repr` of a short value, otherwise the type."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if isinstance(value, str) and len(value) > LONGEST:
@@ -67,7 +67,7 @@ def shown(value: Any) -> str:
 
 
 def _mismatches(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each argument of another type; nothing if the arguments do not go with the parameters at all."""
+    """Yield a line for each argument of the wrong type; nothing if the arguments do not match the parameters at all."""
     signature = inspect.signature(function)
     try:
         given = signature.bind(*args, **kwargs).arguments
@@ -80,7 +80,7 @@ def _mismatches(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
 
 
 def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """Return a parameter's type; `Any` for a class that is imported for type checkers only, and for several values."""
+    """Return a parameter's type; `Any` for classes imported only for type checkers, and for `*args` and `**kwargs`."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return Any
     holder = types.SimpleNamespace(__annotations__={"hint": parameter.annotation})
@@ -91,7 +91,7 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
 
 
 def _kinds(hint: Any) -> list[Any]:
-    """Return the alternatives of an annotation, with `os.PathLike` alone for a path as text or object."""
+    """Return the alternatives of an annotation; `os.PathLike` alone stands for a path as text or object."""
     alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     kinds = [each if get_origin(each) is Literal else get_origin(each) or each for each in alternatives]
     return [kind for kind in kinds if kind is not str] if os.PathLike in kinds else kinds
@@ -105,7 +105,7 @@ def _is_a(value: Any, kind: Any) -> bool:
     if kind in (Iterable, Sequence, list):
         return isinstance(value, Iterable) and not isinstance(value, str | bytes)
     if not (kind in _WORDS or getattr(kind, "__module__", "").startswith("odt_sim.")):
-        return True  # anything that NumPy or another library takes
+        return True  # NumPy or another library checks it
     return isinstance(value, kind)
 
 

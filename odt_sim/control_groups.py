@@ -11,7 +11,7 @@ OWN = Path("/proc/self/cgroup")
 
 
 def cores(groups: Path = GROUPS, own: Path = OWN) -> int:
-    """Return how many cores this process may use: those it may run on, or fewer if its groups limit its CPU time."""
+    """Return the number of cores that this process may use: those it may run on, or fewer if a group limits CPU time."""
     limits = [
         math.ceil(int(quota) / int(period))
         for folder, version in folders("cpu", groups, own)
@@ -22,7 +22,7 @@ def cores(groups: Path = GROUPS, own: Path = OWN) -> int:
 
 
 def folders(controller: str, groups: Path = GROUPS, own: Path = OWN) -> Iterator[tuple[Path, int]]:
-    """Yield the folders of this process's group and its parents that limit a resource, each with its version, 1 or 2.
+    """Yield the folders of this process's group and its parents for a resource, each with the version, 1 or 2.
 
     Args:
         controller: The name of the resource, such as `memory`.
@@ -39,7 +39,7 @@ def folders(controller: str, groups: Path = GROUPS, own: Path = OWN) -> Iterator
 
 
 def lines(path: Path) -> list[str]:
-    """Return the lines of a file of the system; none if it cannot be read."""
+    """Return the lines of a system file; empty if it cannot be read."""
     try:
         return path.read_text().splitlines()
     except OSError:
@@ -47,12 +47,12 @@ def lines(path: Path) -> list[str]:
 
 
 def _allowed() -> int:
-    """Return the number of cores that this process may run on; on macOS, which does not tell, that of the machine."""
+    """Return the number of cores that this process may run on; on macOS, which has no such call, the machine's cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _quota(folder: Path, version: int) -> tuple[str, str]:
-    """Return the microseconds of CPU time in a period, and those of the period; empty texts without a limit."""
+    """Return the microseconds of CPU time per period, and the period in microseconds; empty texts without a limit."""
     if version == 2:
         found = " ".join(lines(folder / "cpu.max")).split()
     else:

@@ -1,4 +1,4 @@
-"""Work beside the main thread that does not keep the process from ending."""
+"""Background work in threads that do not keep the process alive."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 def in_daemon_thread(work: Callable[[], Result]) -> Future[Result]:
-    """Start work in a daemon thread; the result raises what the work raises."""
+    """Start work in a daemon thread; the returned future has its result or its exception."""
     future = Future[Result]()
 
     def run() -> None:

@@ -1,6 +1,6 @@
 """Declarations of settings: each is declared once, with its type, range, default and one line of documentation.
 
-`Settings` checks values, `declared` lists them for the command's help and the reference.
+`Settings` checks values, and `declared` lists the settings for the command's help and the reference.
 """
 
 import re
@@ -24,11 +24,11 @@ NAMES = {
     type(None): "null",
 }
 CONTAINERS: dict[Any, Any] = {PathLike: PathLike, list: list, Sequence: list, tuple: list, dict: dict, Mapping: dict}
-REQUIRED = "???"  # a value that Hydra asks for
+REQUIRED = "???"  # Hydra's mark for a required value
 
 
 class Range(NamedTuple):
-    """The values that a number may take; a bound that is None does not apply."""
+    """The range of a number; a bound of None does not apply."""
 
     least: float | None = None
     above: float | None = None
@@ -55,7 +55,7 @@ class Range(NamedTuple):
 
 
 def expected(hint: Any, bounds: Range | None = None) -> str:
-    """Return a type and its bounds in words, such as `a whole number of at least 1 or null`; other types are left out."""
+    """Return a type and its bounds in words, such as `a whole number of at least 1 or null`; omit unknown types."""
     words = []
     for kind in _alternatives(hint):
         if get_origin(kind) is Literal:
@@ -66,18 +66,18 @@ def expected(hint: Any, bounds: Range | None = None) -> str:
 
 
 def fits(value: Any, hint: Any, bounds: Range | None = None) -> bool:
-    """Return whether a value has a type and is within bounds; integers are numbers, truth values are not."""
+    """Return whether a value has a type and is within bounds; integers are numbers, booleans are not."""
     return any(_is_a(value, kind, bounds or Range()) for kind in _alternatives(hint))
 
 
 def mismatch(key: str, hint: Any, value: Any, bounds: Range | None = None) -> str:
-    """Return the error of a value that does not fit the type of a setting."""
+    """Return the error message for a value that does not fit the type of a setting."""
     advice = braces_advice(key, value) if dict in _alternatives(hint) else ""
     return f"{key}: expected {expected(hint, bounds)}, found {value!r}{advice}"
 
 
 def braces_advice(key: str, value: Any) -> str:
-    """Return how to quote a mapping that a shell has expanded to one pair, such as `1:8` of `{0:1,1:8}`; empty for others."""
+    """Return advice to quote a mapping that a shell has expanded, such as `{0:1,1:8}` to `1:8`; empty for other values."""
     left = isinstance(value, str) and re.fullmatch(r"\w+:\S+", value)
     return f"; a shell expands braces, so quote the mapping: '{key}={{...,{value}}}'" if left else ""
 
@@ -108,7 +108,7 @@ def setting(
     """Return a dataclass field that declares a setting; its annotation is the type.
 
     Args:
-        default: The value where none is given.
+        default: The default value.
         text: One line of documentation.
         least: The smallest value.
         above: The bound that values exceed.
@@ -119,7 +119,7 @@ def setting(
 
 
 class Setting(NamedTuple):
-    """A declared setting, as help and reference show it."""
+    """A declared setting, as the help and the reference show it."""
 
     key: str
     kind: str
@@ -128,7 +128,7 @@ class Setting(NamedTuple):
 
 
 class Settings:
-    """A group of settings that are checked when an instance is made."""
+    """A group of settings that are checked when an instance is created."""
 
     group: ClassVar[str]
 
@@ -142,13 +142,13 @@ class Settings:
 
     @classmethod
     def hints(cls) -> dict[str, Any]:
-        """Return the settings' types by key, such as `fleet.cohort`, those of groups within it included."""
+        """Return the settings' types by key, such as `fleet.cohort`, including those of nested groups."""
         own = {key: hint for key, hint, _ in _declarations(cls)}  # type: ignore[arg-type]
         return {**own, **{key: hint for kind in nested(cls).values() for key, hint in kind.hints().items()}}
 
     @classmethod
     def of(cls, value: Any) -> Self:
-        """Return the settings of a group within another: an instance, a mapping, or the value of the first setting.
+        """Return the settings of a nested group, given an instance, a mapping, or the value of the first setting.
 
         Raises:
             ConfigurationError: A key is unknown, or a value does not fit its declaration.
@@ -173,7 +173,7 @@ class Settings:
 
 
 def flatten(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
-    """Return nested values by their joined keys: `{"run": {"rounds": 3}}` is `{"run.rounds": 3}`."""
+    """Return nested values by their joined keys: `{"run": {"rounds": 3}}` becomes `{"run.rounds": 3}`."""
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         inner = flatten(value, separator) if isinstance(value, Mapping) else None
@@ -182,7 +182,7 @@ def flatten(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
 
 
 def choices(hint: Any) -> list[str]:
-    """Return the values of a type that has few of them, as an override writes them; empty for another type."""
+    """Return the values of a type with few values, as overrides write them; empty for other types."""
     written: list[str] = []
     for kind in _alternatives(hint):
         if get_origin(kind) is Literal:
@@ -201,7 +201,7 @@ def _declarations(kind: type[Settings]) -> list[tuple[str, Any, Field[Any]]]:
 
 
 def nested(kind: type[Settings]) -> dict[str, type[Settings]]:
-    """Return the groups within a group of settings, by field name."""
+    """Return the nested groups of a group of settings, by field name."""
     return {
         found.name: hint
         for _, hint, found in _declarations(kind)  # type: ignore[arg-type]
@@ -210,7 +210,7 @@ def nested(kind: type[Settings]) -> dict[str, type[Settings]]:
 
 
 def check_values(kind: type[Settings], values: Mapping[str, Any]) -> None:
-    """Check the types and ranges of those settings of a class that are given, by field name.
+    """Check the types and ranges of some settings of a class, given by field name.
 
     Raises:
         ConfigurationError: A value does not fit its declaration.
@@ -222,7 +222,7 @@ def check_values(kind: type[Settings], values: Mapping[str, Any]) -> None:
 
 
 def declared(kind: type[Settings]) -> list[Setting]:
-    """Return the settings that a class declares, in place of a group within it the settings of that."""
+    """Return the settings that a class declares; a nested group is replaced by its settings."""
     inner, listed = nested(kind), list[Setting]()
     for key, hint, found in _declarations(kind):  # type: ignore[arg-type]
         if found.name in inner:

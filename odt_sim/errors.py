@@ -1,4 +1,4 @@
-"""Every error that odt_sim raises on purpose.
+"""The errors that odt_sim raises on purpose.
 
 OdtSimError
 ├── ConfigurationError   a setting or an override is unknown, missing or out of range
@@ -8,8 +8,8 @@ OdtSimError
 ├── DataError            examples, labels, a partition or a split are unusable
 ├── CheckpointError      a checkpoint or a run's record is missing, damaged or from another model
 │   └── VersionError     a checkpoint has another format version
-├── FileError            a file cannot be written, or temporarily not read
-├── StrategyError        a strategy needs what the model or the fleet lacks
+├── FileError            a file cannot be written, or is temporarily unreadable
+├── StrategyError        a strategy needs something that the model or the fleet lacks
 └── SimulationError      a run cannot continue: workers died, every update failed, too few devices are left
 
 Each message is one line: what is wrong, where, what was expected, what was found, and what to do.
@@ -59,11 +59,11 @@ class VersionError(CheckpointError):
 
 
 class FileError(OdtSimError):
-    """A file cannot be written, or temporarily not read."""
+    """A file cannot be written, or is temporarily unreadable."""
 
 
 class StrategyError(OdtSimError):
-    """A strategy needs what the model or the fleet lacks."""
+    """A strategy needs something that the model or the fleet lacks."""
 
 
 class SimulationError(OdtSimError):

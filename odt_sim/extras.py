@@ -1,4 +1,4 @@
-"""The packages of extras: of whole parts of odt_sim, and single ones, which are imported where they are used."""
+"""The packages of extras: all packages of a part of odt_sim, or single packages, imported where they are used."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,14 +12,14 @@ PACKAGES: dict[str, Sequence[str]] = {
     "phone": ("segno", "starlette", "uvicorn", "websockets"),
     "watch": ("starlette", "uvicorn"),
 }
-"""The modules to import of each extra; only its part imports them."""
+"""The modules that each extra installs; only the extra's part of odt_sim imports them."""
 
 
 def check_extra(extra: str) -> None:
     """Check that the packages of an extra are installed.
 
     Raises:
-        ConfigurationError: One is missing.
+        ConfigurationError: A package is missing.
     """
     missing = [name for name in PACKAGES[extra] if find_spec(name) is None]
     if missing:
@@ -31,12 +31,12 @@ def package(module: str, needed: str, extra: str, kind: type[OdtSimError] = Conf
 
     Args:
         module: The module.
-        needed: What needs it, for the error, such as `data: sounds need soundfile`.
-        extra: The extra that installs it.
-        kind: The error of a missing package.
+        needed: The need, for the error, such as `data: sounds need soundfile`.
+        extra: The extra that installs the module.
+        kind: The type of the error for a missing package.
 
     Raises:
-        OdtSimError: The module cannot be imported; of the given kind.
+        OdtSimError: The module cannot be imported; the error is of `kind`.
     """
     try:
         return import_module(module)

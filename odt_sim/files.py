@@ -12,14 +12,14 @@ from pathlib import Path
 from odt_sim.errors import CheckpointError, FileError
 
 FORBIDDING = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)
-"""Errors of writing that room does not mend."""
+"""Errors of writing that free space does not solve."""
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically, and its folders: whatever happens, it holds its old content or all of the new.
+    """Write a file atomically, and create its folders: at any time, it contains either the old or the new content.
 
-    The content goes to a temporary file beside it, which is synced and then renamed. Its random name keeps processes and
-    machines apart that share the folder.
+    The content goes to a temporary file in the same folder, which is synced and then renamed. Its random name prevents
+    conflicts between processes and machines that share the folder.
 
     Raises:
         FileError: The file cannot be written; the old content is untouched, and no temporary file is left.
@@ -31,25 +31,25 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def refuse_source(output: Path, source: Path) -> None:
-    """Refuse an output that is the file of which it is made.
+    """Refuse to overwrite the source with the output.
 
     Raises:
-        FileError: They are the same file.
+        FileError: Output and source are the same file.
     """
     if output.exists() and source.exists() and output.samefile(source):
         raise FileError(f"{output}: is the file that is read, which writing would destroy; name another output")
 
 
 def temporary(names: str) -> str:
-    """Return the pattern of the temporary files of `write_file`, given the pattern of the files' names."""
+    """Return the pattern of temporary files of `write_file`, given a pattern of the target files' names."""
     return rf"\.(?:{names})\.[0-9a-f]{{8}}\.part"
 
 
 def remove_temporaries(folder: Path, names: Iterable[str]) -> None:
-    """Remove the temporary files that killed writes of the named files left in a folder; no process may be writing them.
+    """Remove temporary files that killed writes of the named files left in a folder; no process may be writing these.
 
     Raises:
-        FileError: One cannot be removed.
+        FileError: A file cannot be removed.
     """
     left = re.compile(temporary("|".join(map(re.escape, names))))
     try:
@@ -70,7 +70,7 @@ def sync_names(folder: Path) -> None:
         with _opened(folder) as descriptor:
             os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # file systems that do not sync folders
+        if error.errno != errno.EINVAL:  # from file systems that do not sync folders
             raise unwritable(folder, error) from error
 
 
@@ -84,7 +84,7 @@ def sync_content(descriptor: int) -> None:
 
 
 def sync_file_system(folder: Path) -> None:
-    """Make everything durable that was written to a folder's file system.
+    """Make everything that was written to a folder's file system durable.
 
     Raises:
         FileError: The disk reports an error.
@@ -101,7 +101,7 @@ def sync_file_system(folder: Path) -> None:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """Open a folder during a block."""
+    """Open a folder for the duration of a block."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         yield descriptor
@@ -110,7 +110,7 @@ def _opened(folder: Path) -> Iterator[int]:
 
 
 def cache_folder(name: str) -> Path:
-    """Return a folder below `$ODT_SIM_CACHE`, or `~/.cache/odt_sim`.
+    """Return a folder below `$ODT_SIM_CACHE`, or below `~/.cache/odt_sim` by default.
 
     Raises:
         FileError: There is no home folder.
@@ -122,7 +122,7 @@ def cache_folder(name: str) -> Path:
 
 
 def unwritable(path: Path, error: OSError, setting: str | None = None) -> FileError:
-    """Return the error for a file that the system refused to write; a setting may name its place."""
+    """Return the error for a file that the system refused to write; `setting` names the setting with its path."""
     advice = "choose another place" if error.errno in FORBIDDING else "make room there or choose another place"
     where = f"{setting}: {path}" if setting else str(path)
     return FileError(f"{where}: cannot write it ({error.strerror}); {advice}")

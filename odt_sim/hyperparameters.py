@@ -15,7 +15,7 @@ def checked(
     below: bool = False,
     group: str = "strategy",
 ) -> float:
-    """Return a hyper-parameter that is a finite number within its range.
+    """Return a hyper-parameter, checked to be a finite number within its range.
 
     Args:
         name: Key below the group.
@@ -39,7 +39,7 @@ def checked(
 
 
 def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy") -> int:
-    """Return a hyper-parameter that is a whole number of at least `low`.
+    """Return a hyper-parameter, checked to be a whole number of at least `low`.
 
     Raises:
         ConfigurationError: The value is not a whole number, or too small.

@@ -1,17 +1,17 @@
-"""Warnings of members of a user's class that nothing calls, since their names are misspelt."""
+"""Warnings about members of a user's class that nothing calls, because their names are misspelt."""
 
 import warnings
 from difflib import get_close_matches
 
-ALIKE = 0.85  # of `difflib`: a letter more or less, or two swapped, in a name of five letters
+ALIKE = 0.85  # similarity by `difflib`: an extra, missing or swapped letter in a name of five letters
 
 
 def warn_of_misspelt(kind: type, base: type) -> None:
-    """Warn of public members of a class that its base class lacks under nearly the same name.
+    """Warn of a class's public members whose names are nearly those of members of its base class.
 
     Args:
         kind: A subclass.
-        base: The class that names what may be overridden.
+        base: The class whose members may be overridden.
     """
     known = [name for name in dir(base) if not name.startswith("_")]
     for name in vars(kind):

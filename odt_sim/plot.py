@@ -7,7 +7,7 @@
 Without axes, a function creates a new figure in the report's style. With axes, it draws on them, in their style; a
 figure with `layout="constrained"` leaves room for the names next to the lines.
 
-matplotlib is imported by the first plot, not with this module.
+The first plot imports matplotlib, not this module.
 """
 
 import os
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 Folder = str | os.PathLike[str]
 Runs = Union[Results, "Comparison", Folder, Iterable[Folder]]
-"""Runs to draw: results, a comparison of them, a folder that holds runs, or several folders."""
+"""Runs to draw: results, a comparison, a folder that contains runs, or several folders."""
 
 
 def rounds(runs: Runs, ax: "Axes | None" = None) -> "Axes":
-    """Draw the weighted mean of the metric over the seen devices by round: a line per configuration, a band over seeds.
+    """Draw the weighted mean of the metric over the seen devices by round, a line per configuration with a band over seeds.
 
     Args:
         runs: The runs to draw.
@@ -42,7 +42,7 @@ def rounds(runs: Runs, ax: "Axes | None" = None) -> "Axes":
         The axes, with a line per configuration in the order of the comparison.
 
     Raises:
-        ConfigurationError: No run was evaluated after a round, or an argument is of another type.
+        ConfigurationError: No evaluated round has a value of the metric, or an argument has the wrong type.
     """
     from odt_sim.report.rounds_plot import draw_rounds, rounds_on
 
@@ -56,7 +56,7 @@ def rounds(runs: Runs, ax: "Axes | None" = None) -> "Axes":
 
 
 def devices(runs: Runs, ax: "Axes | None" = None) -> "Axes":
-    """Draw every device's test metric as a dot, over quartiles and deciles: a row per configuration; unseen ones are rings.
+    """Draw every device's test metric as a dot over quartiles and deciles, a row per configuration; rings are unseen.
 
     Args:
         runs: The runs to draw.
@@ -71,11 +71,11 @@ def devices(runs: Runs, ax: "Axes | None" = None) -> "Axes":
 
 
 def gains(runs: Runs, ax: "Axes | Iterable[Axes] | None" = None) -> "list[Axes]":
-    """Draw by how much each seen device gains over its local-only model, or else over the global one, as sorted bars.
+    """Draw the gain of each seen device over its local-only model, or else over the global model, as sorted bars.
 
     Args:
         runs: The runs to draw.
-        ax: The axes of each configuration with a known gain, or one for a single configuration; None for a new figure.
+        ax: Axes for each configuration with a known gain, or single axes for one configuration; None for a new figure.
 
     Returns:
         The axes of each configuration with a known gain; the baseline itself has none.
@@ -108,7 +108,7 @@ def pareto(runs: Runs, cost: str = "megabytes", ax: "Axes | None" = None) -> "Ax
 
     Args:
         runs: The runs to draw.
-        cost: `megabytes` moved, `train_calls` (training steps), or on the clock `hours` and `joules`.
+        cost: `megabytes` (traffic), `train_calls` (training steps), or for runs on the clock `hours` or `joules`.
         ax: The axes to draw on; None for a new figure.
 
     Raises:
@@ -127,17 +127,17 @@ def pareto(runs: Runs, cost: str = "megabytes", ax: "Axes | None" = None) -> "Ax
 
 
 def _comparison(runs: Runs) -> "Comparison":
-    """Return the comparison of some runs.
+    """Return the comparison of runs.
 
     Raises:
-        ConfigurationError: None of them is complete.
+        ConfigurationError: No run is complete.
     """
     from odt_sim.report.comparison import Comparison, compare, compare_runs
 
     if isinstance(runs, Comparison):
         comparison = runs
     elif isinstance(runs, Results):
-        comparison = compare_runs(runs._runs)  # read already
+        comparison = compare_runs(runs._runs)  # already read
     else:
         comparison = compare(_folders(runs))
     if not comparison.rows:
@@ -149,7 +149,7 @@ def _folders(runs: Any) -> list[Path]:
     """Return the paths of runs.
 
     Raises:
-        ConfigurationError: They are no paths.
+        ConfigurationError: An element is no path.
     """
     folders = [runs] if isinstance(runs, str | os.PathLike) or not isinstance(runs, Iterable) else [*runs]
     for folder in folders:
@@ -190,7 +190,7 @@ def _new(draw: "Callable[[Figure, Comparison], None]", comparison: "Comparison")
 
     from odt_sim.report.style import LIGHT
 
-    # Chooses the backend, of which a notebook's sets rcParams["interactive"]: the context would set that back.
+    # Chooses the backend now: a notebook's backend sets rcParams["interactive"], which the context would undo.
     pyplot.draw_if_interactive()  # type: ignore[no-untyped-call]
     with matplotlib.rc_context(LIGHT.settings()):
         figure = pyplot.figure(layout="constrained")

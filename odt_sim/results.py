@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """The records of some runs as frames; all frames begin with the columns `run`, `strategy`, `seed`, `overrides`.
+    """The records of runs as frames; all frames begin with the columns `run`, `strategy`, `seed`, `overrides`.
 
     `run` is the run's folder, as found below the given one. `seed` is missing for incomplete runs that were started
     from Python. `overrides` are the Hydra overrides without strategy and seed, joined by spaces.
@@ -122,7 +122,7 @@ class Results:
         Raises:
             ConfigurationError: There are several runs.
             CheckpointError: The run is not complete.
-            StrategyError: The server has no weights for the whole model, because parts stay on the devices.
+            StrategyError: The server does not have all weights of the model, because some stay on the devices.
         """
         from odt_sim.cli.build import saved_model
         from odt_sim.deploy.models import global_file
@@ -150,14 +150,14 @@ class DeviceResult:
     id: int
 
     def model(self) -> TrainableModel:
-        """Return a trainable model that starts with the weights that the device's user gets.
+        """Return a trainable model with the device's deployed weights as initial weights.
 
         They are the weights that were evaluated for the device's line in `devices.jsonl`. The run's data is read again.
         Unseen devices have a model, too.
 
         Raises:
-            ConfigurationError: The fleet has no such device, or the run was started from Python; then use
-                `Simulation.deployed`.
+            ConfigurationError: The fleet has no such device, or the run was started from Python; use
+                `Simulation.deployed` then.
             CheckpointError: The run is not complete, or its checkpoint is missing or damaged.
             StrategyError: The strategy deploys more than a model's weights.
         """

@@ -1,4 +1,4 @@
-"""The environment and the end of Python subprocesses."""
+"""The environment and the termination of Python subprocesses."""
 
 import ctypes
 import os
@@ -12,17 +12,17 @@ PR_SET_PDEATHSIG = 1  # https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2
 
 
 def environment(more: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment and more variables, in which Python imports this odt_sim."""
+    """Return this process's environment with more variables, in which Python imports this copy of odt_sim."""
     source = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, **more, "PYTHONPATH": path}
 
 
 def end_with_parent(parent: int) -> None:
-    """Have this process get SIGTERM as soon as its parent ends, even if that is killed; macOS cannot.
+    """Let the system send SIGTERM to this process when its parent ends, even if it is killed; not possible on macOS.
 
     Args:
-        parent: The parent's process id; if it has ended already, this process exits.
+        parent: The parent's process id; if the parent has ended already, this process exits.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -31,7 +31,7 @@ def end_with_parent(parent: int) -> None:
 
 
 def end(code: int) -> NoReturn:
-    """End this process at once: freeing a large model and its interpreters would take a sixth of a verification."""
+    """End this process immediately: freeing a large model and its interpreters would take a sixth of a verification."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

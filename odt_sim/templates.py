@@ -1,16 +1,16 @@
-"""Pages from the templates of odt_sim's packages."""
+"""Rendering of pages from the templates of odt_sim's packages."""
 
 from base64 import b64encode
 from typing import Any
 
 
 def rendered(template: str, *packages: str, **values: Any) -> str:
-    """Return a page; a value that the template names and that is not given is an error.
+    """Return a page; a missing value of the template is an error.
 
     Args:
-        template: The template's file.
-        *packages: The packages whose folders `templates` have it and what it includes.
-        **values: What it shows.
+        template: The template's file name.
+        *packages: The packages whose `templates` folders contain the template and its includes.
+        **values: The values that the template shows.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 

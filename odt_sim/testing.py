@@ -1,4 +1,4 @@
-"""A conformance suite for strategies, to inherit in pytest.
+"""A conformance suite for strategies: a class of tests to subclass in pytest.
 
 ```python
 from mine import Halfway
@@ -136,7 +136,7 @@ class StrategyConformance:
     # --- any fleet
 
     def test_cohort_and_unseen_devices(self, tmp_path: Path) -> None:
-        """With two of three devices a round and one unseen device, all devices get a model."""
+        """With cohorts of two of three seen devices and one unseen device, all devices get a model."""
         self.run(tmp_path, fleet=Fleet(cohort=2, unseen=1))
         rows, rounds = _lines(tmp_path / "devices.jsonl"), _lines(tmp_path / "rounds.jsonl")
         assert [row["device"] for row in rows] == [0, 1, 2, 3]
@@ -212,7 +212,7 @@ class StrategyConformance:
             backend: The backend that runs the devices; one worker in this process by default.
 
         Returns:
-            Everything that is equal for equal runs, by name: the checkpoint's arrays and the lines of the records.
+            The parts that are equal for equal runs, by name: the checkpoint's arrays and the lines of the records.
         """
         Simulation(
             self.model(),
@@ -246,7 +246,7 @@ def random_data(model: TrainableModel, train_sizes: Sequence[int]) -> FederatedD
 
     Args:
         model: The model; integer inputs are 0 or 1.
-        train_sizes: Number of training examples of each device, beside three for validation and four for testing.
+        train_sizes: Number of training examples of each device; it also gets three for validation and four for testing.
     """
     random = np.random.default_rng(0)
     ends = np.cumsum([0, *(size for train in train_sizes for size in (train, 3, 4))])
@@ -258,7 +258,7 @@ def random_data(model: TrainableModel, train_sizes: Sequence[int]) -> FederatedD
 
 
 def _poisoned(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Return a copy with NaN in rows of floats."""
+    """Return a copy with NaN in the given rows if the array is float32."""
     copy = array.copy()
     if array.dtype == np.float32:
         copy[rows] = np.nan
@@ -271,14 +271,14 @@ def _bytes_of(examples: Examples) -> list[bytes]:
 
 
 class DeathError(BaseException):
-    """The deliberate death of the coordinator; no `Exception`, so that no handler of errors survives it."""
+    """The deliberate death of the coordinator; no `Exception`, so that no error handler can catch it."""
 
 
 class DiesInRound(SerialBackend):
-    """Does all of a round's work, writes what devices keep, and dies before any of it is committed."""
+    """A backend that does all of a round's work, writes the devices' states, and dies before the round is committed."""
 
     def __init__(self, round: int, runtime: RuntimeChoice = LITERT) -> None:
-        """Lives for the rounds before.
+        """Create the backend; it survives earlier rounds.
 
         Args:
             round: In which it dies.
@@ -288,10 +288,10 @@ class DiesInRound(SerialBackend):
         self._round = round
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
-        """Trains blocks in order.
+        """Train blocks in order.
 
         Raises:
-            DeathError: It is the round.
+            DeathError: The round is the one to die in.
         """
         yield from super().train(tasks, messages)
         if tasks[0].round == self._round:
@@ -313,7 +313,7 @@ class WorkerForEach:
         """Do nothing."""
 
     def open(self, job: Job) -> None:
-        """Copy the strategy as it is before the first round."""
+        """Copy the strategy in its state before the first round."""
         self._job = replace(job, strategy=copy.deepcopy(job.strategy))
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
@@ -355,9 +355,9 @@ def _plain(found: Any) -> Any:
 
 
 def _outcome(directory: Path) -> dict[str, Any]:
-    """Return the arrays of commits and device states, and the records without times.
+    """Return the arrays of commits and device states, and the records without durations.
 
-    Device arrays are named by round and device, since backends may group them into different files.
+    Device arrays are named by round and device, because backends may group them into different files.
     """
     checkpoint = directory / "checkpoint"
     files = {path.name: path for path in checkpoint.glob("*.safetensors") if not path.name.startswith("versions")}

@@ -20,21 +20,21 @@ INSTALLED = (
 )
 """The folders of code that is not the user's."""
 PROMPTS = ("<ipython-input", "<python-input", "<stdin>")
-"""How the names of code begin that is typed at a prompt."""
+"""The prefixes of the file names of code that is typed at a prompt."""
 
 
 def name_of(owner: object, package: str | None) -> str:
-    """Return the name of a strategy or the like: the module's for one of a package of ours, the class's for any other."""
+    """Return the name of a strategy or similar object: its module's name if it is from `package`, else its class name."""
     inside, _, module = type(owner).__module__.rpartition(".")
     return module if inside == package else type(owner).__name__
 
 
 def imported(target: str, key: str) -> Any:
-    """Return the function or class, also one within a class, that a dotted name names.
+    """Return the function or class of a dotted name; it may be nested in a class.
 
     Args:
         target: Module and name, such as `mine.f1`.
-        key: The setting that gives it.
+        key: The setting with this name, for errors.
 
     Raises:
         ConfigurationError: The module cannot be imported, or has no such name.
@@ -65,14 +65,14 @@ def user_code_errors(
     passes: type[OdtSimError] = OdtSimError,
     advice: str = "correct it",
 ) -> AbstractContextManager[None]:
-    """Turn what user code in a block raises, `SystemExit` included, into one line with type, message, file and line.
+    """Turn errors of user code in a block, including `SystemExit`, into one line with type, message, file and line.
 
     Args:
-        owner: The function or object of the user, which names the file to look at.
-        subject: How the message begins, such as `partition: failed`.
-        kind: The error to raise.
+        owner: The user's function or object, whose file the message names.
+        subject: The beginning of the message, such as `partition: failed`.
+        kind: The type of the error to raise.
         passes: Errors that are raised unchanged.
-        advice: How the message ends.
+        advice: The end of the message.
 
     Raises:
         OdtSimError: The block raised; the error is of `kind`.
@@ -81,7 +81,7 @@ def user_code_errors(
 
 
 class _UserCodeErrors(AbstractContextManager[None]):
-    """What `user_code_errors` returns: a class, as each device of a round enters some, and a generator takes longer."""
+    """The context manager of `user_code_errors`: a class, since generators are slower, and each device enters several."""
 
     def __init__(
         self, owner: Any, subject: str, kind: type[OdtSimError], passes: type[OdtSimError], advice: str
@@ -100,7 +100,7 @@ class _UserCodeErrors(AbstractContextManager[None]):
 
 
 def _place(owner: Any, error: BaseException) -> str:
-    """Return the innermost line of the owner's own code that led to the error; empty if there is none."""
+    """Return the innermost line of the owner's code that led to the error; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     for files in _files(owner):
         lines = [f" ({frame.filename}:{frame.lineno})" for frame in frames if frame.filename in files]
@@ -110,7 +110,7 @@ def _place(owner: Any, error: BaseException) -> str:
 
 
 def user_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of odt_sim, of Python's library and of installed packages; None for none."""
+    """Return a traceback without frames of odt_sim, Python's library and installed packages; None if no frame is left."""
     found, kept = trace, list[TracebackType]()
     while found:
         kept += [found] if is_users(found.tb_frame.f_code.co_filename) else []
@@ -122,12 +122,12 @@ def user_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 def is_users(file: str) -> bool:
-    """Return whether code of a file is the user's; code that is made at runtime or compiled has no path."""
+    """Return whether a file's code is the user's; code that is generated or compiled has no path and is not."""
     return file.startswith(PROMPTS) or (os.path.isabs(file) and not file.startswith(INSTALLED))
 
 
 def _files(owner: Any) -> Iterator[set[str]]:
-    """Yield the files of a function, or of an object's class and then of its base classes."""
+    """Yield the files of a function, or of an object's class and then its base classes."""
     while isinstance(owner, functools.partial):
         owner = owner.func
     if code := getattr(inspect.unwrap(owner), "__code__", None):
