@@ -77,7 +77,7 @@ def mismatch(key: str, hint: Any, value: Any, bounds: Range | None = None) -> st
 
 
 def braces_advice(key: str, value: Any) -> str:
-    """Return advice to quote a mapping that a shell has expanded, such as `{0:1,1:8}` to `1:8`; empty for other values."""
+    """Return advice to quote a mapping that a shell expanded, such as `{0:1,1:8}` to `1:8`; empty for other values."""
     left = isinstance(value, str) and re.fullmatch(r"\w+:\S+", value)
     return f"; a shell expands braces, so quote the mapping: '{key}={{...,{value}}}'" if left else ""
 

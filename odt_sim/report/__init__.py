@@ -1,1 +1,1 @@
-"""What runs leave on disk, and how they compare: records, tables, figures and a page."""
+"""Reports on recorded runs and their comparison: tables, plots and a page."""

@@ -14,18 +14,18 @@ from odt_sim.report.data_settings import data_digest
 from odt_sim.report.overrides import shown_overrides
 
 _WITHOUT_EFFECT = ("aggregator", "attack", "backend", "tracker", "strategy")
-"""Groups that do not change what a device trains alone; `strategy.*` belongs to the other strategy."""
+"""Groups that do not affect local-only training; `strategy.*` belongs to the compared strategy."""
 
 
 def join_local(runs: Sequence[Run], match_key: Callable[[Run], Hashable]) -> list[Run]:
-    """Return the runs with the columns `local_m` of the matching run of the strategy `local`.
+    """Return the runs with the `local_<metric>` columns of the matching run of the strategy `local`.
 
-    A run without a match keeps its own columns. Of several matches the first counts.
+    A run without a match keeps its columns. The first of several matches is used.
 
     Args:
         runs: Complete runs.
-        match_key: Equal for matching runs of one seed: `training_key` for a baseline of the same settings, `data_key` for
-            one with its own settings.
+        match_key: A key that is equal for matching runs of one seed: `training_key` for a baseline with the same
+            settings, `data_key` for a baseline with its own settings.
     """
 
     def key(run: Run) -> Hashable:
@@ -40,16 +40,16 @@ def join_local(runs: Sequence[Run], match_key: Callable[[Run], Hashable]) -> lis
 
 
 def training_key(run: Run) -> tuple[Any, ...]:
-    """Return a key that is equal for runs with the same local training: all settings but the strategy's own."""
+    """Return a key that is equal for runs with the same local training: all settings except the strategy's own."""
     settings = shown_overrides(run) if run.settings is None else run.settings
     common = {key: value for key, value in settings.items() if key.split(".")[0] not in _WITHOUT_EFFECT}
     return run.settings is None, *sorted(common.items())
 
 
 def known_gains(rows: Sequence[Row], metrics: Sequence[str], reference: str) -> NDArray[np.float64]:
-    """Return `[devices]` the gain in the first metric; all NaN if the devices' models are the reference itself.
+    """Return the gain in the first metric, `[devices]`; all NaN if the devices' models are the reference itself.
 
-    They are, if all their metrics equal those of the reference.
+    They are the reference if all their metrics equal those of the reference.
 
     Args:
         rows: One mapping per device.

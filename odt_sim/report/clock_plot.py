@@ -25,23 +25,23 @@ from odt_sim.report.style import (
 
 HOUR = 3600.0
 DAY = 24 * HOUR
-SLOT = 600.0  # seconds in which devices are counted
+SLOT = 600.0  # seconds of an interval in which devices are counted
 GRID = 200  # points at which the lines of several seeds are averaged
-MOST_DEVICES = 60  # lines of the day's lower part
+MOST_DEVICES = 60  # maximum rows in the lower part of the day's plot
 
 Spent = Callable[[Sequence[RoundRecord]], Array]
-"""Returns what a run has spent at the end of each round, `[rounds]`."""
+"""Returns the cost that a run has spent by the end of each round, `[rounds]`."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What the mean is drawn over.
+    """The horizontal axis of a plot of the mean.
 
     Attributes:
         key: Its name in file names.
         title: Its name in headings.
-        label: Its name and unit on the axis, which becomes a smaller unit for small values.
-        spent: Returns it for the rounds of a run.
+        label: Its name and unit on the axis; small values get a smaller unit.
+        spent: Returns its values for the rounds of a run.
     """
 
     key: str
@@ -78,7 +78,7 @@ def on_clock(comparison: Comparison) -> bool:
 
 
 def draw_over(figure: Figure, comparison: Comparison, axis: Axis) -> None:
-    """Draw the weighted mean of the metric over seen devices over an axis, with a band for several seeds."""
+    """Draw the weighted mean of the seen devices' metric over an axis, with a band for several seeds."""
     rows = [row for row in comparison.rows if all(_evaluated(run, comparison.metric) for run in row.runs)]
     resize_for_names(figure, rows)
     axes, grids = figure.add_subplot(), [_on_grid(row, comparison.metric, axis.spent) for row in rows]
@@ -96,7 +96,7 @@ def _evaluated(run: Run, metric: str) -> list[int]:
 
 
 def _on_grid(row: Configuration, metric: str, spent: Spent) -> tuple[Array, Array]:
-    """Return what is spent `[points]`, and the metric `[seeds, points]` by linear interpolation."""
+    """Return the spent cost `[points]`, and the linearly interpolated metric `[seeds, points]`."""
     places = [_evaluated(run, metric) for run in row.runs]
     costs = [spent(run.rounds)[own] for run, own in zip(row.runs, places, strict=True)]
     scores = [np.array([run.rounds[i][metric] for i in own]) for run, own in zip(row.runs, places, strict=True)]
@@ -107,10 +107,10 @@ def _on_grid(row: Configuration, metric: str, spent: Spent) -> tuple[Array, Arra
 
 
 def day_of(timeline: Sequence[TimelineRecord]) -> float | None:
-    """Return the simulated second at which the day to draw begins: the second one of a run that has one.
+    """Return the simulated second at which the drawn day begins: the second day if the run has one, else the first.
 
     Returns:
-        None for a run that is shorter than an hour, of which the picture would be empty.
+        None for a run of less than an hour, whose plot would be almost empty.
     """
     end = max((line.end for line in timeline), default=0.0)
     if end < HOUR:
@@ -119,7 +119,7 @@ def day_of(timeline: Sequence[TimelineRecord]) -> float | None:
 
 
 def draw_day(figure: Figure, timeline: Sequence[TimelineRecord]) -> None:
-    """Draw one day of a fleet: how many devices could be selected and worked, and what single devices did."""
+    """Draw one day of a fleet: the numbers of selectable and working devices, and the work of single devices."""
     start = day_of(timeline) or 0.0
     figure.set_size_inches(WIDTH, 6.4)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 3))
@@ -157,7 +157,7 @@ def _draw_devices(axes: Axes, timeline: Sequence[TimelineRecord], start: float) 
         rows = np.flatnonzero((outcomes == outcome) & np.isin(devices, shown))
         places = np.searchsorted(shown, devices[rows])
         left = (begins[rows] - start) / HOUR
-        width = np.maximum((stops[rows] - begins[rows]) / HOUR, 0.08)  # a short one stays visible
+        width = np.maximum((stops[rows] - begins[rows]) / HOUR, 0.08)  # short work stays visible
         axes.barh(places, width, left=left, height=0.8, color=color)
     axes.set_ylabel(f"{len(shown)} of {len(ids)} devices that took part")
     axes.set_yticks([])
@@ -167,7 +167,7 @@ def _draw_devices(axes: Axes, timeline: Sequence[TimelineRecord], start: float) 
 
 
 def _intervals(timeline: Sequence[TimelineRecord], start: float) -> tuple[Array, ...]:
-    """Return begin, end, device and outcome of each piece of work that touches a day."""
+    """Return begin, end, device and outcome of each piece of work that overlaps with a day."""
     columns = [
         [value for line in timeline for value in line[name]] for name in ("begins", "stops", "devices", "outcomes")
     ]

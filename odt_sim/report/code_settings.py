@@ -1,4 +1,4 @@
-"""Tell runs of a user's strategy or aggregator apart whose code changed between them, as a cell of a notebook does."""
+"""Distinguish runs whose user-defined strategy or aggregator changed its code in between, as in a notebook."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -6,9 +6,9 @@ from odt_sim.persistence.run import Run
 
 
 def code_settings(runs: Sequence[Run]) -> Callable[[Run], dict[str, str]]:
-    """Return a function of a run that returns the digests of its code, such as `strategy.code`, where they differ.
+    """Return a function from a run to those digests of its code, such as `strategy.code`, that differ between runs.
 
-    Digests are compared within a class and a version of Python, of which each has digests of its own.
+    Digests are compared per class and version of Python, because other versions have other digests.
 
     Args:
         runs: The runs to compare.

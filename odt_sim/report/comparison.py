@@ -1,4 +1,4 @@
-"""Compare runs: a row per configuration with its seeds merged, every device joined with its local-only model."""
+"""Compare runs: a row per configuration with its seeds merged, and every device joined with its local-only model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from odt_sim.report.selection import Selection, select, selected_only
 
 @dataclass(frozen=True)
 class Configuration:
-    """One row: the runs that differ only in their seed.
+    """One row of the comparison: runs that differ only in their seed.
 
     Attributes:
         label: The strategy, and the overrides and settings in which the compared runs differ.
-        runs: A run per seed, with `local_m` of every device if the comparison has a local-only run.
-        values: The figure of every column by its key; None if unknown.
+        runs: A run per seed, with `local_<metric>` of every device if the comparison has a local-only run.
+        values: The figure of each column, by the column's key; None if unknown.
         selection: The selection in which the configuration was a candidate.
     """
 
@@ -40,17 +40,17 @@ class Configuration:
 
     @property
     def chosen(self) -> bool:
-        """Whether it was selected among several configurations of its strategy."""
+        """Whether this configuration was selected among several of its strategy."""
         return self.selection.candidates > 1 and self.selection.label == self.label
 
     @cached_property
     def pruned(self) -> Sequence[int]:
-        """The rounds after which the pruner of a search ended its runs, ascending; empty if it ended none."""
+        """The rounds after which a search's pruner ended the runs, ascending; empty if it ended none."""
         return sorted(run.complete.rounds for run in self.runs if run.pruned)
 
     @cached_property
     def improving(self) -> bool | None:
-        """Whether at least half of its runs were still improving when they ended; None if unknown of all, or pruned."""
+        """Whether at least half of the runs were still improving at their end; None if unknown for all, or if pruned."""
         if self.pruned:
             return None
         found = [still_improves(run.rounds, run.metrics[0]) for run in self.runs]
@@ -59,12 +59,12 @@ class Configuration:
 
     @cached_property
     def hurt(self) -> Mapping[str, Hurt | None]:
-        """The devices that a reference would serve better, by the key of the column; None if unknown."""
+        """The devices that a reference would serve better, by the column's key; None if unknown."""
         return {key: hurt_devices(self.runs, name, unseen=unseen) for key, (name, unseen) in HURT_COLUMNS.items()}
 
     @property
     def strategy(self) -> str:
-        """The name of its strategy."""
+        """The name of the strategy."""
         return self.runs[0].name
 
 
@@ -73,8 +73,8 @@ class Failure:
     """A run that ended early, or that has damaged records.
 
     Attributes:
-        label: Its strategy, seed and differing overrides.
-        path: Its folder.
+        label: The strategy, the seed and the differing overrides.
+        path: The run's folder.
         error: The reason, in one line.
     """
 
@@ -85,14 +85,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The runs of some folders, side by side.
+    """A comparison of runs.
 
     Attributes:
-        metric: The metric of the comparison, the first of the runs' task.
-        target: The value of the metric to which rounds are counted, if any.
+        metric: The metric of the comparison: the first metric of the runs.
+        target: The value of the metric to which rounds are counted; None without a target.
         rows: The configurations in the order of their folders.
-        paired: Each configuration against its reference, device by device.
-        failures: The failed runs; one that failed after it was complete has a row, too.
+        paired: The comparison of each configuration with its reference, device by device.
+        failures: The failed runs; a run that failed after it was complete has a row, too.
     """
 
     metric: str
@@ -113,7 +113,7 @@ class Comparison:
 
     @property
     def unpruned(self) -> tuple[Configuration, ...]:
-        """The configurations that ran as long as they should: only these can be the best, or share a budget."""
+        """The configurations that no pruner ended: only these can be the best, or count in equal budgets."""
         return tuple(row for row in self.rows if not row.pruned)
 
     @cached_property
@@ -126,7 +126,7 @@ class Comparison:
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The columns with a figure in at least one row; rounds to the target whenever there is a target."""
+        """The columns with a figure in at least one row, and rounds to the target if there is a target."""
         return tuple(
             column
             for column in comparison_columns(self.metrics, self.target)
@@ -151,18 +151,18 @@ class Comparison:
 def compare(
     folders: Sequence[Path], *, best: bool = False, against: str | None = None, target: float | None = None
 ) -> Comparison:
-    """Compare all runs at or below some folders.
+    """Compare all runs at or below folders.
 
     Args:
-        folders: Run folders, or folders that hold runs.
+        folders: Run folders, or folders that contain runs.
         best: Keep only the configuration of each strategy that validates best.
         against: The reference of the comparison by device, as for `odt_sim.report.pairing.pair_all`.
-        target: The value of the task's first metric to which rounds are counted; by default the one that all runs recorded.
+        target: The value of the first metric to which rounds are counted; by default the target that all runs recorded.
 
     Raises:
-        CheckpointError: A folder is missing or holds no run.
-        ConfigurationError: The runs are of different tasks, no validation figure to select by, no such reference, or a
-            target out of range.
+        CheckpointError: A folder is missing or contains no run.
+        ConfigurationError: The runs have different tasks, there is no validation figure to select by or no such
+            reference, or the target is out of range.
     """
     runs, damaged = _load(find_runs(folders))
     return compare_runs(runs, damaged, best=best, against=against, target=target)
@@ -176,18 +176,18 @@ def compare_runs(
     against: str | None = None,
     target: float | None = None,
 ) -> Comparison:
-    """Compare runs that were read from disk; the options are those of `compare`.
+    """Compare runs that were read from disk; see `compare` for the options.
 
     Args:
-        runs: The runs; those that are not complete are failures.
+        runs: The runs; failed runs are listed as failures.
         damaged: Failures of runs that could not be read.
         best: Keep only the configuration of each strategy that validates best.
         against: The reference of the comparison by device.
         target: The value of the first metric to which rounds are counted.
 
     Raises:
-        CheckpointError: A run has a metric that this odt_sim does not know.
-        ConfigurationError: The options do not fit the runs, or the runs are of different tasks.
+        CheckpointError: A run has a metric that this version of odt_sim does not have.
+        ConfigurationError: The options do not fit the runs, or the runs have different tasks.
     """
     complete = with_common_models([run for run in runs if run.summary])
     metric = _common_metric(complete)
@@ -205,7 +205,7 @@ def compare_runs(
 
 
 def _with_local(groups: Mapping[str, list[Run]], *, selected: bool) -> dict[str, list[Run]]:
-    """Join the runs with local-only runs: of the same training, or the selected local-only run on the same data."""
+    """Join the runs with local-only runs of the same training, or with the selected local-only run on the same data."""
     runs = [run for group in groups.values() for run in group]
     joined = iter(join_local(runs, data_key if selected else training_key))
     return {label: [next(joined) for _ in group] for label, group in groups.items()}
@@ -246,5 +246,5 @@ def _values(runs: Sequence[Run], target: float | None) -> dict[str, Spread | Non
     figures = {column.key: [column.figure(run) for run in runs] for column in columns}
     values = {key: over_seeds(of_runs) for key, of_runs in figures.items()}
     if None in figures["rounds_to_target"]:
-        values["rounds_to_target"] = None  # a mean over the seeds that reached it would hide the others
+        values["rounds_to_target"] = None  # a mean over only the seeds that reached the target would mislead
     return values

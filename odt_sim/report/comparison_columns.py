@@ -1,4 +1,4 @@
-"""The columns of the comparison, each with its figure of a run."""
+"""The columns of the comparison, each with a function that returns a run's figure."""
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ PHONES = "What it costs those who carry the phones"
 OTHER = "Other figures"
 
 LABELLING = ("label", "strategy", "seeds", "chosen", "pruned")
-"""What a table for programs says of a configuration beside the figures."""
+"""The columns of a table for programs that describe a configuration, next to the figures."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Column:
     """One column of the comparison.
 
     Attributes:
-        key: Its name in `Configuration.values`.
+        key: Its key in `Configuration.values`.
         title: Its heading, of at most two lines.
-        question: The table that holds it: `SERVED`, `NEW_USERS`, `OVER_TIME`, `COST`, `PHONES` or `OTHER`.
+        question: The table that contains it: `SERVED`, `NEW_USERS`, `OVER_TIME`, `COST`, `PHONES` or `OTHER`.
         unit: `percent` (of a fraction from 0 to 1), `points` (of a difference of fractions), `signed`, `number`, `count`,
             `megabytes`, `kilobytes` or `seconds`.
         figure: Returns the figure of a complete run; None if unknown.
@@ -56,10 +56,10 @@ class Column:
 
 
 def comparison_columns(metrics: tuple[str, ...], target: float | None = None) -> tuple[Column, ...]:
-    """Return all columns of a task's runs.
+    """Return all columns for runs with these metrics.
 
     Args:
-        metrics: The task's metrics; strategies are compared by the first.
+        metrics: The runs' metrics; strategies are compared by the first.
         target: The value of the first metric to which rounds are counted.
     """
     first, *others = metrics
@@ -190,7 +190,7 @@ def _phones(metric: str, target: float | None) -> list[Column]:
 
 
 def _further(metric: str, taken: Set[str]) -> Column:
-    """Return the column of a metric that strategies are not compared by; one of the user may have a name that is taken."""
+    """Return the column of a further metric; the key of a user's metric gets a prefix if its name is taken."""
     key, figure = f"metric_{metric}" if metric in taken else metric, _fleet_figure("metrics", metric, "weighted_mean")
     return Column(key, title_of(metric), OTHER, metric_unit(metric), figure, higher_is_better(metric))
 
@@ -202,7 +202,7 @@ def _other(first: str) -> list[Column]:
     )
 
     def optimism(run: Run) -> float | None:
-        """Compare the devices that have both figures: means over others would differ by the devices, not by the choice."""
+        """Compare only devices with both figures; otherwise the means would also differ because of the devices."""
         seen, _ = split_seen(run.devices)
         both = [row for row in seen if row.get(first) is not None and row.get(f"validation_{first}") is not None]
         validated = [measured_as(row, "validation", [first], "validation_examples") for row in both]
@@ -217,7 +217,7 @@ def _other(first: str) -> list[Column]:
 
 
 def _fleet_figure(part: str, metric: str, name: str) -> Callable[[Run], float | None]:
-    """Return a function for one figure of a summary's distribution; older summaries lack some parts."""
+    """Return a function from a run to one figure of a distribution in its summary; older summaries lack some parts."""
     return lambda run: ((run.complete.get(part) or {}).get(metric) or {}).get(name)
 
 

@@ -1,4 +1,4 @@
-"""The comparison as flat records: the rows of a CSV table, and of the frame of `odt_sim.Results.comparison`."""
+"""The comparison as flat records: the rows of a CSV table and of the frame of `odt_sim.Results.comparison`."""
 
 import csv
 from collections.abc import Mapping
@@ -14,11 +14,12 @@ def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
     """Return a record for each configuration, all with the same columns.
 
     Returns:
-        Each has `label`, `strategy`, `seeds` (their number), `chosen`, and `pruned` (by a search's pruner); for each column
-        of the report its key, with the mean over seeds, and with several seeds `<key>_std`; for hurt devices `<key>_low`
-        and `<key>_high`, the ends of the interval, and `<key>_by_one`, how many differ by one example; and, if there is a
-        reference, `paired_<field>` for each field of `odt_sim.report.pairing.Paired`, where `paired_low` and `paired_high`
-        are the ends of the interval. Fractions are from 0 to 1. What is unknown is None.
+        Each record has `label`, `strategy`, `seeds` (their number), `chosen`, and `pruned` (by a search's pruner). For
+        each column of the report it has `<key>`, the mean over seeds, and with several seeds `<key>_std`. For hurt
+        devices it has `<key>_low` and `<key>_high`, the ends of the interval, and `<key>_by_one`, the number of hurt
+        devices that differ by one example only. With a reference it has `paired_<field>` for each field of
+        `odt_sim.report.pairing.Paired`, with `paired_low` and `paired_high` as the ends of the interval. Fractions are
+        from 0 to 1. Unknown values are None.
     """
     paired = {row.label: row for row in comparison.paired}
     several = any(len(row.runs) > 1 for row in comparison.rows)
@@ -29,7 +30,7 @@ def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def comparison_csv(comparison: Comparison) -> str:
-    """Return the records as a CSV table with a header; what is unknown is empty."""
+    """Return the records as a CSV table with a header; unknown values are empty."""
     records, text = comparison_records(comparison), StringIO()
     writer = csv.DictWriter(text, records[0] if records else (), lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""The comparison for programs: the content of `comparison.json`."""
+"""The comparison in machine-readable form: the content of `comparison.json`."""
 
 import os
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ def comparison_document(comparison: Comparison, folder: Path) -> dict[str, Any]:
         | `rows` | see below |
         | `failures` | `label`, `path` and `error` of each run that ended early |
 
-        A row has `label`, `strategy`, `seeds`, `runs` (a path per seed), `candidates` (configurations of its strategy),
-        `chosen` (whether it validates best of them), `improving` (whether it still improved at its end, or null),
-        `pruned_after` (the rounds after which a search's pruner ended its runs; mostly empty), `values`,
-        `hurt` (by column the fields of `odt_sim.report.hurt.Hurt`, or null), and `paired`: null for a reference itself, else
-        the fields of `odt_sim.report.pairing.Paired`. `values` has `mean` and `std` over seeds for each column, or null;
-        where the unit is `percent` or `points`, they are fractions.
+        A row has `label`, `strategy`, `seeds`, `runs` (a path per seed), `candidates` (the number of configurations of
+        its strategy on the same data), `chosen` (whether it validates best of these), `improving` (whether it still
+        improved at its end, or null), `pruned_after` (the rounds after which a search's pruner ended its runs; usually
+        empty), `values`, `hurt` (the fields of `odt_sim.report.hurt.Hurt` by column, or null), and `paired` (the fields
+        of `odt_sim.report.pairing.Paired`; null for a reference). `values` has `mean` and `std` over seeds for each
+        column, or null; if the unit is `percent` or `points`, they are fractions.
     """
     paired = {row.label: asdict(row) for row in comparison.paired}
     return {

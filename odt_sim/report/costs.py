@@ -1,4 +1,4 @@
-"""What runs cost: the figures by which configurations are compared in pictures and benchmarks."""
+"""The costs of runs, by which plots and benchmarks compare configurations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Cost:
     Attributes:
         key: Its name in file names.
         title: Its name in headings.
-        axis: Its name and unit on an axis, which becomes a smaller unit for small values.
+        axis: Its name and unit on an axis; small values get a smaller unit.
         of_run: Returns the cost of a complete run; None if unknown.
     """
 
@@ -26,7 +26,7 @@ class Cost:
 
 
 def training_steps(run: Run) -> float | None:
-    """Return the training steps of all rounds and of one deployment, so that fine-tuning at deployment is counted."""
+    """Return the training steps of all rounds and of one deployment, which includes fine-tuning at deployment."""
     rounds, deployment = run.complete.train_calls, run.complete.deploy_train_calls
     return None if rounds is None or deployment is None else float(rounds + deployment)
 

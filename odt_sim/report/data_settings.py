@@ -1,4 +1,4 @@
-"""The data of a run: the settings that decide its devices and their examples."""
+"""The settings that determine a run's devices and their examples."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,10 +12,10 @@ _GROUPS = ("data", "partition", "drift", "arrival", "split")
 
 
 def data_settings(run: Run) -> Mapping[str, str]:
-    """Return what decides, together with the seed, the devices of a run and the examples of each.
+    """Return the settings that, together with the seed, determine a run's devices and their examples.
 
     Runs without recorded settings fall back to their overrides. Strategy, model, cohort and learning rate are left out:
-    they change how well devices are served, not which devices there are.
+    they change how well devices are served, not the devices.
     """
     if run.settings is not None:
         seeded = seeded_data_settings(run)
@@ -32,7 +32,7 @@ def data_settings(run: Run) -> Mapping[str, str]:
 def seeded_data_settings(run: Run) -> dict[str, str]:
     """Return the settings of data that depends on the run's seed (`${seed}`); empty for other data.
 
-    Such data has another digest for each seed, so its settings identify it instead.
+    The digest of such data differs from seed to seed, so its settings identify it instead.
     """
     data = run.config.get("data")
     return text_settings("data", data) if "${seed}" in str(data) else {}
@@ -52,7 +52,7 @@ def same_data(runs: Sequence[Run], others: Sequence[Run]) -> bool:
 
 
 def text_settings(group: str, settings: Any) -> dict[str, str]:
-    """Return the settings of a group as text by dotted name, without those that are None."""
+    """Return the settings of a group as text, by dotted name; settings of None are left out."""
     return {key: str(value) for key, value in flatten({group: settings}).items() if value is not None}
 
 
@@ -62,7 +62,7 @@ def data_key(run: Run) -> tuple[Any, ...]:
 
 
 def data_difference(run: Run, other: Run) -> str:
-    """Return a text on how the data of two runs differs; empty if it does not."""
+    """Return a text on how the data of two runs differs; empty if it is the same."""
     if (run.settings is None) != (other.settings is None):
         return "only one of the two recorded its settings"
     mine, theirs = data_settings(run), data_settings(other)

@@ -1,4 +1,4 @@
-"""A comparison in words: its setting, its result, its costs in devices and privacy, and how to read the pairs."""
+"""A comparison in words: its settings, its result, remarks on devices and privacy, and how to read the pairs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ def title(comparison: Comparison) -> str:
 
 
 def settings(comparison: Comparison) -> dict[str, str]:
-    """Return the main settings by name; differing values are listed, unknown ones are left out."""
+    """Return the main settings by name; differing values are listed, and unknown values are left out."""
     runs = comparison.runs
     summaries = [run.complete for run in runs]
     aggregators = _distinct(map(_aggregator, runs))
@@ -85,7 +85,7 @@ def on_each_data(comparison: Comparison) -> str:
 
 
 def failures(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return the failed runs and why: those with the same error, such as a missing file of data, together."""
+    """Return the failed runs with their errors; runs with the same error, such as a missing data file, are merged."""
     labels: dict[str, list[str]] = {}
     for failure in comparison.failures:
         labels.setdefault(failure.error, []).append(failure.label)
@@ -93,13 +93,13 @@ def failures(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def excluded(comparison: Comparison) -> str | None:
-    """Return how many updates were left out, why, and of which devices; None if all were used."""
+    """Return how many updates were left out, with reasons and devices; None if all were used."""
     listed = ", ".join(text for row in comparison.rows if (text := _excluded(row)))
     return f"Updates left out: {listed}." if listed else None
 
 
 def hostile(comparison: Comparison) -> str | None:
-    """Return how many devices attack and how, and that no figure counts them; None if none does."""
+    """Return how many devices attack and how, and that no figure includes them; None if no device attacks."""
     attacks = _distinct(map(_attack, comparison.runs))
     return f"Hostile devices are in no figure: {attacks}." if attacks else None
 
@@ -125,7 +125,7 @@ def other_seeds(comparison: Comparison) -> str | None:
 
 
 def undefined(comparison: Comparison) -> str | None:
-    """Return on how many seen devices the metric is undefined, so that they are in no mean of it; None if on none."""
+    """Return on how many seen devices the metric is undefined, so that its means leave them out; None without any."""
     listed = _undefined_by_row(comparison, comparison.metric)
     if not listed:
         return None
@@ -136,7 +136,7 @@ def undefined(comparison: Comparison) -> str | None:
 
 
 def undefined_others(comparison: Comparison) -> str | None:
-    """Return on how many seen devices each further metric is undefined; None if all are defined on all."""
+    """Return on how many seen devices each further metric is undefined; None if all are defined on all devices."""
     counts = {metric: _undefined_by_row(comparison, metric) for metric in comparison.metrics[1:]}
     listed = "; ".join(f"{title_of(metric)}: {rows}" for metric, rows in counts.items() if rows)
     if not listed:
@@ -156,7 +156,7 @@ def never_trained(comparison: Comparison) -> str | None:
 
 
 def improving(comparison: Comparison) -> str | None:
-    """Return which configurations still improved when they ended; None if none did."""
+    """Return which configurations were still improving when they ended; None if none was."""
     listed = ", ".join(row.label for row in comparison.rows if row.improving)
     if not listed:
         return None
@@ -168,7 +168,7 @@ def improving(comparison: Comparison) -> str | None:
 
 
 def pruned(comparison: Comparison) -> str | None:
-    """Return which configurations the pruner of a search ended, and after how many rounds; None if it ended none."""
+    """Return which configurations a search's pruner ended, and after how many rounds; None if it ended none."""
     listed = ", ".join(f"{row.label} ({after(row.pruned)})" for row in comparison.rows if row.pruned)
     if not listed:
         return None
@@ -179,7 +179,7 @@ def pruned(comparison: Comparison) -> str | None:
 
 
 def privacy(comparison: Comparison) -> str | None:
-    """Return the privacy that runs promise; None if none does."""
+    """Return the privacy promises of the runs; None without any."""
     promises = {
         row.label: _distinct(f"epsilon {_epsilon(promise)} at delta {promise['delta']:g}" for promise in known)
         for row in comparison.rows
@@ -194,14 +194,14 @@ def privacy(comparison: Comparison) -> str | None:
 
 
 def hurt_by_one(comparison: Comparison) -> str | None:
-    """Return how many of the seen devices that local-only models serve better differ by one test example only, or None."""
+    """Return how many hurt devices (versus local) differ by one test example only; None if unknown or if none is hurt."""
     known = [(row.label, hurt) for row in comparison.rows if (hurt := row.hurt["hurt_local"])]
     listed = ", ".join(f"{label} {hurt.by_one} of {hurt.hurt}" for label, hurt in known if hurt.one_example)
     return f"Hurt vs local by one test example only: {listed}." if listed else None
 
 
 def optimism(comparison: Comparison) -> str | None:
-    """Return what validation examples chose, and by how much their figure differs from that of test examples, or None."""
+    """Return what validation examples chose, and by how much validation and test figures differ; None if unknown."""
     known = [figure.mean for row in comparison.rows if (figure := row.values["optimism"])]
     if not known:
         return None
@@ -228,13 +228,13 @@ def reported(comparison: Comparison) -> str:
 
 
 def _validated(comparison: Comparison, *, rounds: int) -> bool:
-    """Return whether a run has figures on validation examples of so many rounds."""
+    """Return whether a run has figures on validation examples for at least `rounds` rounds."""
     column = f"validation_{comparison.metric}"
     return any(sum(record.get(column) is not None for record in run.rounds) >= rounds for run in comparison.runs)
 
 
 def _chosen(comparison: Comparison) -> str:
-    """Return what was chosen on validation examples, of what the records show."""
+    """Return what was chosen on validation examples, as far as the records show."""
     arriving = any(run.complete.get("over_time") for run in comparison.runs)
     chosen = ["the reported round"] if _validated(comparison, rounds=2) and not arriving else []
     chosen += ["among configurations"] if any(row.selection.candidates > 1 for row in comparison.rows) else []
@@ -242,12 +242,12 @@ def _chosen(comparison: Comparison) -> str:
 
 
 def adaptation_steps(comparison: Comparison) -> str:
-    """Return the number of local steps before the adapted figures of unseen devices; empty if unknown."""
+    """Return the number of local steps behind the adapted figures of unseen devices; empty if unknown."""
     return _distinct(_config(run, "fleet", "adaptation_steps") for run in comparison.runs)
 
 
 def against(comparison: Comparison) -> str:
-    """Return the heading of the pairs: the reference."""
+    """Return the heading of the pairs, which names the reference."""
     references = list(dict.fromkeys(row.reference for row in comparison.paired if row.reference))
     if len(references) == 1:
         return f"Against {references[0]}"
@@ -279,7 +279,7 @@ def pairs_result(comparison: Comparison) -> str:
 
 
 def pairs_method(comparison: Comparison) -> str:
-    """Return how the figures of the pairs are made."""
+    """Return how the figures of the pairs are computed."""
     known = [row for row in comparison.paired if row.pairs]
     kinds = list(dict.fromkeys(row.unit for row in known if row.unit))
     sentences = [
@@ -298,12 +298,12 @@ def pairs_method(comparison: Comparison) -> str:
 
 
 def tested_over(rows: Iterable[Paired]) -> str:
-    """Return what the tests of some rows are over: `30 people`, `5 seeds`, `20 devices`."""
+    """Return the units that the tests of rows are over: `30 people`, `5 seeds`, `20 devices`."""
     return _distinct(f"{row.units} {row.unit}" for row in rows if row.unit)
 
 
 def fewest(rows: Iterable[Paired]) -> str:
-    """Return how many units the tests of some rows need at least: `3 seeds`, `6 devices`."""
+    """Return how many units the tests of rows need at least: `3 seeds`, `6 devices`."""
     return _distinct(f"{FEWEST[row.unit]} {row.unit}" for row in rows if row.unit)
 
 
@@ -314,7 +314,7 @@ _METHODS: Mapping[Unit, str] = {
     "over its devices. It holds for other seeds; a few of them give wide intervals.",
     "devices": "It is over the devices of a single seed, and holds for these trained models only, not for other seeds.",
 }
-"""What each unit of the test means."""
+"""The meaning of each unit of the test."""
 
 
 def _is_gain(row: Paired, metric: str) -> bool:
@@ -369,7 +369,7 @@ def _undefined(row: Configuration, metric: str) -> str | None:
 
 
 def _untrained(row: Configuration) -> str | None:
-    """Return how many seen devices trained when they were deployed to, where strategies do so for new devices only."""
+    """Return how many seen devices trained at deployment, for strategies that do so only for devices without training."""
     runs = [run for run in row.runs if "strategy.unseen_epochs" in (run.settings or {})]
     seen = [record for run in runs for record in run.devices if record.seen]
     count = sum(bool(record.deploy_train_calls) for record in seen)
@@ -430,7 +430,7 @@ def _distinct(values: Iterable[Any]) -> str:
 
 
 def _group(run: Run, group: str) -> str | None:
-    """Return the option of a Hydra group with its parameters, such as `dirichlet (alpha 0.3)`."""
+    """Return the chosen option of a Hydra group with its parameters, such as `dirichlet (alpha 0.3)`."""
     options = run.config.get(group)
     items = options.items() if isinstance(options, Mapping) else ()
     shown = [
@@ -449,7 +449,7 @@ def _aggregator(run: Run) -> str | None:
 
 
 def _attack(run: Run) -> str | None:
-    """Return the number of hostile devices and what they do, such as `4 (label_poisoning, factor 1.0)`; None without any."""
+    """Return the number of hostile devices and the attack, such as `4 (label_poisoning, factor 1.0)`; None without any."""
     recorded = run.settings or {}
     if not (ids := recorded.get("fleet.hostile")):
         return None

@@ -1,4 +1,4 @@
-"""The plots with every device: the distribution of the metric, and the gains over a reference."""
+"""The plots of all devices: the distribution of the metric, and the gains over a reference."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -15,7 +15,7 @@ from odt_sim.report.style import WIDTH, Array, axis_unit, percent_factor, scale_
 
 
 def draw_distribution(figure: Figure, comparison: Comparison) -> None:
-    """Draw `devices_on` in a figure that has a size for it."""
+    """Draw `devices_on` in a figure of suitable size."""
     names = [wrap_label(row.label) for row in comparison.rows]
     figure.set_size_inches(WIDTH, 0.9 + len(names) * max(0.85, *(0.3 + 0.2 * name.count("\n") for name in names)))
     devices_on(figure.add_subplot(), comparison)
@@ -71,7 +71,7 @@ def _bin_edges(values: Array, logarithmic: bool) -> Array:
 
 
 def _swarm(values: Array, edges: Array) -> Array:
-    """Return a height within -0.4..0.4 per value: the values of a bin are stacked symmetrically around 0."""
+    """Return a height in -0.4..0.4 for each value: the values in a bin are stacked symmetrically around 0."""
     bins = np.digitize(values, edges)
     counts = np.bincount(bins, minlength=1)
     step = min(0.1, 0.8 / max(int(counts.max()), 1))
@@ -82,7 +82,7 @@ def _swarm(values: Array, edges: Array) -> Array:
 
 
 def gain_reference(comparison: Comparison) -> str | None:
-    """Return the reference of the gains: `local` if known of some run, else `global`, else None."""
+    """Return the reference of the gains: `local` if its gains are known for any run, else `global`, else None."""
     for reference in ("local", "global"):
         if any(len(_gains(row, comparison, reference)) for row in comparison.rows):
             return reference
@@ -90,7 +90,7 @@ def gain_reference(comparison: Comparison) -> str | None:
 
 
 def draw_gains(figure: Figure, comparison: Comparison) -> None:
-    """Draw `gains_on` in a figure that has a size for it, a panel per configuration."""
+    """Draw `gains_on` in a figure of suitable size, a panel per configuration."""
     gained = gains_of(comparison)
     names = [wrap_label(label) for label in gained]
     longest = max(len(line) for name in names for line in name.split("\n"))
@@ -107,14 +107,14 @@ def draw_gains(figure: Figure, comparison: Comparison) -> None:
 
 
 def gains_on(panels: Sequence[Axes], gained: Mapping[str, Array], comparison: Comparison) -> None:
-    """Draw the gains of `gains_of` as sorted bars, on axes for each configuration."""
+    """Draw the gains of `gains_of` as sorted bars, on separate axes for each configuration."""
     styles = strokes(comparison.rows)
     for axes, (label, values) in zip(panels, gained.items(), strict=True):
         _draw_panel(axes, wrap_label(label), values, styles[label].color)
 
 
 def gains_of(comparison: Comparison) -> dict[str, Array]:
-    """Return the gains of the seen devices by the label of the configuration, where they are known; largest first."""
+    """Return the known gains of the seen devices, largest first, by the configuration's label."""
     reference = gain_reference(comparison) or "local"
     gained = {row.label: _gains(row, comparison, reference) for row in comparison.rows}
     return {label: values for label, values in gained.items() if len(values)}
@@ -136,7 +136,7 @@ def _draw_panel(axes: Axes, name: str, values: Array, color: str) -> None:
     edges = np.linspace(0, 100, len(values) + 1)
     if len(values) <= 60:
         axes.bar((edges[:-1] + edges[1:]) / 2, values, width=80 / len(values), color=color, linewidth=0)
-    else:  # too thin for gaps between them
+    else:  # bars too thin for gaps
         axes.stairs(values, edges, fill=True, color=color, linewidth=0)
     axes.axhline(0, color=axes.xaxis.label.get_color(), linewidth=1, clip_on=False)
     axes.set_title(name, pad=20, loc="left")

@@ -1,4 +1,4 @@
-"""The metric of each configuration at equal budgets: of rounds, of training steps and of megabytes."""
+"""The metric of each configuration at equal budgets of rounds, training steps and megabytes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Budget:
-    """A cost that rounds add up.
+    """A cost that accumulates over rounds.
 
     Attributes:
-        unit: What it counts.
+        unit: The unit.
         of_round: Returns the cost of a round; None if unknown.
     """
 
@@ -47,7 +47,7 @@ class AtBudget:
 
     @property
     def title(self) -> str:
-        """The heading of its column."""
+        """The heading of the column."""
         whole = f"{self.limit:,.0f}" if self.limit >= 100 or float(self.limit).is_integer() else significant(self.limit)
         return f"at {whole}\n{self.budget.unit}"
 
@@ -60,9 +60,9 @@ BUDGETS = (
 
 
 def equal_budgets(comparison: Comparison) -> list[AtBudget]:
-    """Return the configurations at each budget that is known of all; empty for a single configuration.
+    """Return the configurations at each budget that is known for all; empty for a single configuration.
 
-    Configurations that the pruner of a search ended do not count: the least that is spent would be theirs.
+    Configurations that a search's pruner ended are left out, because they would determine the limit.
     """
     found = [_at(comparison, budget) for budget in BUDGETS] if len(comparison.unpruned) > 1 else []
     return [at for at in found if at and any(at.values.values())]
@@ -73,7 +73,7 @@ def _at(comparison: Comparison, budget: Budget) -> AtBudget | None:
     totals = [points[-1][0] if points else None for points in spent.values()]
     if None in totals or not any(totals):
         return None
-    limit = min(total for total in totals if total)  # who spends nothing is within any budget
+    limit = min(total for total in totals if total)  # runs that spend nothing are within any budget
     values = {row.label: _value(row, limit, spent) for row in comparison.unpruned}
     on_each = ({row.label: values.get(row.label) for row in rows} for rows in comparison.by_data)
     best = frozenset(label for of_data in on_each if (label := _best(of_data, comparison.metric)))
@@ -81,7 +81,7 @@ def _at(comparison: Comparison, budget: Budget) -> AtBudget | None:
 
 
 def _spent(run: Run, budget: Budget, metric: str) -> Sequence[tuple[float, float]]:
-    """Return what the run has spent after each evaluated round, and the metric; empty if a round's cost is unknown."""
+    """Return a run's total cost after each evaluated round, and the metric; empty if a round's cost is unknown."""
     costs = [budget.of_round(record) for record in run.rounds]
     if None in costs:
         return []

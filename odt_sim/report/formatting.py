@@ -17,20 +17,20 @@ class Spread:
     """A figure over seeds.
 
     Attributes:
-        mean: Mean over the seeds for which the figure is known.
-        std: Sample standard deviation over those seeds; None for a single one.
+        mean: Mean over the seeds with a known figure.
+        std: Sample standard deviation over these seeds; None for a single seed.
     """
 
     mean: float
     std: float | None
 
     def times(self, factor: float) -> "Spread":
-        """Return the spread in another unit."""
+        """Return the spread multiplied by a factor, such as for another unit."""
         return Spread(self.mean * factor, None if self.std is None else self.std * factor)
 
 
 def over_seeds(values: Sequence[float | None]) -> Spread | None:
-    """Return the spread of a figure over runs; None if it is unknown of all."""
+    """Return the spread of a figure over runs; None if it is unknown for all."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -40,14 +40,14 @@ def over_seeds(values: Sequence[float | None]) -> Spread | None:
 
 
 def score(value: float | None, metric: str) -> str:
-    """Return a metric's value: accuracies and the like in percent with one decimal, others with three significant digits."""
+    """Return a metric's value as text: fractions in percent with one decimal, others with three significant digits."""
     if value is None:
         return UNKNOWN
     return f"{100 * value:.1f}" if is_percent(metric) else significant(value)
 
 
 def after(rounds: Sequence[int]) -> str:
-    """Return the rounds after which runs ended, given ascending: `after 1 round`, `after 1 to 4 rounds`."""
+    """Return in words after how many rounds runs ended, given ascending: `after 1 round`, `after 1 to 4 rounds`."""
     first, last = rounds[0], rounds[-1]
     if first < last:
         return f"after {first} to {last} rounds"
@@ -55,7 +55,7 @@ def after(rounds: Sequence[int]) -> str:
 
 
 def heading(metric: str) -> str:
-    """Return a metric's name and unit for the head of a column."""
+    """Return a metric's name and unit for a column's heading."""
     return f"{title_of(metric)}, %" if is_percent(metric) else title_of(metric)
 
 
@@ -70,12 +70,12 @@ def difference_unit(metric: str) -> str:
 
 
 def difference_of(metric: str) -> str:
-    """Return what a difference of a metric is in, for a sentence."""
+    """Return the unit of a difference of a metric for a sentence, with the metric's name."""
     return f"percentage points of {title_of(metric)}" if is_percent(metric) else title_of(metric)
 
 
 def cell(spread: Spread | None, unit: str) -> tuple[str, str]:
-    """Return the text of a figure in a column's unit, and of its deviation over seeds (empty if there is none)."""
+    """Return the text of a figure in a column's unit, and the text of its deviation over seeds (empty without one)."""
     if spread is None:
         return UNKNOWN, ""
     factor = 100 if unit in ("percent", "points") else 1
@@ -89,26 +89,26 @@ def cell(spread: Spread | None, unit: str) -> tuple[str, str]:
 
 
 def signed(difference: float | None, metric: str) -> str:
-    """Return a difference of a metric with its sign; accuracies in percentage points."""
+    """Return a difference of a metric with its sign; differences of fractions are in percentage points."""
     if difference is None:
         return UNKNOWN
     return _signed(score(abs(difference), metric), difference)
 
 
 def signed_range(ends: tuple[float, float] | None, metric: str) -> str:
-    """Return an interval of differences, formatted as by `signed`."""
+    """Return an interval of differences, formatted by `signed`."""
     return UNKNOWN if ends is None else f"{signed(ends[0], metric)} to {signed(ends[1], metric)}"
 
 
 def probability(p: float | None) -> str:
-    """Return a p value with three decimals, or as below 0.001."""
+    """Return a p value with three decimals, or `<0.001`."""
     if p is None:
         return UNKNOWN
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _signed(text: str, value: float) -> str:
-    """Return the text of a magnitude with the sign of a value, unless it is rounded to 0."""
+    """Return the text of a magnitude with the sign of a value, unless the text is rounded to 0."""
     return f"{'' if not float(text.replace(',', '')) else '+' if value > 0 else MINUS}{text}"
 
 
@@ -119,5 +119,5 @@ def _count(spread: Spread) -> str:
 
 
 def _like(text: str, value: float) -> str:
-    """Return a value with the decimals of a text."""
+    """Return a value with as many decimals as a text has."""
     return f"{value:.1e}" if "e" in text else f"{value:,.{len(text.partition('.')[2])}f}"

@@ -11,11 +11,11 @@ from odt_sim.report.overrides import common_overrides, differing_overrides, shor
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return for each label the runs of one configuration, one per seed.
+    """Return the runs of each configuration, one per seed, by the configuration's label.
 
-    A label is the strategy, the differing overrides, and what differs without an override that explains it: settings, and the
-    digests of a user's class whose code changed. Runs with equal seeds and labels become groups of their own, named by the
-    folders of their sweeps, or by their own.
+    A label consists of the strategy, the differing overrides, and differences that no override explains: settings, and
+    the digests of user classes whose code changed. Runs with the same seed and label become separate groups, named by
+    the folders of their sweeps or by their own folders.
 
     Args:
         runs: Complete runs.
@@ -38,7 +38,7 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def _by_folder(label: str, groups: Sequence[Sequence[Run]]) -> dict[str, list[Run]]:
-    """Name groups of one label by the folders of their sweeps; by those of the runs where a sweep repeats seeds."""
+    """Name groups of one label by the folders of their sweeps, or by the runs' own folders if a sweep repeats seeds."""
     parts = [part for group in groups for part in _grouped(group, lambda run: {"sweep": str(run.path.parent)})]
     folders = [part[0].path.parent for part in parts]
     if len(set(folders)) < max(len(parts), 2) or not all(map(_seeds_differ, parts)):
@@ -70,7 +70,7 @@ def _identity(run: Run) -> dict[str, str]:
 
 
 def _parts(key: str, value: str) -> Iterator[tuple[str, str]]:
-    """Split `partition: dirichlet alpha=0.3` and `model: mlp 1f2e3d4c5b6a` into one setting each."""
+    """Yield the separate settings in `partition: dirichlet alpha=0.3` and `model: mlp 1f2e3d4c5b6a`."""
     first, *others = re.split(r" (?=\w+=)", value)
     name, _, fingerprint = first.rpartition(" ") if key == "model" else (first, "", "")
     yield key, name
@@ -90,7 +90,7 @@ def _grouped(runs: Sequence[Run], describe: Callable[[Run], Mapping[str, str]]) 
 
 
 def _split(group: list[Run]) -> list[list[Run]]:
-    """Split a group with repeated seeds by overrides without effect on results, such as the backend."""
+    """Split a group with repeated seeds by overrides that do not affect results, such as the backend."""
     return [group] if _seeds_differ(group) else _grouped(group, shown_overrides)
 
 
@@ -101,7 +101,7 @@ def _seeds_differ(runs: Sequence[Run]) -> bool:
 def _labels(
     groups: Sequence[Sequence[Run]], keys: Sequence[str], identity: Callable[[Run], Mapping[str, str]]
 ) -> list[str]:
-    """Return a label per group; settings are added if groups with the same overrides differ in them."""
+    """Return a label per group, including the settings in which groups with the same overrides differ."""
     overridden = [common_overrides(group, keys) for group in groups]
     identities = [identity(group[0]) for group in groups]
     labels = []
@@ -115,8 +115,8 @@ def _labels(
 def _differs(key: str, rivals: Sequence[tuple[str, Mapping[str, str]]]) -> bool:
     """Return whether a setting has several values.
 
-    A strategy's own setting is compared within the strategy, and so is the model's file: a strategy may need one of its own,
-    such as `lora` with its adapters.
+    A strategy's own settings are compared within the strategy. So is the model's file, because a strategy may need a
+    special one, such as `lora` with its adapters.
     """
     within = key.startswith("strategy.") or key == "model.fingerprint"
     pairs = {(name if within else "", own[key]) for name, own in rivals if key in own}

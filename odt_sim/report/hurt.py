@@ -1,4 +1,4 @@
-"""Devices that a reference would serve better: their fraction with its interval, and how many differ by one example only."""
+"""Devices that a reference would serve better: their fraction with an interval, and how many differ by one example."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ COLUMNS = {
     "hurt_global": ("global", False),
     "unseen_hurt_local": ("local", True),
 }
-"""The columns of the comparison: the reference, and whether they are of unseen devices."""
+"""The columns of the comparison: the reference, and whether the column is for unseen devices."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,12 @@ class Hurt:
     """The devices that a reference would serve better, over all seeds.
 
     Attributes:
-        devices: Devices with a known gain.
-        hurt: Those of them with a loss.
-        by_one: Those of the hurt that lose one test example or less; None if the metric does not count examples.
+        devices: The number of devices with a known gain.
+        hurt: The number of these that lose.
+        by_one: The number of hurt devices that lose at most one test example; None if the metric does not count
+            examples.
         interval: The 95 % interval of the fraction: Wilson's (1927) over devices, or over people who return with every
-            seed; Student's t over seeds that draw other devices, None with too few of them or equal fractions.
+            seed; Student's t over seeds that draw other devices, or None with too few seeds or equal fractions.
     """
 
     devices: int
@@ -39,12 +40,12 @@ class Hurt:
 
     @property
     def range(self) -> str:
-        """The interval in percent; empty without one."""
+        """The interval in percent as text; empty without an interval."""
         return f"{100 * self.interval[0]:.0f} to {100 * self.interval[1]:.0f}" if self.interval else ""
 
     @property
     def one_example(self) -> str:
-        """How many of the hurt differ by one example only; empty if none is hurt or it is unknown."""
+        """Text on how many hurt devices differ by one example only; empty if no device is hurt or this is unknown."""
         return f"{self.by_one} of {self.hurt} by one" if self.hurt and self.by_one is not None else ""
 
 
@@ -54,7 +55,7 @@ def hurt_devices(runs: Sequence[Run], reference: str, *, unseen: bool = False) -
     Args:
         runs: The runs of the configuration, one per seed.
         reference: `local` or `global`.
-        unseen: Of the unseen devices in place of the seen ones.
+        unseen: Whether to count the unseen devices instead of the seen devices.
     """
     column = returning_by(runs)
     key = column or "device"
@@ -80,7 +81,7 @@ def wilson(fraction: float, count: int) -> tuple[float, float]:
     """Return the score interval of a fraction of independent cases (Wilson, 1927): never empty, and within 0 and 1.
 
     Args:
-        fraction: The fraction; of means over several measurements the interval is too wide rather than too narrow.
+        fraction: The fraction; for means over several measurements the interval is rather too wide than too narrow.
         count: The number of cases.
     """
     from scipy.special import ndtri

@@ -19,13 +19,13 @@ _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 
 
 def latex(comparison: Comparison) -> str:
-    r"""Return all tables of the page, each in a `table` with caption and label; best values are bold."""
+    r"""Return all tables of the page, each in a `table` environment with caption and label; best values are bold."""
     head = f"% odt_sim: {title(comparison)}. Needs \\usepackage[T1]{{fontenc}} and \\usepackage{{booktabs}}.\n"
     return head + "".join(_table(section, section.table) for section in sections(comparison) if section.table)
 
 
 def escaped(text: str) -> str:
-    """Return a text that LaTeX prints as it is."""
+    """Return text escaped so that LaTeX prints it literally."""
     return "".join(
         _ESCAPED.get(character, character) for character in _APOSTROPHE.sub("\N{RIGHT SINGLE QUOTATION MARK}", text)
     )
@@ -70,7 +70,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _lines(lines: Sequence[str], side: str, place: str) -> str:
-    """Return lines in one cell, below each other."""
+    """Return lines stacked in one cell."""
     if len(lines) == 1:
         return lines[0]
     stacked = r" \\ ".join(lines)

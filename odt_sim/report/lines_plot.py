@@ -1,4 +1,4 @@
-"""Lines of configurations, with bands over seeds and names at their ends."""
+"""Line plots of configurations, with bands over seeds and names at the lines' ends."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -28,9 +28,9 @@ def draw_lines(axes: Axes, comparison: Comparison, lines: Iterable[tuple[Configu
     """Draw the mean of the metric over an axis, with a band for several seeds.
 
     Args:
-        axes: Where to draw.
+        axes: The axes to draw on.
         comparison: The comparison.
-        lines: Configurations, each with `[points]` of the axis and `[seeds, points]` of the metric.
+        lines: Configurations, each with its positions on the axis, `[points]`, and its metric, `[seeds, points]`.
     """
     styles, ends = strokes(comparison.rows), []
     for row, points, values in lines:
@@ -48,15 +48,15 @@ def draw_lines(axes: Axes, comparison: Comparison, lines: Iterable[tuple[Configu
 
 
 def resize_for_names(figure: Figure, rows: Sequence[Configuration]) -> None:
-    """Make a figure high enough for the names of configurations beside their lines."""
+    """Make a figure tall enough for the names of configurations next to their lines."""
     lines = sum(1 + wrap_label(row.label).count("\n") for row in rows)
     figure.set_size_inches(WIDTH, max(4.2, 1.0 + _LINE * lines))
 
 
 def name_ends(axes: Axes, ends: Sequence[End]) -> None:
-    """Name the lines beside the plot, each at the height of its end unless names would overlap."""
+    """Write the lines' names next to the plot, each at the height of its line's end unless names would overlap."""
     figure = figure_of(axes)
-    figure.draw_without_rendering()  # settles the axes
+    figure.draw_without_rendering()  # lays out the axes
     in_order = sorted(ends, key=lambda end: end.y)
     to_fraction = axes.transData + axes.transAxes.inverted()
     wanted = [float(to_fraction.transform((end.x, end.y))[1]) for end in in_order]
@@ -76,7 +76,7 @@ def name_ends(axes: Axes, ends: Sequence[End]) -> None:
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Return centres of labels that overlap neither each other nor the bounds 0 and 1, close to the wanted ones.
+    """Return centres of labels close to the wanted ones, such that labels do not overlap and stay between 0 and 1.
 
     Overlapping labels form a stack around the mean of their wanted centres. Neighbouring stacks are pooled until none
     overlap (isotonic regression), which is optimal in least squares.
@@ -86,7 +86,7 @@ def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
         heights: The labels' heights.
     """
     offsets = np.cumsum([0.0, *((a + b) / 2 for a, b in pairwise(heights))])
-    stacks: list[tuple[float, int]] = []  # mean wanted foot of each stack, and its size
+    stacks: list[tuple[float, int]] = []  # the mean wanted foot and the size of each stack
     for foot in np.asarray(wanted) - offsets:
         mean, size = float(foot), 1
         while stacks and stacks[-1][0] > mean:

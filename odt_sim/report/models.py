@@ -1,4 +1,4 @@
-"""Which runs have one model: exports of a model for different strategies are different files."""
+"""Detection of runs with the same model: exports of a model for different strategies are different files."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,17 +7,18 @@ from odt_sim.persistence.run import Run
 from odt_sim.report.data_settings import text_settings
 
 _OF_THE_EXPORT = [[key] for key in ("train_groups", "embed", "gradient_offset", "terms", "name", "sys_path")]
-"""Settings of a model that decide what is exported, not what is trained; the second parts of their dotted names."""
+"""Settings of a model that determine what is exported, not what is trained: the second parts of their dotted names."""
 
 Configured = tuple[tuple[str, str], ...]
 
 
 def with_common_models(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs with one text as the setting `model` for all exports of a model.
+    """Return the runs with the same setting `model` for all exports of a model.
 
-    Runs have one model if their files have one digest (`Summary.model_digest`) and one configuration. Runs from Python have
-    no configuration, and a digest does not cover all of a model: where one version of odt_sim ran a strategy with several
-    files of a digest, these stay apart. A run without a digest has the model of another run with the same file.
+    Runs have the same model if their files have the same digest (`Summary.model_digest`) and configuration. Runs from
+    Python have no configuration, and a digest does not cover everything in a model: if one version of odt_sim ran a
+    strategy with several files of the same digest, these stay separate. A run without a digest has the model of another
+    run with its file.
 
     Args:
         runs: Complete runs.
@@ -46,7 +47,7 @@ def _configured(run: Run) -> Configured:
 
 
 def _ambiguous(runs: Sequence[Run]) -> bool:
-    """Return whether a version ran one strategy with several files: they may differ in what a digest does not cover."""
+    """Return whether a version ran one strategy with several files: these may differ in parts that no digest covers."""
     files: dict[tuple[str, str], set[str]] = {}
     for run in runs:
         version = (run.complete.environment or {}).get("odt_sim", "")

@@ -1,4 +1,4 @@
-"""Label runs by the overrides in which they differ."""
+"""Labels of runs by the overrides in which they differ."""
 
 import os
 import re
@@ -14,16 +14,16 @@ _NOT_SHOWN = re.compile(
 
 
 def shown_overrides(run: Run) -> dict[str, str]:
-    """Return a run's overrides by key, in alphabetic order.
+    """Return the overrides of a run that labels show, by key, in alphabetical order.
 
-    Seed and strategy have their own places; storage, resuming, evaluation, and what is exported of a model for a strategy do
-    not change what is trained.
+    Seed and strategy are shown elsewhere. Storage, resuming, evaluation, and export settings for a strategy do not
+    change the training.
     """
     return {key: value for key, value in sorted(run.overridden.items()) if not _NOT_SHOWN.fullmatch(key)}
 
 
 def differing_overrides(runs: Sequence[Run]) -> list[str]:
-    """Return the shown override keys that have several values in the runs."""
+    """Return the shown override keys that have several values among the runs."""
     keys = dict.fromkeys(key for run in runs for key in shown_overrides(run))
     return [key for key in keys if len({_value(run, key) for run in runs}) > 1]
 
@@ -31,7 +31,7 @@ def differing_overrides(runs: Sequence[Run]) -> list[str]:
 def common_overrides(runs: Sequence[Run], keys: Sequence[str]) -> dict[str, str]:
     """Return the overrides among `keys` that have one value in all runs, as they were written.
 
-    The number of rounds is the one that was run: a resumed run may have more than were written.
+    The number of rounds is the actual one: a resumed run may have more rounds than its overrides say.
     """
     shared = [key for key in keys if len({_value(run, key) for run in runs}) == 1]
     written = {key: run.overridden[key] for key in shared for run in reversed(runs) if key in run.overridden}
@@ -39,7 +39,7 @@ def common_overrides(runs: Sequence[Run], keys: Sequence[str]) -> dict[str, str]
 
 
 def written_differences(runs: Sequence[Run]) -> list[str]:
-    """Return for each run its seed and the overrides that differ as written, also for runs without recorded settings."""
+    """Return each run's seed and differing overrides as written, also for runs without recorded settings."""
     differing = [key for key in differing_overrides(runs) if key != "strategy._target_"]  # part of the name
     keys = ["seed", *(key for key in differing if len({run.overridden.get(key) for run in runs}) > 1)]
     written = (common_overrides([run], keys) for run in runs)
@@ -47,13 +47,13 @@ def written_differences(runs: Sequence[Run]) -> list[str]:
 
 
 def short_paths(paths: Sequence[Path]) -> list[str]:
-    """Return each path relative to the folder that is common to all."""
+    """Return each path relative to the common folder of all."""
     common = os.path.commonpath([path.resolve() for path in paths])
     return [str(path.resolve().relative_to(common)) for path in paths]
 
 
 def _value(run: Run, key: str) -> str | None:
-    """Return the value of a key in a run, by an override or by default; None if unknown. That of a model is its name."""
+    """Return the value of a key in a run, overridden or default; None if unknown. A model's value is its name."""
     if run.settings and key in run.settings:
         return run.settings[key].rpartition(" ")[0] if key == "model" else run.settings[key]
     if key in run.choices:

@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML page, with its pictures beside it as PNG."""
+"""The report as one self-contained HTML page, with its plots also as PNG files."""
 
 import shlex
 from collections.abc import Sequence
@@ -54,15 +54,15 @@ class Section(NamedTuple):
 
 
 def page_path(folders: Sequence[Path]) -> Path:
-    """Return the default path of the page: in the folder, or in the current one for several folders."""
+    """Return the default path of the page: in the folder, or in the current folder if there are several."""
     return (folders[0] if len(folders) == 1 else Path()) / "report.html"
 
 
 def write_report(comparison: Comparison, output: Path) -> None:
-    """Write the page, and beside it `comparison.json` and `figures/*.png`.
+    """Write the page, and in the same folder `comparison.json` and `figures/*.png`.
 
     Raises:
-        FileError: They cannot be written.
+        FileError: A file cannot be written.
     """
     drawn = pictures(comparison)
     for picture in drawn:
@@ -72,7 +72,7 @@ def write_report(comparison: Comparison, output: Path) -> None:
 
 
 def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:
-    """Return the page, which loads nothing from elsewhere."""
+    """Return the page, which loads no other file."""
     runs = comparison.runs
     commanded = any(run.overrides for run in runs)
     return rendered(
@@ -91,7 +91,7 @@ def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:
 
 
 def sections(comparison: Comparison) -> list[Section]:
-    """Return the tables of the page with what explains them; none without a complete run."""
+    """Return the tables of the page with captions and notes; empty without a complete run."""
     if not comparison.rows:
         return []
     described = (
@@ -219,7 +219,7 @@ def _other_caption(comparison: Comparison) -> str:
 
 
 def _command(run: Run) -> str:
-    """Return the command of a run; of a resumed run, with the rounds that it has now."""
+    """Return the command of a run; for a resumed run, with its current number of rounds."""
     rounds = (run.settings or {}).get("run.rounds")
     overrides = run.overrides
     if rounds is not None and rounds != str(run.config.get("run", {}).get("rounds")):

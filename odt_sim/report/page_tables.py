@@ -26,14 +26,14 @@ from odt_sim.report.style import strokes
 _UNITS = {"percent": ", %", "points": ", points"}
 
 _SPENT = {"kilojoules": "kJ a device", "megabytes": "MB a device", "hours": "hours at work"}
-"""What a device spends, with the headings."""
+"""The headings of a device's costs, by key."""
 
 SHARES = ("attack_success", "global_attack_success")
-"""Columns of devices that are fractions from 0 to 1, and no metrics."""
+"""Columns of devices that are fractions from 0 to 1, but no metrics."""
 
 
 class Cell(NamedTuple):
-    """A value of a table; `deviation` has the lines below it."""
+    """A value of a table; `deviation` contains the lines below it."""
 
     text: str
     deviation: str = ""
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
 
 class Name(NamedTuple):
-    """The name of a row, its colour in the pictures, and small notes below it."""
+    """The name of a row, its colour in the plots, and small notes below it."""
 
     text: str
     color: str = ""
@@ -63,7 +63,7 @@ class Table(NamedTuple):
 
 
 def comparison_table(comparison: Comparison, question: str) -> Table | None:
-    """Return the columns of one question with their best values; None if no row has a figure."""
+    """Return the table of one question, with best values marked; None if no row has a figure."""
     columns = [column for column in comparison.columns if column.question == question]
     if not columns:
         return None
@@ -106,7 +106,7 @@ def paired_table(comparison: Comparison) -> Table | None:
 
 
 def budgets_table(comparison: Comparison) -> Table | None:
-    """Return the metric at equal budgets; None where no budget is known of all configurations."""
+    """Return the metric at equal budgets; None if no budget is known for all configurations."""
     budgets, names, unit = equal_budgets(comparison), _names(comparison), metric_unit(comparison.metric)
     rows = [
         Row(names[label], [Cell(*cell(at.values[label], unit), label in at.best) for at in budgets])
@@ -117,7 +117,7 @@ def budgets_table(comparison: Comparison) -> Table | None:
 
 
 def classes_table(comparison: Comparison) -> Table | None:
-    """Return the figures of each class of device for each configuration on the clock; None without one."""
+    """Return the figures of each device class for each configuration on the clock; None without any."""
     names, metric = _names(comparison), comparison.metric
     found = [(names[row.label], of_classes(row.runs, metric)) for row in comparison.rows]
     values = [[of_class[key] or 0.0 for _, classes in found for of_class in classes.values()] for key in _SPENT]
@@ -138,7 +138,7 @@ def _class_cells(figures: Mapping[str, float | None], metric: str, factors: Sequ
 
 
 def devices_table(row: Configuration) -> Table:
-    """Return every device of a configuration, over all its seeds, with all its known figures."""
+    """Return all devices of a configuration, over all seeds, with all known figures."""
     several = len(row.runs) > 1
     devices = [
         {"device": record.device, "seed": run.complete.seed, **record} for run in row.runs for record in run.devices
@@ -153,7 +153,7 @@ def devices_table(row: Configuration) -> Table:
 
 
 def device_heading(column: str) -> str:
-    """Return a column of `devices.jsonl` as a heading: `local_accuracy` becomes `local accuracy, %`."""
+    """Return the heading of a column of `devices.jsonl`: `local_accuracy` becomes `local accuracy, %`."""
     metric = _metric(column)
     if column in SHARES:
         return f"{column.replace('_', ' ')}, %"
@@ -177,7 +177,7 @@ def device_text(value: Any, column: str) -> str:
 
 
 def _names(comparison: Comparison) -> Mapping[str, Name]:
-    """Return each configuration's name with its overrides, and the number of configurations it was selected from."""
+    """Return each configuration's name, with its overrides and marks as notes, by label."""
     styles = strokes(comparison.rows)
     names = {}
     for row in comparison.rows:
@@ -201,7 +201,7 @@ def _cell(comparison: Comparison, row: Configuration, column: Column, factor: fl
 
 
 def _label_cell(label: str) -> Cell:
-    """Return a label with an override per line, so that it takes no width from the figures."""
+    """Return a label with one override per line, which leaves more width for the figures."""
     first, *overrides = label.split(" ")
     return Cell(first, "\n".join(overrides))
 
@@ -216,6 +216,6 @@ def _paired_cells(row: Paired, metric: str) -> list[Cell]:
 
 
 def _metric(column: str) -> str | None:
-    """Return the metric in a column's name: `balanced_accuracy` of `local_balanced_accuracy`; None without one."""
+    """Return the metric in a column's name: `balanced_accuracy` for `local_balanced_accuracy`; None without one."""
     words = column.split("_")
     return next((metric for i in range(len(words)) if is_metric(metric := "_".join(words[i:]))), None)

@@ -17,28 +17,28 @@ from odt_sim.report.selection import Selection
 from odt_sim.report.significance import FEWEST, Unit, by_key, holm, signs, student, units
 
 _SAME = ("seen", "train_examples", "examples", "user")
-"""What a device has in both runs; an older record has no user."""
+"""The columns in which a device must be equal in both runs; older records have no user."""
 
 
 @dataclass(frozen=True)
 class Paired:
-    """A configuration against its reference, in the unit of the task's first metric.
+    """A configuration compared with its reference, in the unit of the runs' first metric.
 
     Attributes:
         label: The configuration.
         reference: The configuration that it is compared with; None if there is none on the same data.
         refused: Why there are no pairs, in one line, or None.
-        seeds: Seeds that both have.
-        unit: What the test takes as independent: `people`, who return with every seed and count once with their mean over
-            seeds; `seeds`, where each draws other devices; `devices`, of a single seed. None without pairs.
-        units: The number of them.
-        pairs: Seen devices with a figure under both: over all seeds, or people, where they return.
+        seeds: The number of seeds that both have.
+        unit: The independent units of the test: `people`, who return with every seed and count once, with their mean
+            over seeds; `seeds`, if each seed draws other devices; `devices`, for a single seed. None without pairs.
+        units: The number of units.
+        pairs: The number of seen devices with a figure under both, over all seeds; of people, if they return.
         difference: Mean over units of the configuration's figure minus the reference's; None without pairs.
-        interval: Its 95 % interval by Student's t over the units; None with too few of them (`significance.FEWEST`).
-        p: Of the same t, so that it is below 0.05 exactly where the interval leaves out 0.
-        p_holm: The same, adjusted for all comparisons of the report.
-        better: Pairs in which the device is served better than by the reference.
-        worse: Pairs in which the device is served worse.
+        interval: Its 95 % interval by Student's t over the units; None with too few units (`significance.FEWEST`).
+        p: The p value of the same t: it is below 0.05 exactly if the interval excludes 0.
+        p_holm: The p value adjusted for all comparisons of the report.
+        better: The number of pairs in which the device is served better than under the reference.
+        worse: The number of pairs in which the device is served worse.
     """
 
     label: str
@@ -57,12 +57,12 @@ class Paired:
 
     @property
     def equal(self) -> int:
-        """Pairs in which both serve the device equally."""
+        """The number of pairs in which both serve the device equally."""
         return self.pairs - self.better - self.worse
 
 
 Gains = Mapping[str, float]
-"""The gain of each device of a run, by its user, or by its id."""
+"""The gain of each device of a run, by its user or by its id."""
 
 
 class _OtherDevicesError(Exception):
@@ -75,10 +75,10 @@ def pair_all(
     """Compare every configuration with its reference.
 
     Args:
-        groups: For each configuration's label its complete runs, one per seed.
-        selections: The selection of each.
-        against: The reference: a label, or a strategy. A strategy's reference is its configuration on the same data, the
-            selected one of several. By default `fedavg`, or the first strategy if there is no `fedavg`.
+        groups: The complete runs of each configuration, one per seed, by label.
+        selections: The selection of each configuration, by label.
+        against: The reference: a label or a strategy. A strategy stands for its configuration on the same data, or for
+            the selected one of several. By default `fedavg`, or the first strategy if there is no `fedavg`.
 
     Returns:
         A comparison for each configuration that is not a reference itself, in their order, without those that the pruner of
@@ -102,7 +102,7 @@ def pair_all(
 def _references(
     groups: Mapping[str, Sequence[Run]], selections: Mapping[str, Selection], against: str | None
 ) -> tuple[dict[str, str | None], list[str]]:
-    """Return the label of each label's reference, or None, and all labels that are references on some data."""
+    """Return the reference of each label, or None, and the labels that are references on any data."""
     if against in groups:
         return dict.fromkeys(groups, against), [str(against)]
     strategies = list(dict.fromkeys(runs[0].name for runs in groups.values()))
@@ -161,10 +161,10 @@ def _figures(row: Paired, gained: Sequence[Gains], returning: bool, metric: str)
 
 
 def returning_by(runs: Sequence[Run]) -> str | None:
-    """Return the column of devices that names the same people in runs of several seeds; None if seeds draw others.
+    """Return the column that identifies the same people in runs of several seeds; None if seeds draw other devices.
 
-    It is the user, where each device is one user of data that is the same under every seed. It is the device, where every
-    seed has the same examples on every device, as with a fleet that was built once.
+    It is `user` if each device is one user of data that is the same under every seed. It is `device` if every seed has
+    the same examples on every device, as with a fleet that was built once.
     """
     if len({data_digest(run) for run in runs}) > 1:
         return None
@@ -177,10 +177,11 @@ def returning_by(runs: Sequence[Run]) -> str | None:
 
 
 def _gains(mine: Run, theirs: Run, key: str) -> Gains:
-    """Return the gain of each seen device with both figures over another run of the same seed, by a column.
+    """Return the known gains of seen devices over another run of the same seed, by the column `key`.
 
     Raises:
-        _OtherDevicesError: A device is missing in one of the runs, or has another number of examples.
+        _OtherDevicesError: The splits differ, or a device is missing in one of the runs or differs in a column of
+            `_SAME`.
     """
     metric, seed = mine.metrics[0], mine.complete.seed
     if None not in (splits := (mine.complete.split_digest, theirs.complete.split_digest)) and splits[0] != splits[1]:

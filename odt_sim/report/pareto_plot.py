@@ -34,7 +34,7 @@ _DOT = 7.0
 
 @dataclass(frozen=True)
 class Point:
-    """A configuration: its cost, and the weighted mean of the task's first metric over the seen devices."""
+    """A configuration with its cost and the weighted mean of the first metric over the seen devices."""
 
     row: Configuration
     cost: Spread
@@ -52,10 +52,11 @@ def points(comparison: Comparison, cost: Cost) -> list[Point]:
 
 
 def fronts(drawn: Sequence[Point], metric: str) -> list[list[Point]]:
-    """Return the Pareto front on each data, by ascending cost.
+    """Return the Pareto front for each data set, by ascending cost.
 
-    A point is on it if no other on the same data is at least as good in both score and cost, and better in one. One
-    that the pruner of a search ended is not on it: it is cheap because it did not run to its end.
+    A point is on the front if no other point with the same data is at least as good in both score and cost, and better
+    in one. Configurations that a search's pruner ended are left out: they are cheap because they did not run to their
+    end.
     """
     groups: dict[object, list[Point]] = {}
     for point in (point for point in drawn if not point.row.pruned):
@@ -76,7 +77,7 @@ def _dominates(point: Point, other: Point, sign: int) -> bool:
 
 
 def draw_pareto(figure: Figure, comparison: Comparison, cost: Cost) -> None:
-    """Draw `pareto_on` in a figure that has a size for it."""
+    """Draw `pareto_on` in a figure of suitable size."""
     names = [_name(point.row) for point in points(comparison, cost)]
     figure.set_size_inches(WIDTH, 4.2 + 0.2 * max(0, sum(1 + name.count("\n") for name in names) - 8))
     pareto_on(figure.add_subplot(), comparison, cost)
@@ -106,13 +107,13 @@ def _name(row: Configuration) -> str:
 
 
 def _in_suited_unit(cost: Cost, known: Sequence[Point]) -> tuple[str, list[Point]]:
-    """Return the axis' label and the points in the unit that suits the largest cost."""
+    """Return the axis label, and the points in the unit that suits the largest cost."""
     [(label, factor)] = readable([cost.axis], [[point.cost.mean for point in known]])
     return label, [replace(point, cost=point.cost.times(factor)) for point in known]
 
 
 def _steps(front: Sequence[Point], factor: float) -> Array:
-    """Return the corners `[corners, 2]` of the best score at each cost."""
+    """Return the corners, `[corners, 2]`, of the step line of the best score at each cost."""
     ends = [(point.cost.mean, factor * point.score.mean) for point in front]
     between = [[left, (right[0], left[1])] for left, right in pairwise(ends)]
     return np.array([corner for pair in between for corner in pair] + ends[-1:], np.float64)
@@ -133,7 +134,7 @@ def _draw_point(axes: Axes, point: Point, factor: float, color: str) -> None:
 
 
 def _scale(axes: Axes, drawn: Sequence[Point], metric: str) -> None:
-    """Make an axis of widely spread values logarithmic; with costs of zero it is linear up to the next cost."""
+    """Make axes of widely spread values logarithmic; with costs of zero, the axis is linear up to the next cost."""
     axes.margins(x=0.12, y=0.12)
     positive = [point.cost.mean for point in drawn if point.cost.mean > 0]
     if positive and max(positive) > WIDE * min(positive):
@@ -155,10 +156,10 @@ def _draw_names(
     colors: Sequence[str],
     weights: Sequence[str],
 ) -> None:
-    """Draw the names beside their points; they avoid each other and the points."""
+    """Draw the names next to their points, without overlaps between names and points."""
     from adjustText import adjust_text  # takes half a second to import
 
-    figure_of(axes).draw_without_rendering()  # settles the axes
+    figure_of(axes).draw_without_rendering()  # lays out the axes
     texts = [
         axes.text(x, y, name, color=color, weight=weight, in_layout=False)
         for (x, y), name, color, weight in zip(places, names, colors, weights, strict=True)
@@ -169,7 +170,7 @@ def _draw_names(
         x=x,
         y=y,
         ax=axes,
-        iter_lim=2000,  # a limit on time would make the picture depend on the machine
+        iter_lim=2000,  # a time limit would make the plot depend on the machine
         expand=(1.15, 1.5),
         force_text=(0.5, 1.0),
         force_static=(0.3, 0.5),
@@ -182,7 +183,7 @@ def _draw_names(
 
 
 def keep_inside(axes: Axes, text: Text) -> None:
-    """Move a text that reaches over the left or the right edge of the figure."""
+    """Move a text that extends beyond the left or right edge of the figure."""
     drawn, width = text.get_window_extent(), figure_of(axes).bbox.x1
     beyond = max(drawn.x1 - width, 0.0) + min(drawn.x0, 0.0)
     if beyond:

@@ -1,4 +1,4 @@
-"""What a run on the clock costs those who carry the phones: figures of a run, over the fleet and by class of device."""
+"""The costs of a run on the clock for the phones' owners: figures over the fleet and by device class."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from odt_sim.persistence.run import Run
 
 HOUR = 3600.0
 RARE = 0.25
-"""The share of the devices that count as rarely available: those that are available least."""
+"""The share of devices that count as rarely available: the least available ones."""
 
 
 def hours(run: Run) -> float | None:
@@ -57,7 +57,7 @@ def megabytes_on(run: Run, network: str) -> float | None:
 
 
 def total(run: Run, name: str) -> float | None:
-    """Return one of the totals of the fleet; None without a clock."""
+    """Return one of the fleet's totals; None without a clock."""
     return (run.complete.fleet_totals or {}).get(name)
 
 
@@ -87,15 +87,16 @@ def by_availability(run: Run, metric: str) -> tuple[float, float] | None:
 
 
 def of_classes(runs: Sequence[Run], metric: str) -> dict[str, dict[str, float | None]]:
-    """Return the figures of each class of device, summed over seeds where they are counts.
+    """Return the figures of each device class over all seeds.
 
     Args:
-        runs: The runs of a configuration, a run per seed.
+        runs: The runs of a configuration, one per seed.
         metric: The metric of the comparison.
 
     Returns:
-        By class: `devices` and `never_reached` (means over seeds), `score` (mean over the evaluated seen devices),
-        `kilojoules` and `megabytes` of a device over the whole run, and its `hours` at work.
+        By class: `devices` (their number, mean over seeds), `never_reached` (the fraction of them), `score` (the mean
+        over the evaluated seen devices), and per device over the whole run `kilojoules`, `megabytes` and `hours` at
+        work.
     """
     totals = [run.complete.fleet_totals["classes"] for run in runs if run.complete.fleet_totals]
     names = dict.fromkeys(name for each in totals for name in each)

@@ -1,4 +1,4 @@
-"""The report's pictures as PNG, each in a light and a dark version."""
+"""The report's plots as PNG, each in a light and a dark version."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ Draw = Callable[[Figure, Comparison], None]
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of the report.
+    """A plot of the report.
 
     Attributes:
         name: The file's name without `.png`.
         title: Its heading.
-        caption: How to read it.
+        caption: How to read the plot.
         light: The PNG for a light page.
         dark: The PNG for a dark page.
     """
@@ -42,7 +42,7 @@ class Picture:
 
 
 def pictures(comparison: Comparison) -> list[Picture]:
-    """Return the pictures for which the runs have data: the metric by round, by device and by cost, and gains."""
+    """Return the plots for which the runs have data: the metric by round, by device and by cost, and gains."""
     metric = title_of(comparison.metric)
     drawn: list[Picture] = []
     if any(record.get(comparison.metric) is not None for run in comparison.runs for record in run.rounds):
@@ -62,7 +62,7 @@ def pictures(comparison: Comparison) -> list[Picture]:
 
 
 def _compares(cost: Cost, drawn: Sequence[Point]) -> bool:
-    """Return whether there is something to compare: a simulated week is a week for all strategies."""
+    """Return whether costs differ enough to compare: a simulated week is a week for all strategies."""
     costs = [point.cost.mean for point in drawn]
     return len(costs) > 1 and (cost.key != "hours" or max(costs) - min(costs) > 0.01 * max(costs))
 
@@ -78,7 +78,7 @@ def _over(axis: Axis, comparison: Comparison) -> Picture:
 
 
 def _day(comparison: Comparison) -> list[Picture]:
-    """Return the picture of one day of the first run that has a timeline."""
+    """Return the plot of one day of the first run with a long enough timeline; empty without one."""
     for row in comparison.rows:
         timeline = RunFolder(row.runs[0].path).timeline()
         if (start := day_of(timeline)) is not None:
@@ -104,13 +104,13 @@ def _picture(name: str, title: str, caption: str, draw: Draw, comparison: Compar
 
 
 def picture(name: str, title: str, caption: str, draw: Callable[[Figure], None]) -> Picture:
-    """Return a picture in both themes.
+    """Return a plot in both themes.
 
     Args:
         name: The file's name without `.png`.
         title: Its heading.
-        caption: How to read it.
-        draw: Draws it on an empty figure.
+        caption: How to read the plot.
+        draw: Draws the plot on an empty figure.
     """
     light, dark = (_png(draw, theme) for theme in (LIGHT, DARK))
     return Picture(name, title, caption, light, dark)

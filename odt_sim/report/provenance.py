@@ -1,4 +1,4 @@
-"""Where runs come from: the differences in data, model, versions and machine between the runs of a comparison."""
+"""The provenance of runs: differences in data, model, versions and machine between the runs of a comparison."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,9 @@ class Difference:
     """Facts that divide the configurations in the same way.
 
     Attributes:
-        names: What differs, such as `data`, or `odt_sim` and `platform`.
-        values: The labels of configurations that agree, with their value of each fact. Seeds of one configuration may differ.
+        names: The facts that differ, such as `data`, or `odt_sim` and `platform`.
+        values: The labels of configurations that agree, with their values of the facts. Seeds of a configuration may
+            differ.
     """
 
     names: tuple[str, ...]
@@ -29,7 +30,7 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """The difference in words; the largest of several groups is called all others."""
+        """The difference in words; the largest group is called `all others` if it is too large to list."""
         most = max((labels for labels, _ in self.values), key=len)
         groups = (
             f"{', '.join(dict.fromkeys(values))} ({_listed(labels, others=labels is most)})"
@@ -41,7 +42,7 @@ class Difference:
 def differences(comparison: Comparison) -> list[Difference]:
     """Return what differs between the runs, in the order data, split, model, code, versions, platform and processor.
 
-    The content of the data and its split are compared between runs of one seed: they may depend on it.
+    The content of the data and its split are compared between runs of the same seed, because they may depend on it.
     """
     facts = [(row.label, _facts(run)) for row in comparison.rows for run in row.runs]
     divided: dict[tuple[tuple[str, ...], ...], dict[str, tuple[str, tuple[str, ...]]]] = {}
@@ -58,13 +59,13 @@ def differences(comparison: Comparison) -> list[Difference]:
 
 
 def versions(runs: Sequence[Run]) -> str:
-    """Return the versions behind some runs in words; differing ones are listed."""
-    names = [name for name in _VERSIONS if name != "runtime"]  # a setting of its own
+    """Return the versions behind runs in words; differing versions are listed."""
+    names = [name for name in _VERSIONS if name != "runtime"]  # a separate setting
     return "; ".join(dict.fromkeys(_in_words(run, names) for run in runs))
 
 
 def machines(runs: Sequence[Run]) -> str:
-    """Return the platforms and processors behind some runs in words."""
+    """Return the platforms and processors behind runs in words."""
     return "; ".join(dict.fromkeys(_in_words(run, _MACHINE, named=False) for run in runs))
 
 
@@ -84,7 +85,7 @@ def _values(name: str, facts: Sequence[tuple[str, Mapping[str, str]]]) -> dict[s
 
 
 def _facts(run: Run) -> dict[str, str]:
-    """Return where a run comes from by name."""
+    """Return the facts on a run's provenance, by name."""
     settings, summary = run.settings or {}, run.complete
     data = {name: value for name, value in data_settings(run).items() if name != "data.digest"}
     named = {group: str(settings.get(group) or run.choices.get(group, NOT_RECORDED)) for group in ("data", "model")}

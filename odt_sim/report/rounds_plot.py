@@ -1,4 +1,4 @@
-"""The plot of the fleet's mean by round, a line per configuration."""
+"""The plot of the fleet's mean by round, with a line per configuration."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,13 +11,13 @@ from odt_sim.report.style import Array, percent_factor
 
 
 def draw_rounds(figure: Figure, comparison: Comparison) -> None:
-    """Draw `rounds_on` in a figure that has a size for it."""
+    """Draw `rounds_on` in a figure of suitable size."""
     resize_for_names(figure, comparison.rows)
     rounds_on(figure.add_subplot(), comparison)
 
 
 def rounds_on(axes: Axes, comparison: Comparison) -> None:
-    """Draw the weighted mean of the metric over seen devices by round, with a band for several seeds."""
+    """Draw the weighted mean of the seen devices' metric by round, with a band for several seeds."""
     axes.set_xlabel("round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     lines = [(row, *_by_round(row, comparison.metric)) for row in comparison.rows]
@@ -25,7 +25,7 @@ def rounds_on(axes: Axes, comparison: Comparison) -> None:
 
 
 def _by_round(row: Configuration, metric: str) -> tuple[Array, Array]:
-    """Return the evaluated rounds `[rounds]` of all seeds, and the metric `[seeds, rounds]`."""
+    """Return the rounds that all seeds evaluated, `[rounds]`, and the metric, `[seeds, rounds]`."""
     curves = [{line["round"]: line[metric] for line in run.rounds if line.get(metric) is not None} for run in row.runs]
     rounds = sorted(set.intersection(*(set(curve) for curve in curves)))
     values = np.array([[curve[number] for number in rounds] for curve in curves], np.float64)

@@ -1,4 +1,4 @@
-"""Select one of a strategy's configurations, on validation examples only."""
+"""Selection among a strategy's configurations, on validation examples only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ class Selection:
 
 
 def select(groups: Mapping[str, Sequence[Run]]) -> dict[str, Selection]:
-    """Return for each configuration the selection in which it was a candidate.
+    """Return the selection in which each configuration was a candidate, by label.
 
-    Candidates share strategy and data. Each is judged by the mean over seeds of the mean over the seen devices. More seeds
-    come before fewer, and more devices with a finite figure before fewer: a failed or diverged run must not win by what is
-    left of it. Those that a search's pruner ended come last. Of equals the first wins.
+    Candidates share strategy and data. They are ranked by their mean validation figure over seeds and seen devices.
+    More seeds come before fewer, and more devices with a finite figure before fewer, so that a partly failed or
+    diverged configuration cannot win. Configurations that a search's pruner ended come last. The first of equals wins.
 
     Args:
-        groups: For each configuration's label its complete runs, one per seed.
+        groups: The complete runs of each configuration, one per seed, by label.
     """
     candidates: dict[object, list[list[str]]] = {}
     for label, runs in groups.items():
@@ -48,7 +48,7 @@ def select(groups: Mapping[str, Sequence[Run]]) -> dict[str, Selection]:
 
 
 def selected_only(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
-    """Return the configurations that were selected.
+    """Return the selected configurations.
 
     Raises:
         ConfigurationError: A strategy has several configurations, and none has a validation figure.
@@ -71,7 +71,7 @@ def _best(labels: Sequence[str], groups: Mapping[str, Sequence[Run]]) -> str | N
 
 
 def _rank(runs: Sequence[Run]) -> tuple[bool, int, int, float] | None:
-    """Return whether no pruner ended a run, seeds, devices and figure, compared in this order; None without a figure."""
+    """Return the rank: whether no run was pruned, the seeds, the devices, and the figure; None without a figure."""
     metric = runs[0].metrics[0]
     known = [figures for run in runs if (figures := (run.complete.metrics_validation or {}).get(metric))]
     if not known:

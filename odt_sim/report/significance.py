@@ -1,6 +1,6 @@
-"""Test whether a mean difference is more than chance: Student's t over what is independent, and Holm's adjustment.
+"""Tests whether a mean difference exceeds chance: Student's t over independent units, with Holm's adjustment.
 
-One formula gives both interval and p, so that the 95 % interval leaves out 0 exactly where p is below 0.05.
+Interval and p come from the same formula, so the 95 % interval excludes 0 exactly if p is below 0.05.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 Unit = Literal["people", "seeds", "devices"]
-"""What a test takes as independent."""
+"""The kind of independent units of a test."""
 
 FEWEST: Mapping[Unit, int] = {"people": 6, "devices": 6, "seeds": 3}
-"""With fewer of a unit there is no test: an interval of t with one degree of freedom is 12.7 standard errors to each side."""
+"""The smallest number of units for a test: with one degree of freedom, t's interval is 12.7 standard errors each way."""
 
 CONFIDENCE = 0.95
-_ROUNDING = 1e-12  # of the largest difference: 0.9 - 0.8 and 0.8 - 0.7 are equal
+_ROUNDING = 1e-12  # relative to the largest difference, so that 0.9 - 0.8 equals 0.8 - 0.7
 
 
 class Tested(NamedTuple):
     """A test of the mean.
 
     Attributes:
-        interval: The interval of confidence `CONFIDENCE`.
-        p: The two-sided p that the mean is 0.
+        interval: The confidence interval at `CONFIDENCE`.
+        p: The two-sided p value for a mean of 0.
     """
 
     interval: tuple[float, float]
@@ -34,18 +34,18 @@ class Tested(NamedTuple):
 
 
 def units(differences: Sequence[Mapping[str, float]], returning: bool) -> tuple[Unit, Array]:
-    """Return what is independent in the differences of several seeds, and its differences.
+    """Return the independent units in the differences of several seeds, with their differences.
 
-    Seeds are not new people. Where the same people return with every seed, their differences are correlated over seeds,
-    and each counts once, with the mean over seeds. Where a seed draws other devices, all devices of a seed share its
-    models, and each seed counts once, with the mean over its devices. With one seed there are only its devices.
+    Seeds are not new people. If the same people return with every seed, their differences are correlated over seeds, so
+    each person counts once, with the mean over seeds. If seeds draw other devices, all devices of a seed share its
+    models, so each seed counts once, with the mean over its devices. With one seed, the units are its devices.
 
     Args:
-        differences: For each seed the difference of each device by its user, or by its id; at least one each.
+        differences: The differences of each seed, by the device's user or id; at least one per seed.
         returning: Whether equal keys are the same people under every seed.
 
     Returns:
-        The unit, and `[units]` the difference of each.
+        The kind of unit, and the difference of each unit, `[units]`.
     """
     if len(differences) > 1 and not returning:
         return "seeds", np.array([np.mean([*of_seed.values()]) for of_seed in differences])
@@ -53,7 +53,7 @@ def units(differences: Sequence[Mapping[str, float]], returning: bool) -> tuple[
 
 
 def by_key(differences: Sequence[Mapping[str, float]]) -> Array:
-    """Return `[keys]` the mean over seeds of the difference of each key."""
+    """Return the mean difference over seeds of each key, `[keys]`."""
     keys = dict.fromkeys(key for of_seed in differences for key in of_seed)
     if keys and all(len(of_seed) == len(keys) for of_seed in differences):
         whole: Array = np.array([[of_seed[key] for of_seed in differences] for key in keys])
@@ -62,15 +62,15 @@ def by_key(differences: Sequence[Mapping[str, float]]) -> Array:
 
 
 def student(values: Array, fewest: int) -> Tested | None:
-    """Return the interval and the p of Student's t (1908) for the mean of independent values.
+    """Return the interval and the p value of Student's t (1908) for the mean of independent values.
 
     Args:
-        values: `[units]`.
+        values: The values, `[units]`.
         fewest: The smallest number of units to test.
 
     Returns:
-        None with fewer units, and where all have the same difference, which leaves nothing to estimate the error from.
-        Differences of 0 throughout have the interval from 0 to 0 and a p of 1.
+        The test. None with fewer units, or if all units have the same nonzero difference, which gives no estimate of
+        the error. If all differences are 0, the interval is from 0 to 0, and p is 1.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -87,7 +87,7 @@ def student(values: Array, fewest: int) -> Tested | None:
 
 
 def signs(values: Array) -> NDArray[np.int64]:
-    """Return `[values]` -1, 0 or 1; 0 for what is 0 up to rounding."""
+    """Return the sign of each value, -1, 0 or 1, `[values]`; values that are 0 up to rounding have the sign 0."""
     rounding = _ROUNDING * np.abs(values).max(initial=0.0)
     return np.where(np.abs(values) <= rounding, 0, np.sign(values)).astype(np.int64)
 

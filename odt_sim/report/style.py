@@ -1,4 +1,4 @@
-"""Colours and sizes of the pictures; the colours suit colour-blind readers, light pages and dark pages."""
+"""Colours and sizes of the plots; the colours suit colour-blind readers, light pages and dark pages."""
 
 import re
 from collections import Counter
@@ -19,7 +19,7 @@ from odt_sim.report.comparison import Configuration
 Array = NDArray[np.float64]
 
 WIDTH = 8.0
-"""Width of a picture, in inches."""
+"""Width of a plot, in inches."""
 
 DPI = 160
 
@@ -30,22 +30,22 @@ LOCAL = "#858585"
 """The colour of the baseline: grey, so that strategies stand out against it."""
 
 PALETTE = ("#0083c9", "#e08a00", "#009e73", "#c563a0", "#d3502f", "#8a79d6")
-"""After Okabe and Ito (2008), moved to a middle lightness: at least 2.5:1 contrast on both backgrounds."""
+"""Colours after Okabe and Ito (2008), adjusted to medium lightness: at least 2.5:1 contrast on both backgrounds."""
 
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
 """Line styles of a strategy's configurations, and of further strategies once all colours are taken."""
 
 
 _LINE = 26
-"""The length of a label's lines, in characters."""
+"""The maximum length of a label's lines, in characters."""
 
 _WORD = re.compile(r".+?(?:[,=/]|(?<=[^\W\d])[_.](?=\w)|$)")
-"""What stays in a line: up to a comma, `=`, `/`, or a `_` or `.` behind a letter, so not the point of a number."""
+"""A part of a label that is not broken: up to `,`, `=`, `/`, or a `_` or `.` after a letter (not a decimal point)."""
 
 
 @dataclass(frozen=True)
 class Theme:
-    """The colours of a picture, equal to those of the page."""
+    """The colours of a plot, equal to those of the page."""
 
     name: str
     background: str
@@ -84,14 +84,14 @@ DARK = Theme("dark", background="#15181d", text="#d7dce2", faint="#2d333b")
 
 @dataclass(frozen=True)
 class Stroke:
-    """How a configuration is drawn: the colour of its strategy, and a line style of its own."""
+    """The stroke of a configuration: the colour of its strategy, and a line style."""
 
     color: str
     line: Any
 
 
 def strokes(rows: Sequence[Configuration]) -> Mapping[str, Stroke]:
-    """Return the stroke of each configuration by its label."""
+    """Return the stroke of each configuration, by label."""
     colors = colors_of(row.strategy for row in rows)
     places = {name: place for place, name in enumerate(colors, -1)}  # the first is `local`
     drawn: dict[str, Stroke] = {}
@@ -104,19 +104,19 @@ def strokes(rows: Sequence[Configuration]) -> Mapping[str, Stroke]:
 
 
 def colors_of(strategies: Iterable[str]) -> dict[str, str]:
-    """Return the colour of each strategy, in the order of their first occurrence after that of `local`."""
+    """Return the colour of each strategy: `local` first, then the others in the order of their first occurrence."""
     others = [name for name in dict.fromkeys(strategies) if name != "local"]
     return {"local": LOCAL, **{name: PALETTE[place % len(PALETTE)] for place, name in enumerate(others)}}
 
 
 def figure_of(axes: Axes) -> Figure:
-    """Return the whole figure of axes, also of those in a subfigure."""
+    """Return the whole figure of axes, even if they are in a subfigure."""
     figure: Any = axes.figure
     return cast(Figure, figure.figure)
 
 
 def percent_factor(metric: str) -> float:
-    """Return the factor of a metric on an axis: accuracies and the like are shown in percent."""
+    """Return the factor of a metric on an axis: fractions are shown in percent."""
     return 100.0 if is_percent(metric) else 1.0
 
 
@@ -126,12 +126,12 @@ def axis_unit(metric: str) -> str:
 
 
 def wrap_label(label: str) -> str:
-    """Return a label with every override on its own line, in lines of at most 26 characters; numbers stay whole."""
+    """Return a label with one override per line, in lines of at most 26 characters; numbers are not broken."""
     return "\n".join(line for part in label.split(" ") for line in _lines(part))
 
 
 def _lines(part: str) -> list[str]:
-    """Return the lines of a part of a label, with as many words to each as have room."""
+    """Return the lines of a part of a label, each with as many words as fit."""
     lines = [""]
     for word in (piece for whole in _WORD.findall(part) for piece in wrap(whole, _LINE)):
         if lines[-1] and len(lines[-1]) + len(word) > _LINE:
@@ -141,7 +141,7 @@ def _lines(part: str) -> list[str]:
 
 
 def scale_axis(axes: Axes, direction: Literal["x", "y"], metric: str, values: Array) -> bool:
-    """Make the axis of a widely spread error logarithmic, and return whether it is."""
+    """Make the axis logarithmic if an unbounded metric is widely spread, and return whether it is."""
     wide = not kind_of(metric).bounded and values.size > 0 and values.min() > 0 and values.max() > WIDE * values.min()
     if wide:
         make_logarithmic(axes, direction)
@@ -149,7 +149,7 @@ def scale_axis(axes: Axes, direction: Literal["x", "y"], metric: str, values: Ar
 
 
 def make_logarithmic(axes: Axes, direction: Literal["x", "y"]) -> None:
-    """Make an axis logarithmic, with plain numbers: matplotlib's own labels are mathematics, which `Theme` does not parse."""
+    """Make an axis logarithmic with plain numbers: matplotlib's labels are math text, which `Theme` does not parse."""
     (axes.set_xscale if direction == "x" else axes.set_yscale)("log")
     axis = axes.xaxis if direction == "x" else axes.yaxis
     axis.set_major_formatter("{x:,g}")

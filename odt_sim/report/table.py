@@ -1,4 +1,4 @@
-"""The comparison as tables for the terminal: all configurations, and each against its reference."""
+"""The comparison as terminal tables: all configurations, and each configuration against its reference."""
 
 import math
 from collections.abc import Sequence
@@ -58,18 +58,18 @@ _DISPENSABLE = (
 
 _NARROWEST_NAME = 15
 _LONGEST_NAME = 32
-"""Longer names are folded to keep a column."""
+"""The longest name in characters; longer names are folded to keep a column."""
 
 
 def comparison_table(comparison: Comparison, width: int = 100) -> Table | Text:
     """Return the comparison as a table; names are folded if necessary, never cut.
 
-    The best value of a column is bold and has a star. Failed runs follow the table with their errors; without a complete
-    run there is no table.
+    The best value of a column is bold and has a star. Failed runs follow the table with their errors; without a
+    complete run there is no table.
 
     Args:
         comparison: The comparison.
-        width: The terminal's width in characters; a narrower one has fewer columns.
+        width: The terminal's width in characters; a narrower terminal shows fewer columns.
     """
     if not comparison.rows:
         return Text("\n").join(_failures(comparison))
@@ -91,7 +91,7 @@ def paired_table(comparison: Comparison, width: int = 100) -> Table | Text | Non
 
     Args:
         comparison: The comparison.
-        width: The terminal's width in characters; a narrower one has fewer columns.
+        width: The terminal's width in characters; a narrower terminal shows fewer columns.
     """
     known = [row for row in comparison.paired if row.pairs]
     refused = [
@@ -124,14 +124,14 @@ def paired_table(comparison: Comparison, width: int = 100) -> Table | Text | Non
 
 
 def differences_text(comparison: Comparison) -> Text | None:
-    """Return what differs between the runs besides strategies and settings, a line each; None if nothing does."""
+    """Return the differences between runs apart from strategies and settings, one per line; None without any."""
     lines = [Text.assemble(("differs  ", "bold"), found.text) for found in differences(comparison)]
     return Text("\n").join(lines) if lines else None
 
 
 def _empty_table(title: str) -> Table:
     return Table(
-        title=Text(title),  # not markup: a label may have brackets
+        title=Text(title),  # not markup, because a label may contain brackets
         title_justify="left",
         title_style="bold",
         caption_justify="left",
@@ -143,9 +143,9 @@ def _empty_table(title: str) -> Table:
 
 
 def _name(row: Configuration, width: float = math.inf) -> Text:
-    """Return a configuration's label, an override per line, with marks: selected of several, still improving, pruned.
+    """Return a configuration's label, one override per line, with marks: selected of several, still improving, pruned.
 
-    The value of an override that is too long gets a line of its own: folded within its digits it would read as another.
+    The value of an override that is too long gets its own line: if folded within its digits, it would be misread.
     """
     first, *overrides = row.label.split(" ")
     overrides = [item if 2 + len(item) <= width else item.replace("=", "=\n    ", 1) for item in overrides]
@@ -155,7 +155,7 @@ def _name(row: Configuration, width: float = math.inf) -> Text:
 
 
 def _name_width(comparison: Comparison) -> int:
-    """Return the width that names should have: that of the longest line, within limits."""
+    """Return the width of the names: the length of the longest line, within limits."""
     longest = max(len(line) for row in comparison.rows for line in _name(row).plain.split("\n"))
     return max(_NARROWEST_NAME, min(longest, _LONGEST_NAME))
 
