@@ -7,7 +7,7 @@
 Without axes, a function creates a new figure in the report's style. With axes, it draws on them, in their style; a
 figure with `layout="constrained"` leaves room for the names next to the lines.
 
-The first plot imports matplotlib, not this module.
+matplotlib is imported by the first plot, not together with this module.
 """
 
 import os
@@ -56,7 +56,7 @@ def rounds(runs: Runs, ax: "Axes | None" = None) -> "Axes":
 
 
 def devices(runs: Runs, ax: "Axes | None" = None) -> "Axes":
-    """Draw every device's test metric as a dot over quartiles and deciles, a row per configuration; rings are unseen.
+    """Draw every device's test metric as a dot, or a ring if unseen, over quartiles and deciles: a row per configuration.
 
     Args:
         runs: The runs to draw.

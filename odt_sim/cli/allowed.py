@@ -12,7 +12,7 @@ from odt_sim.user_code import imported
 
 
 def allowed_strategies(model: TrainableModel) -> list[str]:
-    """Return a line of the strategies that a model's capabilities allow, then one for each lack of the others."""
+    """Return a line with the strategies that a model allows, then lines with the others by their missing capabilities."""
     allowed: list[str] = []
     refused = defaultdict[str, list[str]](list)
     for name, strategy in _shipped().items():
@@ -30,6 +30,6 @@ def _shipped() -> dict[str, Strategy]:
 
 
 def _made(option: str) -> Strategy:
-    """Return the strategy of an option of odt_sim, without Hydra, which takes as long to import as all else."""
+    """Return the strategy of a shipped option without Hydra, whose import takes as long as everything else."""
     settings = yaml.safe_load(option)
     return cast(Strategy, imported(settings.pop("_target_"), "strategy")(**settings))

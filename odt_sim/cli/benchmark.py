@@ -67,12 +67,12 @@ TASKS = "experiment/benchmark"
 
 @dataclass(frozen=True)
 class Asked:
-    """What the arguments ask for.
+    """The parsed arguments.
 
     Attributes:
-        given: The command's own arguments by name.
+        given: The command's own arguments, by name.
         overrides: Overrides of all runs.
-        of_tasks: Overrides of one task, by its name.
+        of_tasks: Overrides of single tasks, by the task's name.
         config_folder: A folder with further options, or None.
     """
 
@@ -85,7 +85,7 @@ class Asked:
 def benchmark(arguments: Sequence[str]) -> int:
     """Tune strategies on several tasks, write the page of their ranks and return the exit code.
 
-    The same command resumes what was interrupted; further strategies, tasks, trials and seeds run beside those that are done.
+    The same command resumes interrupted work; further strategies, tasks, trials and seeds are added to finished ones.
     """
     if {"-h", "--help"} & set(arguments):
         print(USAGE, end="")
@@ -110,7 +110,7 @@ def _benchmark(asked: Asked, arguments: Sequence[str]) -> int:
 
 
 def _run(cells: Sequence[Cell], jobs: int) -> None:
-    """Run the cells that have not ended, with a line for each and the time left."""
+    """Run the cells that have not ended, and print a line with the remaining time for each."""
     waiting = [cell for cell in cells if ended(cell) is None]
     if len(waiting) < len(cells):
         say(f"done already: {len(cells) - len(waiting)} of {len(cells)}")
@@ -133,7 +133,7 @@ def _said(cell: Cell, outcome: Outcome) -> str:
 
 
 def _report(folder: Path, plans: dict[str, Plan], strategies: Sequence[str], markdown: str) -> int:
-    """Write the page and the results in Markdown, and print where they are."""
+    """Write the page and the results in Markdown, print their paths, and return the exit code."""
     from odt_sim.benchmark.markdown import results_markdown, with_results
     from odt_sim.benchmark.page import write_page
 
@@ -179,7 +179,7 @@ def _asked(arguments: Sequence[str]) -> Asked:
 
 
 def options(group: str, folder: str | None) -> list[str]:
-    """Return the options of a group that are shipped, and those of a folder of the user."""
+    """Return the shipped options of a group, and those in a folder of the user."""
     roots = [str(files("odt_sim.conf")), *([folder] if folder else [])]
     return sorted({path.stem for root in roots for path in (Path(root) / group).glob("*.yaml")})
 
@@ -188,7 +188,7 @@ def _named(asked: Asked, name: str, group: str = "strategy") -> list[str]:
     """Return the chosen options of a group, by default all.
 
     Raises:
-        ConfigurationError: One does not exist.
+        ConfigurationError: An option does not exist.
     """
     known = options(group, asked.config_folder)
     named = [each for each in dict.fromkeys(asked.given[name].split(",")) if each]
@@ -198,10 +198,10 @@ def _named(asked: Asked, name: str, group: str = "strategy") -> list[str]:
 
 
 def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:
-    """Return the tuning of each task that has its data; the others are named in a line each.
+    """Return the tuning plan of each task with data; print a line for each other task.
 
     Raises:
-        OdtSimError: An argument does not fit, or the data of a task cannot be read or does not fit its model.
+        OdtSimError: An argument does not fit, or a task's data cannot be read or does not fit its model.
     """
     seeds, tuning_seed = seeds_of("benchmark", asked.given)
     budget = whole_number("benchmark", "budget", asked.given["budget"], 1)
@@ -236,7 +236,7 @@ def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:
 
 
 def _task(task: str, overrides: Sequence[str], folder: str | None) -> DictConfig | None:
-    """Return the checked configuration of a task; None if the user has not given its data."""
+    """Return the checked configuration of a task; None if the user has not set its data."""
     config = composed(fixed_overrides(overrides), folder)
     check_keys(config, COMPONENTS)
     if missing := sorted(OmegaConf.missing_keys(config)):

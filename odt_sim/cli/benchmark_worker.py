@@ -1,7 +1,7 @@
-"""A process of `odt-sim benchmark`: tunes and runs one strategy on one task after the other.
+"""A process of `odt-sim benchmark`: it processes cells, each a strategy to tune and run on a task.
 
-Each line of standard input is a cell (`Cell.dumps`); a line of standard output answers it once its outcome is written. The
-process ends with standard input, at once: what runs then is resumed by the next command.
+Each line of standard input is a cell (`Cell.dumps`); a line on standard output answers it once its outcome is written.
+The process ends as soon as standard input ends; the next command resumes the interrupted work.
 """
 
 import os
@@ -21,7 +21,7 @@ from odt_sim.tuning.winners import winner
 
 
 def run_cell(cell: Cell) -> Outcome:
-    """Tune a strategy on a task, run the winner with each seed of the report, and return what came of it.
+    """Tune a strategy on a task, run the winner with each seed of the report, and return the outcome.
 
     Raises:
         OdtSimError: A configuration does not fit.
@@ -55,7 +55,7 @@ def _launch(cell: Cell, arguments: list[str], folder: Path) -> None:
 
 
 def refusal(trial: Path) -> str:
-    """Return why a strategy cannot run at all: the error of a trial that never started; empty if it did."""
+    """Return why a strategy cannot run at all: the error of a trial that never started; empty if it started."""
     return "" if (trial / INITIAL_MODEL).exists() else _error(trial)
 
 
@@ -86,7 +86,7 @@ def _read(cells: "SimpleQueue[str]") -> None:
 
 
 def _log_to(path: Path) -> None:
-    """Send what this process and its children print to a file."""
+    """Redirect the output of this process and its children to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for descriptor in (1, 2):

@@ -57,20 +57,20 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     backend = build(config.backend, "backend")
     metrics, callbacks = _metrics(config), _callbacks(config)
     model_begun = in_daemon_thread(lambda: model(config, strategy=strategy))
-    data = _filling(config)  # also checked later, when the export has ended
+    data = _filling(config)  # before the export ends, so that its errors come early
     backend.start()
     return _simulation(config, directory, model_begun.result(), data, strategy, aggregator, backend, metrics, callbacks)
 
 
 def saved_simulation(folder: Path, overrides: Sequence[str] = ()) -> Simulation:
-    """Return the simulation of a complete run of `odt-sim run`, which is not to be run again.
+    """Return the simulation of a complete run of `odt-sim run`, for example to deploy its devices.
 
     Args:
-        folder: The run's folder, with the model that it started with.
-        overrides: Where its data is now, such as `data.path=moved.npz`; other data is refused.
+        folder: The run's folder, which contains its initial model.
+        overrides: The current location of its data, such as `data.path=moved.npz`; other data is refused.
 
     Raises:
-        OdtSimError: The folder holds no such run, the run is not complete, or its data or user code is not found any more.
+        OdtSimError: The folder contains no such run, the run is not complete, or its data or user code is missing.
     """
     config = saved_config(folder)
     for override in overrides:
@@ -91,7 +91,7 @@ def saved_simulation(folder: Path, overrides: Sequence[str] = ()) -> Simulation:
 
 
 def saved_model(folder: Path, path: Path) -> TrainableModel:
-    """Return a file of a run's model, with the run's settings of a model; a run from Python has none.
+    """Return a model file of a run as a model, with the run's settings of the model; a run from Python has none.
 
     Args:
         folder: The run's folder.
@@ -137,7 +137,7 @@ def _simulation(
 
 
 def _attack(config: DictConfig) -> Attack | None:
-    """Return the configured attack; None where an older configuration has none."""
+    """Return the configured attack; None if an older configuration has none."""
     attack: Attack | None = build(config.attack, "attack") if "attack" in config else None
     return attack
 
@@ -147,7 +147,7 @@ def _fleet(config: DictConfig) -> ConfiguredFleet:
 
 
 def _listed(config: DictConfig, key: str) -> Any:
-    """Return a list of the configuration; None where an older configuration has none."""
+    """Return a list in the configuration; None if an older configuration has none."""
     listed = config.get(key)
     return OmegaConf.to_container(listed, resolve=True) if isinstance(listed, ListConfig) else listed
 
@@ -156,7 +156,7 @@ def _metrics(config: DictConfig) -> list[Callable[..., float | None]]:
     """Return the functions that `metrics` names.
 
     Raises:
-        ConfigurationError: An entry is no name, or names nothing that can be imported.
+        ConfigurationError: An entry is no name, or cannot be imported.
     """
     paths = _listed(config, "metrics") or ()
     for path in paths:
@@ -166,7 +166,7 @@ def _metrics(config: DictConfig) -> list[Callable[..., float | None]]:
 
 
 def compares_upwards(config: DictConfig) -> bool:
-    """Return whether larger values are better of the metric by which a configuration's runs compare.
+    """Return whether larger values are better for the metric by which a configuration's runs compare.
 
     Raises:
         ConfigurationError: `run.metric` is no metric.
@@ -200,12 +200,12 @@ def _storage(place: str | None) -> str | None:
 
 
 def model(config: DictConfig, path: Path | None = None, strategy: Strategy | None = None) -> TrainableModel:
-    """Return the configured model: a `.tflite` file, or a Keras model that is exported unless the cache holds it.
+    """Return the configured model: a `.tflite` file, or a Keras model, which is exported unless it is in the cache.
 
     Args:
         config: The whole configuration.
-        path: A copy of the file, in place of the configured or exported one.
-        strategy: A strategy; a Keras model is exported with all that it needs.
+        path: A copy of the file, instead of the configured or exported file.
+        strategy: A strategy; a Keras model is exported with all capabilities that it needs.
 
     Raises:
         ModelError: The file is no trainable model.
@@ -215,7 +215,7 @@ def model(config: DictConfig, path: Path | None = None, strategy: Strategy | Non
         return TrainableModel.load(path) if path else _exported_for(strategy, model_spec(config))
     settings = plain(config.model, "model")
     flex = config.backend.get("runtime") == "flex"
-    if path:  # it has a manifest, in which earlier corrections are
+    if path:  # its manifest already contains the corrections
         settings = {**settings, "signatures": None, "groups": None}
     return TrainableModel.load(
         path or settings["path"],
@@ -228,7 +228,7 @@ def model(config: DictConfig, path: Path | None = None, strategy: Strategy | Non
 
 
 def _exported_for(strategy: Strategy | None, spec: Mapping[str, Any]) -> TrainableModel:
-    """Return an exported model; what a strategy needs depends on the model, so that some are exported twice."""
+    """Return an exported model; a strategy's needs depend on the model, so some models are exported twice."""
     found = TrainableModel.load(exported(spec))
     if strategy is None or not (missing := strategy.needed(found) - found.capabilities):
         return found
@@ -237,7 +237,7 @@ def _exported_for(strategy: Strategy | None, spec: Mapping[str, Any]) -> Trainab
 
 
 def model_file(config: DictConfig) -> Path:
-    """Return the file of a model that is exported from Keras unless the cache holds it.
+    """Return the file of a Keras model, which is exported unless it is in the cache.
 
     Raises:
         ExportError: The Keras model cannot be exported.
@@ -253,17 +253,17 @@ def model_spec(config: DictConfig) -> dict[str, Any]:
         known = optimizer.get("name") in rates
         given = {key: value for key, value in optimizer.items() if key != "learning_rate" or value is not None}
         spec["optimizer"] = {**({"learning_rate": rates[optimizer["name"]]} if known else {}), **given}
-    if not str(spec["build"]["_target_"]).startswith("odt_sim."):  # a module of the user, in the working folder
+    if not str(spec["build"]["_target_"]).startswith("odt_sim."):  # a user's module in the working folder
         spec["sys_path"] = [*(spec.get("sys_path") or []), os.getcwd()]
     return spec
 
 
 def federated(config: DictConfig) -> FederatedData:
-    """Return the configured data, spread over the fleet's devices, with its drift and the order of its arrival.
+    """Return the configured data, partitioned over the fleet's devices, with its drift and its order of arrival.
 
     Raises:
-        DataError: The data cannot be read, or cannot be spread over so many devices.
-        ConfigurationError: The partition, the drift or the arrival does not take a setting, or fails.
+        DataError: The data cannot be read, or cannot be partitioned over so many devices.
+        ConfigurationError: The partition, the drift or the arrival fails, or does not accept a setting.
     """
     dataset, partition = (build(config[group], group) for group in ("data", "partition"))
     split = config.split
@@ -281,22 +281,22 @@ def federated(config: DictConfig) -> FederatedData:
 
 
 def _filling(config: DictConfig) -> FederatedData:
-    """Return the configured data, which fills the fleet."""
+    """Return the configured data, after a check that the fleet fits its number of devices."""
     data = federated(config)
     _fleet(config).check_size(data.devices)
     return data
 
 
 def check_data(config: DictConfig, model: TrainableModel, rate: float | None) -> None:
-    """Check that the configured data can be read, fills the fleet and fits a model.
+    """Check that the configured data can be read and fits the fleet and a model.
 
     Args:
         config: The whole configuration.
         model: The model.
-        rate: A learning rate for models that take one.
+        rate: A learning rate for models whose learning rate can be set.
 
     Raises:
-        OdtSimError: It cannot or does not.
+        OdtSimError: The data cannot be read or does not fit.
     """
     data = _filling(config)
     plan = TrainingPlan(learning_rate=rate if "learning_rate" in model.capabilities else None)
@@ -304,7 +304,7 @@ def check_data(config: DictConfig, model: TrainableModel, rate: float | None) ->
 
 
 def _changed(data: FederatedData, config: DictConfig, group: str) -> FederatedData:
-    """Return what a group's function of the data and the seed makes of the data, with its name in `spread`."""
+    """Return the data as changed by a group's function of data and seed, with the function's name in `spread`."""
     function = build(config[group], group)
     with user_code_errors(function, f"{group}: failed", ConfigurationError):
         changed = function(data, config.seed)
@@ -317,7 +317,7 @@ def _changed(data: FederatedData, config: DictConfig, group: str) -> FederatedDa
 
 
 def check(config: DictConfig) -> None:
-    """Check the declared settings and the model's, and refuse unknown keys; components are checked when they are built.
+    """Check the declared settings and the model's, and refuse unknown keys; `build` checks components.
 
     Raises:
         ConfigurationError: A value does not fit, or a key is unknown.

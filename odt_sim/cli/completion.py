@@ -1,4 +1,4 @@
-"""The command `odt-sim completion`: complete commands, groups, options and keys in a shell."""
+"""The command `odt-sim completion`: completion of commands, groups, options and keys in a shell."""
 
 import argparse
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ FLAGS = {
     "watch": ("--host", "--port"),
     "doctor": ("--environment", "--json", "--signature", "--flex-python"),
 }
-"""The options of each command besides `--help`; the commands' parsers would import far more than a shell should wait for."""
+"""The options of each command except `--help`, listed here because importing the commands' parsers takes too long."""
 
 BASH = r"""# eval "$(odt-sim completion bash)"
 _odt_sim() {
@@ -58,9 +58,9 @@ complete -c odt-sim -n '__fish_seen_subcommand_from report inspect watch deploy 
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 CHOICES = {"completion": (*SCRIPTS,), "new": (*RUNS,)}
-"""What the first argument of a command may be."""
+"""The choices for the first argument, by command."""
 OVERRIDDEN = ("run", "export", "tune", "benchmark")
-"""The commands that take overrides."""
+"""The commands that accept overrides."""
 
 
 def completion(arguments: Sequence[str]) -> int:
@@ -81,7 +81,7 @@ def completion(arguments: Sequence[str]) -> int:
 
 
 def candidates(words: Sequence[str]) -> list[str]:
-    """Return what the last of the words behind `odt-sim` may become."""
+    """Return the candidates for the last of the words after `odt-sim`."""
     *before, word = words
     if not before:
         options = [*COMMANDS, "--help", "--version"]
@@ -90,7 +90,7 @@ def candidates(words: Sequence[str]) -> list[str]:
     else:
         options = [*FLAGS.get(before[0], ()), "--help"]
         if before[0] in OVERRIDDEN and not word.startswith("-"):
-            from odt_sim.cli.override_candidates import of_command  # imports Hydra, which takes longer than all else
+            from odt_sim.cli.override_candidates import of_command  # imports Hydra, which is slow
 
             options += of_command(before[0], before[1:], word)
     return sorted({option for option in options if option.startswith(word)})

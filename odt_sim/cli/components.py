@@ -1,4 +1,4 @@
-"""Build the component that a group of a configuration names."""
+"""Building of the components that a configuration's groups name."""
 
 import re
 from collections.abc import Mapping
@@ -30,19 +30,19 @@ KINDS: Mapping[str, type] = {
     "tracker": Observer,
     "callbacks": object,  # functions and observers; the simulation checks them
 }
-"""What a group's component is; that of another group is a function."""
+"""The type of each group's component; the components of other groups are functions."""
 
 
 def build(node: Any, group: str) -> Any:
-    """Return the component that a group's `_target_` names: the only call of Hydra's `instantiate`.
+    """Return the component that a group's `_target_` names; only this function calls Hydra's `instantiate`.
 
     Args:
         node: The group's node.
-        group: Its name.
+        group: The group's name.
 
     Raises:
-        ConfigurationError: The target cannot be found, does not take a setting, or is no component of the group.
-        OdtSimError: The target itself raised it.
+        ConfigurationError: The target cannot be found, does not accept a setting, or is no component of the group.
+        OdtSimError: The target itself raised the error.
     """
     settings = plain(node, group)
     target = settings.get("_target_", "nothing")
@@ -53,7 +53,7 @@ def build(node: Any, group: str) -> Any:
         node = OmegaConf.masked_copy(node, list(settings))
     _check_settings(group, target, settings)
     try:
-        # With plain lists and mappings, which JSON takes, too, unless the node says otherwise.
+        # Unless the node says otherwise, convert to plain lists and mappings, which can also be written as JSON.
         built = hydra.utils.instantiate(node, _convert_=settings.get("_convert_", "all"))
     except InstantiationException as error:
         cause = error.__cause__
@@ -81,7 +81,7 @@ def _check_target(target: str, key: str) -> None:
     """Check that a name can be imported, and is a class or function.
 
     Raises:
-        ConfigurationError: It cannot, or is not.
+        ConfigurationError: The name cannot be imported, or is neither a class nor a function.
     """
     found = imported(target, key)
     if not callable(found):
@@ -91,7 +91,7 @@ def _check_target(target: str, key: str) -> None:
 
 
 def _how_to_set(group: str, target: str, reason: str) -> str:
-    """Return the advice about an argument that a target misses; empty for any other reason."""
+    """Return advice on a required argument that is missing; empty for any other reason."""
     missing = re.search(r"missing \d+ required (?:positional|keyword-only) arguments?: '(\w+)'", reason)
     if not missing:
         return ""
@@ -117,7 +117,7 @@ def plain(node: DictConfig, name: str) -> dict[str, Any]:
     """Return a group's settings as plain values.
 
     Raises:
-        ConfigurationError: It is no group, or a value is missing or cannot be resolved.
+        ConfigurationError: The node is no group, or a value is missing or cannot be resolved.
     """
     if not isinstance(node, DictConfig):
         raise ConfigurationError(f"{name}: expected a group of settings, found {node!r}; choose one: {name}=...")

@@ -57,7 +57,7 @@ def rewrite(source: Path, output: Path, batch_size: int | None) -> tuple[Graph, 
 
 
 def described(before: Graph, after: Graph) -> list[str]:
-    """Return a line per signature: its Flex ops, and its ops before and after."""
+    """Return a line per signature, with its Flex ops and its ops before and after; and one for new signatures."""
     lines = []
     for name in before.signatures:
         flex = Counter(op.kind for op in before.ops(name) if op.flex)
@@ -69,7 +69,7 @@ def described(before: Graph, after: Graph) -> list[str]:
 
 
 def _kept(before: Graph, after: Graph, name: str) -> bool:
-    """Return whether a signature is the same in both files: a `restore` from a checkpoint becomes one from arrays."""
+    """Return whether a signature has the same inputs in both files; `restore` changes from a checkpoint to arrays."""
     both = name in before.signatures and name in after.signatures
     return both and before.signatures[name].inputs.keys() == after.signatures[name].inputs.keys()
 

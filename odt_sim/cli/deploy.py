@@ -42,7 +42,7 @@ def deploy(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="the folder to write to; by default RUN/deploy"
     )
-    # Behind --format, argparse would take such an override for a format.
+    # After --format, argparse would parse such an override as a format.
     data = [each for each in arguments if re.match(r"data\.[\w.]+=", each)]
     options = parser.parse_intermixed_args([each for each in arguments if each not in data])
     options.overrides += data
@@ -78,7 +78,7 @@ def _deploy(run: Path, options: argparse.Namespace) -> None:
 
 
 def _rows(simulation: "Simulation", output: Path, options: argparse.Namespace) -> list[Mapping[str, Any]]:
-    """Write the models of devices, or the server's, and return the rows of the table."""
+    """Write the models of devices or the server's model, and return the rows of the table."""
     from odt_sim.deploy.write import deploy
 
     formats = FORMATS if options.format is None else tuple(dict.fromkeys(options.format))
@@ -93,7 +93,7 @@ def _rows(simulation: "Simulation", output: Path, options: argparse.Namespace) -
 
 
 def _devices(data: "FederatedData", options: argparse.Namespace) -> Sequence[int] | None:
-    """Return the devices whose models are wanted; None for the server's."""
+    """Return the devices whose models are requested; None for the server's model."""
     if options.user is None:
         return None if options.shared else range(data.devices) if options.all else [options.device]
     users = [] if data.users is None else list(map(str, data.users.tolist()))
@@ -110,7 +110,7 @@ def _promises(folder: Path) -> bool:
 
 
 def _check_examples(folder: Path) -> None:
-    """Refuse a run of phones that kept their examples."""
+    """Refuse a run whose phones kept their examples."""
     from odt_sim.cli.saved_config import saved_config
 
     if saved_config(folder).get("backend", {}).get("examples") == "own":
@@ -121,7 +121,7 @@ def _check_examples(folder: Path) -> None:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], first: str) -> Table:
-    """Return the rows, with the first metric of the run and the loss; – where the examples leave the metric undefined."""
+    """Return the table of rows, with the run's first metric and the loss; – for an undefined metric."""
     metrics = list(dict.fromkeys((first, "loss")))
     table = Table("file", "bytes", *metrics, "ms", "rows", title="Files", title_justify="left", box=None)
     for column in table.columns[1:]:

@@ -1,4 +1,4 @@
-"""What `odt-sim doctor --environment` prints: versions, cores, memory, and what is missing."""
+"""The output of `odt-sim doctor --environment`: versions, cores, memory, and missing packages."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ from odt_sim.fleet.calibration import this_machine
 from odt_sim.memory import memory_limit
 
 NOT_LISTED = ("dev", "docs", "flex")
-"""Extras for work on odt_sim itself, and the one that needs an environment of its own."""
+"""Extras that are not listed: those for work on odt_sim itself, and `flex`, which needs a separate environment."""
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
@@ -32,9 +32,9 @@ class Extra:
     """An extra of odt_sim.
 
     Attributes:
-        installed: Its packages that fit, with their versions.
-        missing: Its other packages, such as `pandas>=2.2`, with a version that does not fit.
-        install: The command that installs it; None if nothing is missing.
+        installed: The versions of its fitting packages, by name.
+        missing: Its other packages, such as `pandas>=2.2`, with the installed version if it does not fit.
+        install: The command that installs the extra; None if nothing is missing.
     """
 
     installed: Mapping[str, str]
@@ -44,23 +44,23 @@ class Extra:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where odt_sim runs.
+    """The environment of odt_sim.
 
     Attributes:
         machine: The processor, Python and LiteRT.
-        versions: Of odt_sim and the packages that it always needs.
+        versions: The versions of odt_sim and of the packages that it always needs.
         cores: Cores that this process may use.
         machine_cores: Cores of the machine.
-        memory_bytes: What this process may use at most.
-        available_bytes: What is free now; None where Linux does not say.
-        extras: By name.
+        memory_bytes: The memory that this process may use.
+        available_bytes: The memory that is available now; None outside Linux.
+        extras: The extras by name.
         chromium: The browser's path, or None.
         flex_python: The Python with TensorFlow 2.19, or None.
         ray_address: The cluster that `backend.address=auto` joins, or None.
         ray_problem: Why that cluster cannot be joined, or None.
         cache: The folder of exported models and measurements.
-        cache_bytes: Its size.
-        cache_free_bytes: Free space on its disk.
+        cache_bytes: The size of the cache.
+        cache_free_bytes: Free space on the cache's disk.
     """
 
     machine: str
@@ -79,12 +79,12 @@ class Environment:
     cache_free_bytes: int
 
     def as_json(self) -> dict[str, object]:
-        """Return what JSON can hold."""
+        """Return the environment as values for JSON."""
         return asdict(self)
 
 
 def environment() -> Environment:
-    """Look at this machine and the Python environment; nothing is imported, started or changed but Ray's client."""
+    """Return the environment of this machine and Python; apart from importing Ray, nothing is started or changed."""
     cache = cache_folder("")
     address, problem = _ray()
     return Environment(
@@ -106,7 +106,7 @@ def environment() -> Environment:
 
 
 def print_environment(found: Environment, console: Console) -> None:
-    """Print an environment, with what to install for each missing extra."""
+    """Print an environment, with the install command of each missing extra."""
     available = "" if found.available_bytes is None else f", {_size(found.available_bytes)} available now"
     rows = {
         "machine": found.machine,
@@ -168,7 +168,7 @@ def _requirements() -> Iterator[Requirement]:
 
 
 def extra(name: str, packages: Sequence[Requirement]) -> Extra:
-    """Return which packages of an extra are installed."""
+    """Return the installed and missing packages of an extra."""
     packages = [*packages, *(inner for each in packages for inner in _inner(each))]
     found = _versions(requirement.name for requirement in packages)
     fitting = {each.name for each in packages if each.name in found and each.specifier.contains(found[each.name])}
@@ -178,7 +178,7 @@ def extra(name: str, packages: Sequence[Requirement]) -> Extra:
 
 
 def _inner(requirement: Requirement) -> list[Requirement]:
-    """Return what the extras of a package need, such as that of `ray[default]`; empty if it is not installed."""
+    """Return the requirements of a package's extras, such as of `ray[default]`; empty if it is not installed."""
     try:
         needs = map(Requirement, requires(requirement.name) or ())
     except PackageNotFoundError:
@@ -195,7 +195,7 @@ def _lacking(requirement: Requirement, found: str | None) -> str:
 
 
 def _versions(names: Iterator[str]) -> dict[str, str]:
-    """Return the versions of those packages that are installed."""
+    """Return the versions of the packages that are installed."""
     found = {}
     for name in names:
         try:
@@ -219,7 +219,7 @@ def _flex_python() -> str | None:
 
 
 def _ray() -> tuple[str | None, str | None]:
-    """Return the address of the cluster that `auto` joins, and why it does not answer."""
+    """Return the address of the cluster that `auto` joins, and why it does not answer; None for either."""
     from odt_sim.simulation.ray.cluster import check_answers, running_address
 
     address = running_address()

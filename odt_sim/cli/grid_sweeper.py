@@ -1,4 +1,4 @@
-"""Hydra's own sweeper, over all combinations of values, in folders that hold no other sweep."""
+"""Hydra's sweeper over all combinations of values, in folders that contain no other sweep."""
 
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ BASIC = f"{BasicSweeper.__module__}.{BasicSweeper.__name__}"
 
 
 class GridSweeper(BasicSweeper):
-    """Refuses the folder of another run or sweep before Hydra overwrites the record by which that one resumes."""
+    """A sweeper that refuses the folder of another run or sweep, before Hydra overwrites its files for resuming."""
 
     def sweep(self, arguments: list[str]) -> Any:
         """Run the jobs.
 
         Raises:
-            CheckpointError: The folder holds results, and the sweep does not resume them.
+            CheckpointError: The folder contains results, and the sweep does not resume them.
         """
         assert self.config is not None
         if self.config.run.resume is None:

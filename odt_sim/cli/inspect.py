@@ -1,4 +1,4 @@
-"""The command `odt-sim inspect`: print what any `.tflite` file holds, and whether it trains here."""
+"""The command `odt-sim inspect`: print the content of any `.tflite` file, and whether it trains here."""
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ LONGEST_LIST = 4
 """The longest numbered list of tensors that is printed in full."""
 
 GAP = 2
-"""The columns of a terminal between two columns of a table."""
+"""The characters between two columns of a table."""
 
 
 def inspect(arguments: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ def print_model(path: Path) -> None:
     except ModelError as error:
         graph = read_graph(content, where)
         if has_metadata(content, METADATA_NAME) and not any(map(graph.flex_ops, graph.signatures)):
-            raise  # a file of odt_sim that is damaged
+            raise  # a damaged file of odt_sim
         reason = str(error).removeprefix(f"{where}: ")
         _print_file(Console(), path, content, f"[red]does not train here[/red]: {escape(reason)}")
         _print_graph(Console(), graph, find_roles(graph, where))
@@ -64,7 +64,7 @@ def print_model(path: Path) -> None:
 
 
 def _print_file(console: Console, path: Path, content: bytes, verdict: str) -> None:
-    """Print the first line: the verdict, and the second one: what identifies the file."""
+    """Print a line with the verdict, and a line with size and fingerprint."""
     console.print(f"[bold]{escape(str(path))}[/bold]: {verdict}", soft_wrap=not console.is_terminal, highlight=False)
     console.print(f"{len(content):,} bytes, fingerprint {fingerprint(content)[:16]}")
 
@@ -120,7 +120,7 @@ def _own_signatures(graph: Graph, roles: Roles) -> Table:
 
 
 def _tensors(graph: Graph, entry: EntryPoint, side: Mapping[str, int], names: Mapping[str, str]) -> str:
-    """Return inputs or outputs, each with its role where that is not its name."""
+    """Return inputs or outputs, each with its role if the role differs from its name."""
     tensors = graph.subgraphs[entry.subgraph].tensors
     roles = [names.get(name, name) for name in side]
     return _shortened(
@@ -130,7 +130,7 @@ def _tensors(graph: Graph, entry: EntryPoint, side: Mapping[str, int], names: Ma
 
 
 def _shortened(lines: Iterable[tuple[str, str]]) -> str:
-    """Return the lines of tensors, of a long numbered list such as a0 to a30 only the first and the last.
+    """Return the lines of tensors; a long numbered list, such as a0 to a30, is shortened to its first and last lines.
 
     Args:
         lines: The name and the line of each tensor.
@@ -143,7 +143,7 @@ def _shortened(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def _list_of(name: str) -> str:
-    """Return what the names of a numbered list share; inputs and labels are in none, since an app passes each of them."""
+    """Return the common part of a numbered list's names; inputs and labels are never shortened, since apps pass each."""
     return name if name.startswith(("x", "y")) else name.rstrip("0123456789")
 
 
@@ -215,7 +215,7 @@ def _parameters(model: TrainableModel) -> Table:
 
 
 def _print_operators(console: Console, operators: Mapping[str, Mapping[str, int]]) -> None:
-    """Print the ops of each signature; signatures that do not fit beside each other follow in further tables."""
+    """Print the ops of each signature; signatures that do not fit side by side follow in further tables."""
     title = "Ops"
     longest = max((len(name) for counts in operators.values() for name in counts), default=0)
     for fitting in _side_by_side(operators, console.width - longest - GAP):
@@ -224,7 +224,7 @@ def _print_operators(console: Console, operators: Mapping[str, Mapping[str, int]
 
 
 def _side_by_side(names: Iterable[str], width: int) -> list[list[str]]:
-    """Return column headings in tables of at most a width, or of one column."""
+    """Return the column headings of each table, such that a table has at most a width, or only one column."""
     tables: list[list[str]] = [[]]
     for name in names:
         if tables[-1] and sum(len(each) + GAP for each in [*tables[-1], name]) > width:

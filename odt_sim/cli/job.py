@@ -38,13 +38,13 @@ from odt_sim.trackers.flat import settings_of
 
 @dataclass
 class Outcome:
-    """How the jobs of a command ended.
+    """The outcome of a command's jobs.
 
     Attributes:
         folder: The folder of the run or of the whole sweep; None if no job started.
-        error: Why a single run failed. Hydra would print lines of its own around an exception.
+        error: The error of a single run, kept here because Hydra would print additional lines around an exception.
         failed: The number of failed jobs of a sweep.
-        reason: Why the last of them failed.
+        reason: The error message of the last failed job.
     """
 
     folder: Path | None = None
@@ -54,7 +54,7 @@ class Outcome:
 
 
 class _SaveChanges(Observer):
-    """Saves what this command changed of a resumed run, once nothing refuses the run any more."""
+    """An observer that saves this command's changes to a resumed run, once all checks have passed."""
 
     def __init__(self, config: DictConfig, overrides: Sequence[str]) -> None:
         self._config, self._overrides = config, overrides
@@ -64,11 +64,11 @@ class _SaveChanges(Observer):
 
 
 def run_job(config: DictConfig, outcome: Outcome) -> float:
-    """Run one job; the outcome and its folder record a failure, after which a sweep continues.
+    """Run one job; a failure is recorded in the outcome and the job's folder, and a sweep continues.
 
     Returns:
-        For a sweeper that optimizes: the mean over seen devices of the task's first metric on validation examples; NaN if
-        the job failed or there are none.
+        The objective for sweepers that optimize: the mean over seen devices of the first metric on validation examples;
+        NaN if the job failed or has no validation examples.
     """
     settings = HydraConfig.get()
     swept, folder = settings.mode == RunMode.MULTIRUN, Path(settings.runtime.output_dir)
@@ -85,7 +85,7 @@ def run_job(config: DictConfig, outcome: Outcome) -> float:
             outcome.error = error
     except Exception as error:
         if not swept:
-            raise  # a bug, which needs its traceback
+            raise  # a bug, so keep its traceback
         traceback.print_exc()
         message = _one_line(error)
     except KeyboardInterrupt as stop:
@@ -101,7 +101,7 @@ def run_job(config: DictConfig, outcome: Outcome) -> float:
 
 
 def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | None) -> Summary:
-    """Run a job in its locked folder, which keeps the configuration, and the error if the job fails."""
+    """Run a job in its locked folder; save the configuration there, and the error if the job fails."""
     with locked(folder, lambda line: None):  # the simulation reports the warning
         resumed = config.run.resume is not None
         if job is not None and (summary := settle_job(config, folder)):
@@ -121,7 +121,7 @@ def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | 
                 return _simulate(config, folder, overrides, observers)
         except Exception as error:
             if own or job is not None:
-                with suppress(FileError):  # the disk may be what failed
+                with suppress(FileError):  # the disk may be the cause
                     RunFolder(folder).write_failure(_one_line(error), overrides)
             raise
 
@@ -159,7 +159,7 @@ def _simulate(config: DictConfig, folder: Path, overrides: Sequence[str], observ
 
 
 def _deciding(config: DictConfig) -> str | None:
-    """Return the setting that decides by validation figures, if any: early stopping, or a search over trials."""
+    """Return the setting that decides by validation figures: early stopping or a search over trials; None without one."""
     settings = HydraConfig.get()
     searched = settings.mode == RunMode.MULTIRUN and settings.sweeper._target_.startswith("hydra_plugins.odt_sim.")
     return "hydra/sweeper" if searched else "run.until" if config.run.until else None
@@ -176,7 +176,7 @@ def _validated(summary: Summary) -> float:
 
 
 def _own_storage(config: DictConfig, job: str) -> list[str]:
-    """Give a job of a sweep its own place below `run.storage`, and return the override by which it can be resumed alone."""
+    """Set a separate storage below `run.storage` for a sweep's job, and return the override for resuming it alone."""
     if not isinstance(config.run.storage, str):
         return []
     config.run.storage = f"{config.run.storage.rstrip('/')}/{job}"

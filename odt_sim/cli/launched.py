@@ -1,4 +1,4 @@
-"""What the command keeps of a sweep that a launcher may run in other processes."""
+"""A Hydra callback that records the folder of a sweep, whose jobs a launcher may run in other processes."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 
 class LaunchedSweep(Callback):
-    """Keeps the folder of this process's last sweep: Hydra returns nothing of it, and launchers run jobs elsewhere.
+    """Records the folder of this process's last sweep: Hydra does not return it, and launchers may run jobs elsewhere.
 
     Attributes:
         folder: The sweep's folder; None if no sweep has started.
@@ -17,5 +17,5 @@ class LaunchedSweep(Callback):
     folder: Path | None = None
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Keep the folder."""
+        """Record the folder."""
         LaunchedSweep.folder = Path(config.hydra.sweep.dir)

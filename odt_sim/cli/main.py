@@ -29,7 +29,7 @@ COMMANDS = (
     "new",
     "completion",
 )
-"""Each is a function in a module of the same name, which takes its arguments and returns the exit code."""
+"""Each command is a function of its arguments, in a module of the same name, that returns the exit code."""
 
 USAGE = """usage: odt-sim COMMAND ...
 
@@ -76,8 +76,8 @@ USAGE = """usage: odt-sim COMMAND ...
 
 
 def command() -> int:
-    """Run the process `odt-sim` and return its exit code, which is that of `main`, or 143 after SIGTERM."""
-    received: list[int] = []  # Ray raises a KeyboardInterrupt of its own in place of the handler's
+    """Run the process `odt-sim` and return its exit code: that of `main`, or 143 after SIGTERM."""
+    received: list[int] = []  # Ray replaces the handler's KeyboardInterrupt with another
 
     def terminate(number: int, frame: FrameType | None) -> None:
         received.append(number)

@@ -1,15 +1,15 @@
-"""Lines of a command on standard error."""
+"""A command's messages on standard error."""
 
 from rich.console import Console
 from rich.markup import escape
 
 
 def say(line: str) -> None:
-    """Print a line of Rich's markup, which no terminal wraps."""
+    """Print a line of Rich markup without wrapping it."""
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
 
 
 def warn(message: str | None) -> None:
-    """Print a warning, unless there is none."""
+    """Print a warning; do nothing for None or an empty message."""
     if message:
         say(f"[yellow]warning[/yellow] {escape(message)}")

@@ -1,15 +1,15 @@
-"""Output to terminals and files of an encoding that lacks some characters, such as Latin-1 or ASCII."""
+"""Output to terminals and files whose encoding lacks some characters, such as Latin-1 or ASCII."""
 
 import codecs
 import sys
 from io import TextIOWrapper
 
 LOOKALIKES = {"−": "-", "–": "-", "±": "+-", "…": "...", "↗": "^", "†": "+", "‡": "#"}
-"""What stands for characters that reports print; a question mark stands for all others."""
+"""Replacements for characters that reports print; all others become question marks."""
 
 
 def never_fail() -> None:
-    """Write lookalikes of characters that the encoding of stdout or stderr lacks, in place of an error after a run."""
+    """Replace characters that the encoding of stdout or stderr lacks by lookalikes, to avoid an error after a run."""
     codecs.register_error("lookalikes", _lookalikes)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

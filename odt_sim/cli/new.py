@@ -1,4 +1,4 @@
-"""The command `odt-sim new`: write a runnable start of a strategy, a model or an experiment, with its test."""
+"""The command `odt-sim new`: write a runnable template of a strategy, a model or an experiment, with its test."""
 
 import argparse
 import keyword
@@ -13,16 +13,16 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
 
 STARTS = Path(__file__).with_name("starts")
-"""A folder for each kind. `NAME` in a path and `$name` in a file are the name, `$title` is the name of the class."""
+"""A folder of templates for each kind. `NAME` in paths and `$name` in files become the name, `$title` the class name."""
 
 OPTIONS = Path("my")
-"""The folder of the options that are written, for `--config-dir`."""
+"""The folder for written options, as used with `--config-dir`."""
 
 RUNS = {"strategy": "strategy=", "model": "model=", "experiment": "+experiment="}
 
 
 def new(arguments: Sequence[str]) -> int:
-    """Write the files of a start into the working folder, print how to use them, and return the exit code."""
+    """Write the files of a template into the working folder, print how to use them, and return the exit code."""
     parser = argparse.ArgumentParser(
         "odt-sim new", description="Write a runnable start with its test into the working folder."
     )
@@ -39,15 +39,15 @@ def new(arguments: Sequence[str]) -> int:
 
 
 def write_start(kind: str, name: str, folder: Path = Path()) -> list[Path]:
-    """Write the files of a start and return their paths.
+    """Write the files of a template and return their paths.
 
     Args:
         kind: A folder of `STARTS`.
         name: The name of the option and the module.
-        folder: Where to write.
+        folder: The folder to write to.
 
     Raises:
-        ConfigurationError: The name cannot be one, or a file exists; then nothing is written.
+        ConfigurationError: The name is invalid or taken, or a file exists; nothing is written then.
         FileError: A file cannot be written.
     """
     _check_name(kind, name)
@@ -61,7 +61,7 @@ def write_start(kind: str, name: str, folder: Path = Path()) -> list[Path]:
 
 
 def _contents(kind: str, name: str) -> Mapping[Path, str]:
-    """Return the text of each file by its path."""
+    """Return the text of each file, by path."""
     values = {"name": name, "title": "".join(part.capitalize() for part in name.split("_"))}
     sources = {path.relative_to(STARTS / kind).with_suffix(""): path for path in sorted((STARTS / kind).rglob("*.in"))}
     return {
@@ -71,10 +71,10 @@ def _contents(kind: str, name: str) -> Mapping[Path, str]:
 
 
 def _check_name(kind: str, name: str) -> None:
-    """Refuse names that Python or Hydra could not tell from others.
+    """Refuse names that are invalid in Python or conflict with existing modules or options.
 
     Raises:
-        ConfigurationError: The name is no module's name, or is taken.
+        ConfigurationError: The name is not a valid module name, or is taken.
     """
     if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ConfigurationError(

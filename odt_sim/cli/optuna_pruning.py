@@ -1,4 +1,4 @@
-"""End trials of a search early whose validation figures are worse than those of others."""
+"""Pruning: end trials of a search early if their validation figures are worse than those of others."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from odt_sim.observers.base import Observer, RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run import WORSE_THAN_OTHERS
 
-PRUNED = "pruned"  # the trial's attribute: the round after which it was stopped
+PRUNED = "pruned"  # the trial's attribute with the round after which it was stopped
 
 
 class Pruning(Observer):
-    """Reports each validation figure to the sweep's study, and stops the run if the pruner says so.
+    """Reports each validation figure to the sweep's study, and stops the run if the pruner rejects it.
 
-    A resumed run reports what its records hold, so that it stops after the same round.
+    A resumed run first reports its recorded figures, so that it stops after the same round.
     """
 
     waits = True
@@ -29,13 +29,13 @@ class Pruning(Observer):
             folder: The sweep's folder.
             number: The trial's number.
             name: The pruner's name, a key of `odt_sim.cli.optuna_study.PRUNERS`.
-            settings: Its settings.
+            settings: The pruner's settings.
         """
         self._folder, self._number, self._pruner = folder, number, pruner(name, settings)
         self.decides = {"hydra.sweeper.pruner": name}
 
     def on_begin(self, run: RunInfo) -> bool:
-        """Stop a resumed run whose records were enough to stop it."""
+        """Stop a resumed run if its recorded figures are rejected."""
         stops = [self.on_round(record) for record in run.recorded]
         return any(stops)
 
@@ -52,7 +52,7 @@ class Pruning(Observer):
             trial = Trial(study, known._trial_id)
             if record.round not in known.intermediate_values:
                 trial.report(figure, record.round)
-            # Successive halving accepts a figure that it has rejected before, so its first answer counts.
+            # Successive halving may accept a figure that it rejected before, so the first answer is kept.
             if known.user_attrs.get(PRUNED) != record.round and not trial.should_prune():
                 return False
             trial.set_user_attr(PRUNED, record.round)
@@ -61,7 +61,7 @@ class Pruning(Observer):
 
 
 def pruning() -> list[Pruning]:
-    """Return what prunes the job that Hydra runs in this process; empty unless a search with a pruner has started it."""
+    """Return the pruning of the job that Hydra runs in this process; empty unless its search has a pruner."""
     settings = HydraConfig.get()
     folder, sweeper = Path(settings.sweep.dir), settings.sweeper
     searched = settings.mode == RunMode.MULTIRUN and sweeper._target_ == SWEEPER

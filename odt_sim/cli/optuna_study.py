@@ -1,4 +1,4 @@
-"""Optuna's study of a sweep: an SQLite file in its folder, which the sweeper and the trials share."""
+"""Optuna's study of a sweep: an SQLite file in the sweep's folder, which the sweeper and the trials share."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,10 +20,10 @@ PRUNERS = {
 
 
 def check_optuna() -> None:
-    """Check that Optuna is installed, and keep it from printing a line for each trial.
+    """Check that Optuna is installed, and prevent it from printing a line for each trial.
 
     Raises:
-        ConfigurationError: It is missing.
+        ConfigurationError: Optuna is missing.
     """
     optuna = package("optuna", "hydra/sweeper: needs optuna", "tuning")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -31,18 +31,18 @@ def check_optuna() -> None:
 
 @contextmanager
 def opened(folder: Path, **settings: Any) -> Iterator[Any]:
-    """Open the study in a sweep's folder during the block, and create it if needed.
+    """Open the study in a sweep's folder for the duration of a block, and create it if needed.
 
     Args:
         folder: The sweep's folder.
-        settings: Of `optuna.create_study`.
+        settings: Arguments of `optuna.create_study`.
 
     Yields:
         The `optuna.Study`.
     """
     import optuna
 
-    # The wait for the lock of SQLite: trials of a parallel launcher write at the same time.
+    # Seconds to wait for SQLite's lock: trials of a parallel launcher write at the same time.
     options = {"connect_args": {"timeout": 60}}
     storage = optuna.storages.RDBStorage(f"sqlite:///{(folder / FILE).resolve()}", engine_kwargs=options)
     try:
@@ -56,7 +56,7 @@ def sampler(name: str, seed: int) -> Any:
     """Return a sampler.
 
     Raises:
-        ConfigurationError: Its name is unknown.
+        ConfigurationError: The name is unknown.
     """
     import optuna
 
@@ -67,7 +67,7 @@ def pruner(name: str, settings: Mapping[str, Any] | None) -> Any:
     """Return a pruner.
 
     Raises:
-        ConfigurationError: Its name is unknown, or a setting does not fit.
+        ConfigurationError: The name is unknown, or a setting does not fit.
     """
     import optuna
 

@@ -16,23 +16,23 @@ from odt_sim.cli.search_sweeper import Best, SearchSweeper, best_trial
 from odt_sim.errors import CheckpointError, ConfigurationError
 
 IRRELEVANT = ("backend", "tracker", "run.resume=", "run.storage=")
-"""Beginnings of the overrides that change no result."""
+"""Prefixes of overrides that do not affect results."""
 
 
 class OptunaSweeper(SearchSweeper):
-    """Asks Optuna for each trial, by all earlier ones.
+    """A sweeper whose trials Optuna chooses, given all earlier trials.
 
-    The sampler of a trial is seeded by the trial's number, so that a resumed search asks for the same trials.
+    The sampler of a trial is seeded by the trial's number, so that a resumed search chooses the same trials.
     """
 
     def __init__(self, sampler: str, pruner: str, pruner_settings: Mapping[str, Any] | None, **shared: Any) -> None:
-        """Take the settings of `hydra.sweeper`.
+        """Check and store the settings of `hydra.sweeper`.
 
         Args:
             sampler: A key of `odt_sim.cli.optuna_study.SAMPLERS`.
             pruner: A key of `odt_sim.cli.optuna_study.PRUNERS`.
             pruner_settings: The arguments of Optuna's pruner.
-            shared: Those of every search.
+            shared: The settings of every search, see `SearchSweeper`.
 
         Raises:
             ConfigurationError: Optuna is missing, or a setting does not fit.
@@ -40,14 +40,14 @@ class OptunaSweeper(SearchSweeper):
         super().__init__(**shared)
         check_optuna()
         self._sampler_name, self._pruner = sampler, optuna_study.pruner(pruner, pruner_settings)
-        self._sampler(0)  # refuses an unknown one
+        self._sampler(0)  # refuses an unknown sampler
 
     def search(self, space: Space, fixed: Sequence[str], folder: Path, maximize: bool) -> Best | None:
-        """Run the trials that the study lacks, those first that a killed search has left.
+        """Run the study's missing trials, starting with those that a killed search left unfinished.
 
         Raises:
-            CheckpointError: The folder holds a study already.
-            ConfigurationError: The study is of another search.
+            CheckpointError: The folder already contains a study.
+            ConfigurationError: The study belongs to another search.
         """
         from optuna.trial import Trial, TrialState
 
@@ -70,7 +70,7 @@ class OptunaSweeper(SearchSweeper):
             return _best(study, space, folder, maximize)
 
     def _ask(self, study: Any) -> list[Any]:
-        """Ask for the next trials to run together."""
+        """Ask Optuna for the next trials, which run together."""
         first, trials = len(study.get_trials(deepcopy=False)), []
         for number in range(first, min(first + self._n_jobs, self._n_trials)):
             study.sampler = self._sampler(number)
@@ -97,7 +97,7 @@ def _check_same(study: Any, space: Space, fixed: Sequence[str], folder: Path) ->
 
 
 def _draw(trial: Any, space: Space) -> list[str]:
-    """Draw what a trial lacks; what a killed search drew stays."""
+    """Draw a trial's missing values, and return its overrides; values that a killed search drew are kept."""
     for key, dimension in space.items():
         _suggest(trial, key, dimension)
     return _overrides(trial.params, space)

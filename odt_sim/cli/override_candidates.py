@@ -1,4 +1,4 @@
-"""The overrides that a word of the command line may become."""
+"""Completion candidates for an override on the command line."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -14,10 +14,10 @@ from odt_sim.settings import ExportedModel
 
 
 def of_command(command: str, before: Sequence[str], word: str) -> list[str]:
-    """Return what a word may become.
+    """Return the candidates for a word.
 
     Args:
-        command: A command that takes overrides.
+        command: A command that accepts overrides.
         before: The words between the command and this one.
         word: The word so far.
     """
@@ -25,7 +25,7 @@ def of_command(command: str, before: Sequence[str], word: str) -> list[str]:
 
 
 def _of_searches(command: str, before: Sequence[str], word: str) -> list[str]:
-    """Return the own arguments of `tune` or `benchmark`, and the overrides that it passes on to runs."""
+    """Return the candidates among the arguments of `tune` or `benchmark` and the overrides that it passes to runs."""
     from odt_sim.cli.benchmark import OWN as OF_BENCHMARK
     from odt_sim.cli.benchmark import TASKS, options
     from odt_sim.cli.tune import OWN as OF_TUNE
@@ -46,7 +46,7 @@ def _of_searches(command: str, before: Sequence[str], word: str) -> list[str]:
 
 
 def _overrides(before: Sequence[str], word: str) -> list[str]:
-    """Return the groups and keys, or the options or the value of the one in the word."""
+    """Return the groups and keys; if the word contains `=`, the options or values of its key."""
     with hydra.initialize_config_module("odt_sim.conf", version_base="1.3"):
         config = _composed([override for override in before if "=" in override and "," not in override])
         settings = flatten(cast(Mapping[str, Any], OmegaConf.to_container(config)))
@@ -59,13 +59,13 @@ def _overrides(before: Sequence[str], word: str) -> list[str]:
 
 
 def _values(word: str, values: Sequence[Any]) -> list[str]:
-    """Return the word with each value behind its `=`, or behind the last comma of a list."""
+    """Return the word with each value after its `=`, or after the last comma of a list."""
     start = word[: 1 + max(word.rfind("="), word.rfind(","))]
     return [f"{start}{value}" for value in values]
 
 
 def _hint(key: str, settings: Mapping[str, Any]) -> Any:
-    """Return the type of a setting; Any if it is unknown."""
+    """Return the type of a setting; `Any` if unknown."""
     group, _, name = key.partition(".")
     kinds: tuple[type[Settings], ...] = (*DECLARED, ExportedModel)
     declared = {key: hint for kind in kinds for key, hint in kind.hints().items()}
@@ -81,7 +81,7 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
 
 
 def _options(group: str) -> list[str]:
-    """Return the options of a group, those of groups in it included, or the groups themselves for an empty name."""
+    """Return the options of a group, including those of nested groups; for an empty name, the groups themselves."""
     loader = GlobalHydra.instance().config_loader()
     inner = [name for name in loader.list_groups(group) if name != "hydra"]
     if not group:

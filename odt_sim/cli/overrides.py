@@ -29,20 +29,20 @@ HYDRA_FLAGS = frozenset(  # https://hydra.cc/docs/advanced/hydra-command-line-fl
         *("config-path", "config-name", "config-dir", "experimental-rerun", "info"),
     )
 )
-OWN = ("hydra", "user")  # groups with keys that are not checked
-OPTIMIZER = "model.optimizer"  # takes the settings of any optimizer
+OWN = ("hydra", "user")  # groups whose keys are not checked
+OPTIMIZER = "model.optimizer"  # accepts the settings of any optimizer
 OPTIONAL = frozenset(f"model.{name}" for name in OPTIONS)
 CLOSE = 0.75  # similarity, 0 to 1, above which a name is suggested
 MODEL_FILES = {".keras": "model=keras_file", ".h5": "model=keras_file", ".tflite": "model=tflite"}
 NO_PATH = (
     "model.path: the chosen model has none; add model=tflite for a .tflite file, model=keras_file for one of Keras"
 )
-STRUCTURE = re.compile(r"""['"\\\[\](){}]""")  # in a value that is more than text
-NOISE = ("full_key:", "object_type=", "reference_type=")  # beginnings of useless lines in Hydra's errors
+STRUCTURE = re.compile(r"""['"\\\[\](){}]""")  # characters of values that are not plain text
+NOISE = ("full_key:", "object_type=", "reference_type=")  # prefixes of useless lines in Hydra's errors
 
 
 def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
-    """Return the configuration with overrides, outside a run.
+    """Return the configuration with overrides, without starting a run.
 
     Args:
         overrides: The overrides.
@@ -76,7 +76,7 @@ def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
 
 
 def explained(error: Exception) -> str:
-    """Return an error of Hydra's as one line."""
+    """Return an error of Hydra as one line."""
     lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
     if isinstance(error, MissingConfigException) and error.options:
         missing = lines[0].removeprefix("In 'config': ")
@@ -116,8 +116,8 @@ def check_overrides(arguments: Sequence[str], *, composes: bool = True) -> None:
     """Refuse unknown keys before the first job of a run or a sweep starts.
 
     Args:
-        arguments: Those of `odt-sim run`; calls with rare flags are left to Hydra.
-        composes: Whether Hydra may still compose them; then only sweeps and keys added by + need a check of their own.
+        arguments: The arguments of `odt-sim run`; calls with rare flags are left to Hydra.
+        composes: Whether Hydra will compose them later; if so, only sweeps and keys added with + are checked here.
 
     Raises:
         ConfigurationError: An override does not fit, or names an unknown key.
@@ -145,21 +145,21 @@ def check_overrides(arguments: Sequence[str], *, composes: bool = True) -> None:
 
 
 def _jobs(arguments: Sequence[str], overrides: Sequence[Override | None]) -> Iterator[list[str]]:
-    """Yield the overrides of enough jobs of a sweep that each option of a swept group is chosen once."""
+    """Yield the overrides of some jobs of a sweep, such that each option of a swept group is chosen at least once."""
     choices = [_choices(*pair) for pair in zip(arguments, overrides, strict=True)]
     for job in range(max(map(len, choices))):
         yield [each[job % len(each)] for each in choices if each]
 
 
 def _choices(argument: str, override: Override | None) -> list[str]:
-    """Return an override with each option that a sweep gives a group, or with the first value that it gives a key."""
+    """Return an override once for each swept option of a group, or with the first swept value of a key."""
     if override is None or not override.is_sweep_override():
         return [argument]
     key, value = override.get_key_element(), override.value()
     if isinstance(value, ChoiceSweep | RangeSweep):
         values = list(map(str, override.sweep_string_iterator()))
         return [f"{key}={each}" for each in (values if override.key_or_group in GROUPS else values[:1])]
-    return [f"{key}={value.start!r}"] if isinstance(value, IntervalSweep) else []  # a Glob chooses options only
+    return [f"{key}={value.start!r}"] if isinstance(value, IntervalSweep) else []  # a Glob is only for options
 
 
 def check_keys(config: DictConfig, components: Collection[str] = ()) -> None:
@@ -186,7 +186,7 @@ def check_keys(config: DictConfig, components: Collection[str] = ()) -> None:
 
 
 def unused_averaging(target: str, settings: Mapping[str, Any]) -> set[str]:
-    """Return the settings of `fedavg.yaml` at their defaults, under a `_target_` of the user that does not take them."""
+    """Return the settings of `fedavg.yaml` that are at their defaults and not accepted by a user's `_target_`."""
     found = component("strategy", target)
     if found is None or found.open:
         return set()
@@ -196,7 +196,7 @@ def unused_averaging(target: str, settings: Mapping[str, Any]) -> set[str]:
 
 
 def _keys(group: str, node: Any) -> Iterator[str]:
-    """Yield the keys of a group that are checked, with those of the groups within it."""
+    """Yield the keys of a group to check, including those of nested groups."""
     if not isinstance(node, DictConfig):
         yield group
         return
@@ -206,19 +206,19 @@ def _keys(group: str, node: Any) -> Iterator[str]:
 
 
 def _takes_any(config: DictConfig, group: str) -> bool:
-    """Return whether the component of a group takes any key, such as the arguments of a function of the user."""
+    """Return whether the component of a group accepts any key, such as the arguments of a user's function."""
     found = _chosen(config, group) if group in COMPONENTS else None
     return found is not None and found.open
 
 
 def _chosen(config: DictConfig, group: str) -> Component | None:
-    """Return the component that a group names; None if it names none that can be imported."""
+    """Return the component that a group names; None if it cannot be imported."""
     target = config[group].get("_target_") if isinstance(config.get(group), DictConfig) else None
     return component(group, str(target))
 
 
 def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
-    """Return the groups and keys that a configuration may have; a component that takes any key, or none, is left out."""
+    """Return the groups and keys that a configuration may have, without components that accept any key or are unknown."""
     model = ExportedModel if "build" in (config.get("model") or {}) else ModelFile
     keys = {key for kind in (*DECLARED, model) for key in kind.hints()}
     keys |= set(GROUPS) - set(COMPONENTS)
@@ -229,7 +229,7 @@ def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:
-    """Return the message about an unknown key, with the nearest known ones, or about a group without a default."""
+    """Return the message about an unknown key, with the nearest known keys, or about a group without a default."""
     if key == "model.path":
         return NO_PATH
     if key in known:
@@ -238,7 +238,7 @@ def unknown_key(key: str, known: Collection[str]) -> str:
 
 
 def _nearest(key: str, known: Collection[str]) -> str:
-    """Return the advice about an unknown key: the nearest known ones, and the place of the user's own."""
+    """Return the advice on an unknown key: the nearest known keys, and the group for a user's own keys."""
     group, _, name = key.rpartition(".")
     siblings = sorted(each for each in known if each.startswith(f"{group}.")) if group else []
     ranked = sorted(
@@ -258,14 +258,14 @@ def _nearest(key: str, known: Collection[str]) -> str:
 
 
 def _with_dashes(flag: str, known: Collection[str]) -> str:
-    """Return the message about a flag that Hydra does not know, such as `--rounds`."""
+    """Return the message about a flag that Hydra does not have, such as `--rounds`."""
     key = flag.removeprefix("--").replace("-", "_")
     advice = f"use {key}=..." if key in known else _nearest(key, known)
     return f"{flag}: expected key=value without dashes; {advice}"
 
 
 def _similarity(key: str, known: str) -> float:
-    """Return how near two keys are, 0 to 1; the initials of a name count as the name."""
+    """Return the similarity of two keys, about 0 to 1; the initials of a name count almost as the name."""
     name, other = key.rpartition(".")[2], known.rpartition(".")[2]
     same_group = key.partition(".")[0] == known.partition(".")[0]
     initials = name == "".join(word[:1] for word in other.split("_"))
@@ -273,7 +273,7 @@ def _similarity(key: str, known: str) -> float:
 
 
 def quoted(argument: str) -> str:
-    """Return an override with quotes round text that Hydra reads in quotes only, such as `data.path=/data/Köln/x.csv`."""
+    """Return an override with quotes around text that Hydra reads only in quotes: `data.path=/data/Köln/x.csv`."""
     key, equals, value = argument.partition("=")
     if not equals or STRUCTURE.search(value) or _parsed(f"{key}=x") is None or _parsed(argument) is not None:
         return argument
@@ -284,10 +284,10 @@ def quoted(argument: str) -> str:
 def sweepable(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of `odt-sim run` in a form that Hydra accepts.
 
-    Options of an export, and settings of an optimizer or of a `_target_` of the user, need no +. A sweep may set keys of
-    the options that it chooses from: Hydra composes a sweep's own configuration with the default option of a swept
-    group, in which a key such as that of `strategy=ditto,mr_mtl strategy.regularization=1` need not exist. It leaves out
-    swept keys, also with a single choice.
+    Users may omit the + for export options and for settings of an optimizer or of a user's `_target_`. A sweep may set
+    keys of the options that it chooses from, as in `strategy=ditto,mr_mtl strategy.regularization=1`. Hydra composes
+    the sweep's configuration with the default option of a swept group, which may lack such a key. Since Hydra leaves
+    out swept keys, such keys become sweeps with a single choice.
 
     Raises:
         ConfigurationError: A group is given a list, a number or null.
@@ -302,7 +302,7 @@ def sweepable(arguments: Sequence[str]) -> list[str]:
 
 
 def _check_options(overrides: Sequence[Override | None]) -> None:
-    """Refuse values of a group that name no option: a list, a number or null."""
+    """Refuse values of a group that are no option: a list, a number or null."""
     for override in overrides:
         if not override or override.is_delete() or override.key_or_group not in GROUPS:
             continue
@@ -316,9 +316,9 @@ def _check_options(overrides: Sequence[Override | None]) -> None:
 
 
 def _with_plus(arguments: Sequence[str]) -> list[str]:
-    """Return overrides with ++ for keys that the chosen option's file lacks: of an export, or of a `_target_` of the user.
+    """Return overrides with ++ for keys that option files lack: of an export, an optimizer or a user's `_target_`.
 
-    The short form of a group within a group becomes the long one: `fleet.profiles=phones` sets `fleet.profiles.table`.
+    The short form of a nested group is expanded: `fleet.profiles=phones` sets `fleet.profiles.table`.
     """
     arguments = [_lengthened(argument) for argument in arguments]
     keys = [key_of(argument) or "" for argument in arguments]
@@ -351,7 +351,7 @@ def _as_choice(argument: str, override: Override | None, groups: tuple[str, ...]
 
 @cache
 def _parsed(argument: str) -> Override | None:
-    """Return an override; None for a flag, a flag's value, or an error that Hydra explains later."""
+    """Return a parsed override; None for a flag, a flag's value, or an error that Hydra explains later."""
     try:
         return None if argument.startswith("-") else OverridesParser.create().parse_overrides([argument])[0]
     except HydraException:
@@ -362,7 +362,7 @@ def key_and_value(argument: str) -> tuple[str, Any]:
     """Return the key that an override sets, and the value.
 
     Raises:
-        ConfigurationError: It is no override, deletes a key, or gives it several values.
+        ConfigurationError: The argument is no override, deletes a key, or has several values.
     """
     override = _parsed(quoted(argument))
     if override is None or override.is_delete() or override.is_sweep_override():
@@ -371,6 +371,6 @@ def key_and_value(argument: str) -> tuple[str, Any]:
 
 
 def key_of(argument: str) -> str | None:
-    """Return the key or group that an override sets; None for what is no override."""
+    """Return the key or group that an override sets; None if the argument is no override."""
     override = _parsed(argument)
     return override.key_or_group if override else None

@@ -23,7 +23,7 @@ from odt_sim.phone.subject import Subject
 PORT = 8765
 PROFILES = Path("profiles")
 LABELS = {"uci_har": ACTIVITIES, "femnist": tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)}
-"""The names of the classes by data set; others have numbers."""
+"""The names of the classes by data set; classes of other data sets are numbered."""
 
 
 def phone(arguments: Sequence[str]) -> int:
@@ -62,7 +62,7 @@ def serve(subject: Subject, options: argparse.Namespace) -> None:
 
     Args:
         subject: The model and its examples.
-        options: Of the command.
+        options: The command's options.
 
     Raises:
         ConfigurationError: The address, the certificate or the assets cannot be used.
@@ -101,11 +101,11 @@ def _print_address(address: str, secure: bool, offline: bool) -> None:
 
 
 def _subject(path: Path, overrides: Sequence[str]) -> Subject:
-    """Return the model of a file or a run, with examples of its data where they are known.
+    """Return the model of a file or a run, with examples from its data if known, else with random ones.
 
     Raises:
-        ModelError: There is no trainable file.
-        CheckpointError: A folder holds no run.
+        ModelError: The file is not trainable.
+        CheckpointError: A folder contains no run.
         DataError: The data cannot be read or does not fit.
         ConfigurationError: An override or the run's configuration does not fit.
     """

@@ -1,4 +1,4 @@
-"""Warnings about where the results of `odt-sim run` go, before the first job."""
+"""Warnings about the folders for results of `odt-sim run`, before the first job."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from odt_sim.simulation.submitted import is_submitted, lost
 
 
 class Places(Callback):
-    """Warns of results that Ray deletes, and of `hydra.run.dir` where Hydra ignores it."""
+    """Warns about results that Ray would delete, and about `hydra.run.dir` if Hydra ignores it."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Warn about a run."""

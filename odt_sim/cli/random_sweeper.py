@@ -11,10 +11,10 @@ from odt_sim.cli.search_sweeper import Best, SearchSweeper, best_trial
 
 
 class RandomSweeper(SearchSweeper):
-    """Draws each trial from the seed and the trial's number; it needs no further package."""
+    """A sweeper that draws each trial from the seed and the trial's number; it needs no further package."""
 
     def search(self, space: Space, fixed: Sequence[str], folder: Path, maximize: bool) -> Best | None:
-        """Run all trials; in a resumed sweep those that are done return their figure at once."""
+        """Run all trials; in a resumed sweep, finished trials return their figures immediately."""
         self.save(folder)
         trials = {number: draw(space, self._seed, number) for number in range(self._n_trials)}
         figures: dict[int, float] = {}
@@ -32,7 +32,7 @@ def draw(space: Space, seed: int, number: int) -> list[str]:
     """Return the overrides of a trial.
 
     Args:
-        space: What is drawn.
+        space: The search space.
         seed: The search's seed.
         number: The trial's number.
     """

@@ -1,4 +1,4 @@
-"""The command `odt-sim report`: compare runs that are on disk."""
+"""The command `odt-sim report`: compare runs on disk."""
 
 import argparse
 from collections.abc import Sequence
@@ -39,14 +39,14 @@ def print_comparison(
     """Write the report page, print the tables and the page's path, and return the comparison.
 
     Args:
-        folders: Run folders, or folders that hold runs.
+        folders: Run folders, or folders that contain runs.
         output: The page's path, by default `report.html` in the folder.
-        csv: The path of a CSV table of the configurations; None for none.
-        latex: The path of the tables in LaTeX; None for none.
-        options: Of `odt_sim.report.comparison.compare`.
+        csv: The path for a CSV table of the configurations; None for no such file.
+        latex: The path for the tables in LaTeX; None for no such file.
+        options: Options of `odt_sim.report.comparison.compare`.
 
     Raises:
-        CheckpointError: A folder holds no run.
+        CheckpointError: A folder contains no run.
         FileError: The page cannot be written.
         ConfigurationError: The options do not fit the runs.
     """

@@ -1,4 +1,4 @@
-"""Resume a run or a sweep by its folder alone, or the newest unfinished run of the same configuration."""
+"""Resume a run or a sweep by its folder alone, or the newest unfinished run with the same configuration."""
 
 import os
 import re
@@ -31,13 +31,14 @@ _RESUME = re.compile(r"^\++run\.resume=")
 
 
 def resumed(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of `odt-sim run`; with `run.resume=DIR` those of that run come first.
+    """Return the arguments of `odt-sim run`; with `run.resume=DIR`, preceded by the saved arguments of that run.
 
-    An override with `+` that is in both is added once: so the run's own command line resumes it with `run.resume`. The
-    folder of a sweep resumes the sweep, with or without -m; what is given replaces saved overrides of the same keys.
+    An override with `+` that is in both is added once, so that a run's original command line plus `run.resume` resumes
+    it. The folder of a sweep resumes the sweep, with or without -m; given overrides replace saved ones of the same
+    keys.
 
     Raises:
-        ConfigurationError: The folder holds no run and no sweep.
+        ConfigurationError: The folder contains neither a run nor a sweep.
     """
     arguments = [_RESUME.sub("run.resume=", argument) for argument in arguments]
     folder = named_folder(arguments)
@@ -64,14 +65,14 @@ def resumed(arguments: Sequence[str]) -> list[str]:
 
 
 def named_folder(arguments: Sequence[str]) -> str | None:
-    """Return what `run.resume` names, a folder or `AUTO`; None for a new run."""
+    """Return the value of `run.resume`, a folder or `AUTO`; None for a new run."""
     named = [argument.removeprefix("run.resume=") for argument in arguments if argument.startswith("run.resume=")]
     folder = named[-1].strip("'\"") if named else "null"
     return None if folder in ("", "null") else folder
 
 
 def _resumed_sweep(arguments: Sequence[str], folder: Path, given_config_dir: bool) -> list[str]:
-    """Return the arguments that run what is missing of a sweep in its own folder."""
+    """Return the arguments that run the missing jobs of a sweep in its folder."""
     config_dirs, saved = saved_sweep(folder)
     own = [argument for argument in arguments if argument not in MULTIRUN]
     replaced = {"run.resume", "hydra.mode", "hydra.sweep.dir", *map(key_of, own)}
@@ -84,7 +85,8 @@ def run_folder(resume: str | None, fresh: str, *, _root_: DictConfig) -> str:
     """Return a run's folder: the resolver `odt_run_folder` of `conf/config.yaml`.
 
     Args:
-        resume: The folder of a run; `AUTO` for the newest unfinished one of the same configuration; None for a new one.
+        resume: The folder of a run; `AUTO` for the newest unfinished run with the same configuration; None for a new
+            run.
         fresh: The folder of a new run, `<all runs>/<date>/<time>`.
         _root_: The whole configuration, which OmegaConf passes.
     """
@@ -96,11 +98,11 @@ def run_folder(resume: str | None, fresh: str, *, _root_: DictConfig) -> str:
 
 
 def job_folder(sweep: str, number: int, resume: str | None, *, _root_: DictConfig) -> str:
-    """Return the name of a job's folder below its sweep's: the resolver `odt_job_folder` of `conf/config.yaml`.
+    """Return the name of a job's folder in its sweep's folder: the resolver `odt_job_folder` of `conf/config.yaml`.
 
-    A resumed sweep may have got further values, which changes the numbers of its jobs. So a job belongs to the folder with
-    its configuration. Without one it takes its number, or `<number>-<k>` where another job has that folder. The trials of
-    Optuna's study always have their numbers: two may draw the same values.
+    A resumed sweep may have further values, which changes the numbers of its jobs. Therefore a job uses the folder with
+    its configuration. Without one, the folder is named by the job's number, or `<number>-<k>` if another job has that
+    folder. Trials of Optuna always use their numbers, because two trials may draw the same values.
 
     Args:
         sweep: The sweep's folder.
@@ -128,7 +130,7 @@ def settle_job(config: DictConfig, folder: Path) -> Summary | None:
     """Replace `run.resume` of a resumed sweep by the job's folder, or by null for a job that has not begun.
 
     Returns:
-        The summary of a job that is done.
+        The summary of a finished job; None for other jobs.
     """
     if config.run.resume is None:
         return None
@@ -156,10 +158,10 @@ def settle(config: DictConfig, folder: Path) -> str | None:
     """Replace `run.resume=auto` by the run's folder, or by null for a new run.
 
     Returns:
-        A line for the user; None if it was not `AUTO`.
+        A line for the user; None if `run.resume` was not `AUTO`.
 
     Raises:
-        CheckpointError: The user named a folder that holds a run of another configuration.
+        CheckpointError: The user named a folder that contains a run with another configuration.
     """
     if config.run.resume != AUTO:
         return None

@@ -42,7 +42,7 @@ def launch(arguments: Sequence[str]) -> Outcome:
         arguments: Hydra's flags and overrides.
 
     Raises:
-        ConfigurationError: An override does not fit, or the run's folder cannot be made.
+        ConfigurationError: An override does not fit, or the run's folder cannot be created.
         OdtSimError: The run failed. A sweep continues with its other jobs.
     """
     outcome = Outcome()
@@ -61,20 +61,20 @@ def launch(arguments: Sequence[str]) -> Outcome:
     try:
         given = sweepable(resumed(arguments))
         add_working_folder()
-        with exits_are_errors():  # it imports modules of the user
+        with exits_are_errors():  # the check imports modules of the user
             check_overrides(given)
         # Hydra accepts -m only before the overrides.
         sys.argv = ["odt-sim run", *sorted(given, key=lambda argument: argument not in MULTIRUN)]
         application()
     except (HydraException, OmegaConfBaseException) as error:
-        if isinstance(error.__cause__, OdtSimError):  # a sweeper of ours refuses a setting
+        if isinstance(error.__cause__, OdtSimError):  # a sweeper of odt_sim refuses a setting
             raise error.__cause__ from error
         check_overrides(given, composes=False)  # names the nearest key
         raise ConfigurationError(explained(error)) from error
     except (BrokenPipeError, OdtSimError):
         raise
     except KeyboardInterrupt as stop:
-        # A job says itself how to resume; this is between jobs, or while a launcher runs them elsewhere.
+        # A job adds its own hint; this is for interrupts between jobs, or while a launcher runs them elsewhere.
         if LaunchedSweep.folder and not hasattr(stop, "__notes__"):
             stop.add_note(resume_hint(LaunchedSweep.folder, Path.cwd()))
         raise
@@ -91,7 +91,7 @@ def launch(arguments: Sequence[str]) -> Outcome:
 
 
 def _not_started(error: Exception) -> str:
-    """Return why no job started, for exceptions that are not Hydra's own."""
+    """Return why no job started, for exceptions of types other than Hydra's."""
     if isinstance(error, OSError) and error.filename:
         return (
             f"{error.filename}: cannot make the run's folder ({error.strerror}); "

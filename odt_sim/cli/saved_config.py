@@ -1,4 +1,4 @@
-"""The configuration that a run keeps in its folder, below `.hydra`."""
+"""The configuration that a run saves in `.hydra` in its folder."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,27 +21,27 @@ from odt_sim.simulation.start import holds_results
 FILES = CONFIG, HYDRA, OVERRIDES = "config.yaml", "hydra.yaml", "overrides.yaml"
 
 IRRELEVANT = ("hydra", "backend", "tracker")
-"""Groups that change no result."""
+"""Groups that do not affect results."""
 
 Saved = TypeVar("Saved")
 
 DAMAGED = (OSError, yaml.YAMLError, OmegaConfBaseException, ValueError, TypeError, AttributeError, RecursionError)
-"""What reading a damaged configuration may raise."""
+"""The exceptions that reading a damaged configuration may raise."""
 
 
 def claim(folder: Path, config: DictConfig, overrides: Sequence[str]) -> bool:
-    """Save the configuration of a new run in its folder; Hydra itself would overwrite that of an earlier run.
+    """Save the configuration of a new run in its folder; Hydra itself would overwrite an earlier run's configuration.
 
     Args:
         folder: The run's folder.
         config: The configuration.
-        overrides: What turns the shipped configuration into this one.
+        overrides: The overrides that turn the shipped configuration into this one.
 
     Returns:
         Whether the run is new; False if it is resumed.
 
     Raises:
-        CheckpointError: The folder holds an earlier run.
+        CheckpointError: The folder contains an earlier run.
         FileError: The folder cannot be written.
     """
     if config.run.resume is not None:
@@ -55,17 +55,17 @@ def claim(folder: Path, config: DictConfig, overrides: Sequence[str]) -> bool:
 
 
 def save_changes(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
-    """Save what a command changes of an earlier run, so that the folder alone is enough to resume it.
+    """Save a command's changes to an earlier run, so that the folder alone is enough to resume it.
 
     Args:
         folder: The run's folder.
         config: The configuration.
-        overrides: Those of the run, followed by those of this command.
+        overrides: The overrides of the run, followed by those of this command.
 
     Raises:
         FileError: The folder cannot be written.
     """
-    wanted = list(dict.fromkeys(reversed(overrides)))[::-1]  # the last of equal ones decides
+    wanted = list(dict.fromkeys(reversed(overrides)))[::-1]  # keep the last of equal overrides
     if wanted != saved_overrides(folder):
         fresh = config.copy()
         fresh.run.resume = None
@@ -73,10 +73,10 @@ def save_changes(folder: Path, config: DictConfig, overrides: Sequence[str]) -> 
 
 
 def saved_config(folder: Path) -> DictConfig:
-    """Return the configuration that is saved in a run's folder; settings that its version of odt_sim lacked are defaults.
+    """Return the configuration that is saved in a run's folder, with defaults for settings that its odt_sim lacked.
 
     Raises:
-        ConfigurationError: There is none, or it is damaged.
+        ConfigurationError: The configuration is missing or damaged.
     """
     if not (folder / ".hydra" / CONFIG).is_file():
         raise ConfigurationError(
@@ -91,23 +91,23 @@ def saved_overrides(folder: Path) -> list[str]:
     """Return the overrides that are saved in a run's folder.
 
     Raises:
-        ConfigurationError: They are damaged.
+        ConfigurationError: The file is damaged.
     """
     return _read(folder / ".hydra" / OVERRIDES, _overrides)
 
 
 def saved_config_dirs(folder: Path) -> list[str]:
-    """Return the flags that name the folders of configurations that a run used.
+    """Return the flags that name the configuration folders of a run.
 
     Raises:
-        ConfigurationError: They are damaged.
+        ConfigurationError: The file is damaged.
     """
     return _read(folder / ".hydra" / HYDRA, _config_dirs)
 
 
 @contextmanager
 def named_start(folder: Path | None) -> Iterator[None]:
-    """Add the folder in which a run or a sweep was started to errors of its data and code, if one works elsewhere.
+    """Add the folder in which a run or sweep was started to errors of its data and code, if the command runs elsewhere.
 
     Args:
         folder: The folder of the run or the sweep; None for a new one.
@@ -130,7 +130,7 @@ def named_start(folder: Path | None) -> Iterator[None]:
 
 
 def _imports(error: BaseException) -> bool:
-    """Whether an error comes from a failed import; an error of Hydra's and its cause may each be the other's cause."""
+    """Return whether a failed import caused an error; with Hydra, an error and its cause may cause each other."""
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes:
@@ -148,7 +148,7 @@ def _working_folder(folder: Path) -> Path | None:
 
 
 def is_saved(folder: Path) -> bool:
-    """Return whether a folder holds the configuration of a run."""
+    """Return whether a folder contains the configuration of a run."""
     return (folder / ".hydra" / OVERRIDES).is_file()
 
 
@@ -162,15 +162,15 @@ def is_saved_as(folder: Path, config: DictConfig) -> bool:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Return whether a folder is that of a sweep."""
+    """Return whether a folder is a sweep's folder."""
     return (folder / SWEEP).is_file()
 
 
 def check_new_sweep(folder: Path) -> None:
-    """Check that the folder of a new sweep holds no results; `SWEEP` would become that of the new one.
+    """Check that the folder of a new sweep contains no results, since the new sweep overwrites the file `SWEEP`.
 
     Raises:
-        CheckpointError: It is the folder of a run, or of a sweep with results.
+        CheckpointError: The folder contains a run, or a sweep with results.
     """
     if holds_results(folder):
         raise CheckpointError(f"{folder}: holds a run already; choose another folder, hydra.sweep.dir=...")
@@ -184,13 +184,13 @@ def saved_sweep(folder: Path) -> tuple[list[str], list[str]]:
     """Return the flags and the overrides with which a sweep was started.
 
     Raises:
-        ConfigurationError: They are damaged.
+        ConfigurationError: The file is damaged.
     """
     return _read(folder / SWEEP, _config_dirs), _read(folder / SWEEP, _sweep_overrides)
 
 
 def is_job_as(folder: Path, config: DictConfig, *ignored: str) -> bool:
-    """Return whether the job of a sweep in a folder has the same configuration, apart from `run.storage` and ignored keys."""
+    """Return whether a sweep's job in a folder has the same configuration, apart from `run.storage` and ignored keys."""
     path, ignored = folder / ".hydra" / CONFIG, ("run.storage", *ignored)
     try:
         return bool(_saved_job(path, path.stat().st_mtime_ns, ignored) == _comparable(config, *ignored))
@@ -211,7 +211,7 @@ def _save(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def _comparable(config: DictConfig, *ignored: str) -> Any:
-    """Return the configuration as if it were read from a file, without some keys of `run`."""
+    """Return the configuration as if read from a file, without irrelevant groups, `run.resume` and ignored keys."""
     compared = _completed(OmegaConf.masked_copy(config, [str(key) for key in config if key not in IRRELEVANT]))
     for key in ("run.resume", *ignored):
         OmegaConf.update(compared, key, None, force_add=True)

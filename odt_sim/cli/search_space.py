@@ -1,4 +1,4 @@
-"""The space that a search draws from, in Hydra's syntax: choice(), range(), interval(), tag(log, interval())."""
+"""The search space, in Hydra's syntax: choice(), range(), interval(), tag(log, interval())."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ class Choice:
     """One of several values.
 
     Attributes:
-        values: The values as in an override, at least one.
+        values: The values as written in an override, at least one.
     """
 
     values: tuple[str, ...]
 
     def written(self, drawn: str) -> str:
-        """Return a drawn value as in an override."""
+        """Return a drawn value as written in an override."""
         return drawn
 
 
@@ -31,9 +31,9 @@ class Interval:
 
     Attributes:
         low: Lower bound.
-        high: Upper bound, above the lower one.
-        whole: Whether it is a whole number.
-        log: Whether it is drawn evenly on a logarithmic scale; the lower bound is above 0 then.
+        high: Upper bound, above the lower bound.
+        whole: Whether the number is whole.
+        log: Whether the number is drawn uniformly on a logarithmic scale; the lower bound is then above 0.
     """
 
     low: float
@@ -42,27 +42,27 @@ class Interval:
     log: bool
 
     def written(self, drawn: float) -> str:
-        """Return a drawn number as in an override, with four significant digits."""
+        """Return a drawn number as written in an override, with four significant digits."""
         return str(int(drawn) if self.whole else min(max(float(f"{drawn:.4g}"), self.low), self.high))
 
 
 Space = Mapping[str, Choice | Interval]
-"""What is drawn, by the key of its override."""
+"""The search space: a dimension for each searched key."""
 
 
 DATA_KEYS = ("seed", "data", "data.seed", "data.path", "fleet.devices", "fleet.unseen", "fleet.evaluated")
 DATA_GROUPS = ("partition", "drift", "arrival", "split")
-"""What decides the devices and their examples: single keys, and groups with all of their settings."""
+"""The settings that determine the devices and their examples: single keys, and groups with all of their settings."""
 
 
 def check_searched(keys: Iterable[str]) -> None:
-    """Check that a search keeps the devices and their examples: figures on others do not compare.
+    """Check that a search does not change the devices and their examples, because figures would not compare.
 
     Args:
-        keys: The keys of the overrides that a search draws.
+        keys: The keys that a search draws.
 
     Raises:
-        ConfigurationError: One decides which examples devices have.
+        ConfigurationError: A key determines which examples devices have.
     """
     for key in (each.lstrip("+") for each in keys):
         if key in DATA_KEYS or key.split(".")[0] in DATA_GROUPS:
@@ -73,14 +73,14 @@ def check_searched(keys: Iterable[str]) -> None:
 
 
 def parsed_space(arguments: Sequence[str], loader: ConfigLoader | None = None) -> tuple[Space, list[str]]:
-    """Return the search space of overrides, and the overrides that all trials share; the last of a key decides.
+    """Return the search space of overrides, and the overrides that all trials share; the last override of a key is used.
 
     Args:
         arguments: Overrides in Hydra's syntax.
         loader: Lists the options of a group for `glob()`.
 
     Raises:
-        ConfigurationError: An interval is empty, or logarithmic from 0 or below, or a key decides the examples.
+        ConfigurationError: An interval is empty, or logarithmic from 0 or below, or a key determines the examples.
     """
     overrides = OverridesParser.create(loader).parse_overrides(list(arguments))
     last = {override.get_key_element(): override for override in overrides}

@@ -1,4 +1,4 @@
-"""What Optuna's and the random sweeper share: trials as jobs of a sweep that can be resumed."""
+"""The common base of the Optuna and random sweepers: trials are jobs of a sweep that can be resumed."""
 
 import os
 from abc import abstractmethod
@@ -31,9 +31,9 @@ class Best:
     """The trial that validates best.
 
     Attributes:
-        trial: Its number, which is that of its job.
-        value: The mean over seen devices of the task's first metric on validation examples.
-        overrides: What was drawn for it.
+        trial: Its number, which is also its job's number.
+        value: The mean over seen devices of the first metric on validation examples.
+        overrides: The overrides that were drawn for it.
     """
 
     trial: int
@@ -42,16 +42,16 @@ class Best:
 
 
 class SearchSweeper(Sweeper):
-    """Draws trials from a space; each is a job, whose number is the trial's."""
+    """A sweeper that draws trials from a search space; each trial is the job with the same number."""
 
     def __init__(self, n_trials: int, n_jobs: int, seed: int, params: Mapping[str, Any] | None) -> None:
-        """Take the settings of `hydra.sweeper`.
+        """Check and store the settings of `hydra.sweeper`.
 
         Args:
-            n_trials: The number of trials, those of a resumed sweep included.
-            n_jobs: The number of trials that are launched together; more than 1 is of use with a parallel launcher.
-            seed: The seed of what is drawn; that of the runs is `seed`.
-            params: Overrides of the search, as in `hydra.sweeper.params` of Hydra's own sweeper.
+            n_trials: The total number of trials, including those of a resumed sweep.
+            n_jobs: The number of trials that are launched together; more than 1 is useful with a parallel launcher.
+            seed: The seed of the search; the runs' seed is the setting `seed`.
+            params: Overrides of the search, as in `hydra.sweeper.params` of Hydra's sweeper.
 
         Raises:
             ConfigurationError: A number is not a whole number, or too small.
@@ -62,18 +62,18 @@ class SearchSweeper(Sweeper):
         self._params = dict(params or {})
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Take what Hydra gives a sweeper."""
+        """Store the objects that Hydra passes to a sweeper."""
         self._loader, self._config = hydra_context.config_loader, config
         self._launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Run the trials that are missing, and write `best.json`.
+        """Run the missing trials, and write `best.json`.
 
         Raises:
-            ConfigurationError: The arguments give no search space, or a setting does not fit.
-            CheckpointError: The folder holds other results, or another process searches there.
+            ConfigurationError: The arguments contain no search space, or a setting does not fit.
+            CheckpointError: The folder contains other results, or another process searches there.
         """
         given = [f"{key}={value}" for key, value in self._params.items()]
         space, fixed = parsed_space([*given, *arguments], self._loader)
@@ -92,20 +92,20 @@ class SearchSweeper(Sweeper):
 
     @abstractmethod
     def search(self, space: Space, fixed: Sequence[str], folder: Path, maximize: bool) -> Best | None:
-        """Call `save`, and run the trials that are missing.
+        """Call `save`, and run the missing trials.
 
         Args:
-            space: What is drawn.
+            space: The search space.
             fixed: The overrides that all trials share.
             folder: The sweep's folder.
             maximize: Whether a larger validation figure is better.
 
         Returns:
-            The best trial; None if none has a validation figure.
+            The best trial; None if no trial has a validation figure.
         """
 
     def save(self, folder: Path) -> None:
-        """Save the configuration by which the search resumes, once nothing refuses it."""
+        """Save the configuration for resuming the search, once all checks have passed."""
         OmegaConf.save(self._config, folder / SWEEP)
 
     @property
@@ -114,7 +114,7 @@ class SearchSweeper(Sweeper):
         return self._config.run.resume is None
 
     def _maximizes(self, space: Space, fixed: Sequence[str]) -> bool:
-        """Return whether larger values are better of the metric that a trial returns, by its configuration."""
+        """Return whether larger values are better for the metric that trials return."""
         config = self._loader.load_sweep_config(self._config, [*fixed, *first_values(space)])
         return compares_upwards(config)
 
@@ -122,7 +122,7 @@ class SearchSweeper(Sweeper):
         """Run consecutive trials together, and return the validation figure of each; NaN if it failed or has none.
 
         Args:
-            drawn: What was drawn for each trial, as overrides.
+            drawn: The drawn overrides of each trial, by number.
             fixed: The overrides that all trials share.
         """
         jobs = [[*fixed, *overrides] for overrides in drawn.values()]
@@ -131,10 +131,10 @@ class SearchSweeper(Sweeper):
 
 
 def best_trial(figures: Mapping[int, float], folder: Path, maximize: bool) -> int:
-    """Return the trial that validates best, the first of equal ones.
+    """Return the trial that validates best; the first of equals.
 
-    As in reports, more devices with a finite figure come first: a trial must not win because diverged devices drop out of
-    its mean.
+    As in reports, trials with more finite figures of devices come first, so that a trial cannot win because diverged
+    devices are missing from its mean.
 
     Args:
         figures: The finite validation figure of each trial, at least one.
@@ -146,7 +146,7 @@ def best_trial(figures: Mapping[int, float], folder: Path, maximize: bool) -> in
 
 
 def _devices(folder: Path) -> int:
-    """Return the number of devices behind the validation figure of a trial; 0 if its summary is gone."""
+    """Return the number of devices behind a trial's validation figure; 0 without a summary or a figure."""
     summary = RunFolder(folder).summary()
     figures = next(iter((summary.metrics_validation or {}).values()), None) if summary else None
     return figures["devices"] if figures else 0

@@ -1,8 +1,8 @@
-"""The command's settings: those that classes declare, and those of a group's component.
+"""The command's settings: those that classes declare, and those of components.
 
-A component is what the `_target_` of a group such as `strategy` names; its settings are the target's parameters, with the
-annotation as type and the docstring's `Args:` as documentation. Of `**settings: Unpack[T]` they are the entries of the
-`TypedDict` T, with attributes of the target's class as defaults.
+A component is the class or function that the `_target_` of a group such as `strategy` names. Its settings are the
+target's parameters, with the annotation as type and the docstring's `Args:` as documentation. For `**settings:
+Unpack[T]`, they are the entries of the `TypedDict` T, with attributes of the target's class as defaults.
 """
 
 import inspect
@@ -21,9 +21,9 @@ from odt_sim.settings import ConfiguredFleet, General, Run, Split
 DECLARED: tuple[type[Settings], ...] = (General, Run, ConfiguredFleet, Split, TrainingPlan)
 COMPONENTS = ("strategy", "aggregator", "attack", "data", "partition", "drift", "arrival", "backend", "tracker")
 GROUPS = (*COMPONENTS, "model", "fleet", "experiment", "run", "split", "train")
-"""The top level of a configuration, with `seed` and `metrics`."""
+"""The groups at the top level of a configuration."""
 SUPPLIED = {"partition": 3, "drift": 2, "arrival": 2}
-"""How many arguments of a group's function are no settings: data, devices and seed."""
+"""The number of leading arguments of a group's function that are no settings: data, devices and seed."""
 
 
 def defaults() -> dict[str, Any]:
@@ -35,7 +35,7 @@ def defaults() -> dict[str, Any]:
 NESTED: dict[str, str] = {
     inner.group: next(iter(inner.hints())) for kind in DECLARED for inner in nested(kind).values()
 }
-"""The groups within a group, each with the key that its short form sets: `fleet.profiles=phones`."""
+"""The nested groups, with the key that their short form sets, such as in `fleet.profiles=phones`."""
 
 
 ConfigStore.instance().store(name="settings", node=defaults())  # the first entry of conf/config.yaml
@@ -45,9 +45,9 @@ class Component(NamedTuple):
     """The settings of a component.
 
     Attributes:
-        settings: What help shows of each.
-        hints: The type of each, by name.
-        open: Whether the component takes further settings.
+        settings: The settings, as the help shows them.
+        hints: The types of the settings, by name.
+        open: Whether the component accepts further settings.
     """
 
     settings: list[Setting]
@@ -92,7 +92,7 @@ def component(group: str, target: str) -> Component | None:
 
 
 def _unpacked(hint: Any) -> tuple[Any, ...]:
-    """Return T of `Unpack[T]`; nothing for another annotation."""
+    """Return T of `Unpack[T]` in a tuple; an empty tuple for other annotations."""
     return get_args(hint) if get_origin(hint) is Unpack else ()
 
 
@@ -103,7 +103,7 @@ def _texts(documented: Any) -> dict[str, str]:
 def argument_texts(docstring: str) -> dict[str, str]:
     """Return the documentation of arguments or attributes, by name, from a clean Google-style docstring.
 
-    Python's `None` is `null`, as the command line writes it.
+    Python's `None` becomes `null`, as on the command line.
     """
     section = re.search(r"^(?:Args|Attributes):\n((?:[ ]{4}.*\n?|\n)*)", docstring, re.M)
     entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1] if section else "", re.M)

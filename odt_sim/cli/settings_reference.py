@@ -25,7 +25,7 @@ Run an experiment, or with -m a sweep over comma-separated values.
   odt-sim run --cfg job                              print the configuration
   odt-sim run --config-dir DIR                       add a folder with your own options
 """
-COLUMN = 40  # where the texts of settings begin
+COLUMN = 40  # column at which the texts of settings begin
 OPTIONS = (
     "strategy",
     "aggregator",
@@ -41,7 +41,7 @@ OPTIONS = (
     "experiment",
 )
 SAME = ("name", "build", "seed", "sys_path")
-"""Settings of a model that are not repeated for each option."""
+"""Settings of a model that are not listed again for each option."""
 
 
 class Section(NamedTuple):
@@ -53,7 +53,7 @@ class Section(NamedTuple):
 
 
 def groups() -> list[Section]:
-    """Return the declared settings by group, with the defaults of the command."""
+    """Return the declared settings by group, with the command's defaults."""
     fleet = _values("fleet", "default")
     sections = [Section(kind.group or "general", _summary(kind), declared(kind)) for kind in DECLARED]
     sections.append(Section("model", _summary(ExportedModel), declared(ExportedModel)))
@@ -104,7 +104,7 @@ def _with_values(settings: Iterable[Setting], values: Mapping[str, Any]) -> list
 
 
 def _arguments(build: Mapping[str, Any]) -> list[Setting]:
-    """Return the arguments of a model's function, documented where `odt_sim.export.zoo` holds it."""
+    """Return the arguments of a model's function; those of functions in `odt_sim.export.zoo` are documented."""
     texts = _zoo_texts().get(str(build.get("_target_", "")).rpartition(".")[2], {})
     required = {key: value for key, value in build.items() if key != "_target_" or value == "???"}
     return [Setting(f"model.build.{key}", "", value, texts.get(key, "")) for key, value in required.items()]
@@ -163,7 +163,7 @@ def _line(setting: Setting, indent: str) -> str:
 
 
 def _wrapped(text: str, indent: int) -> str:
-    """Break a line at the width of the terminal, between words; a key and its value stay whole."""
+    """Wrap a line at the width of the terminal, between words; a key and its value are not broken."""
     width = max(shutil.get_terminal_size().columns, indent + 20)
     return "\n".join(
         textwrap.wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)

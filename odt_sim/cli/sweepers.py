@@ -1,4 +1,4 @@
-"""Hydra's table of sweepers, with those of odt_sim: `hydra/sweeper=optuna` and `hydra/sweeper=random`."""
+"""Registration of odt_sim's sweepers in Hydra: `hydra/sweeper=optuna` and `hydra/sweeper=random`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,8 +15,8 @@ OPTUNA: Mapping[str, Any] = {"sampler": "tpe", "pruner": "none", "pruner_setting
 
 
 def register_sweepers() -> None:
-    """Make the sweepers available to Hydra, and take the place of its own, by the name that saved sweeps have."""
-    plugins = Plugins.instance()  # executes the modules of Hydra's own plugins again, so theirs is imported after it
+    """Register the sweepers in Hydra, and replace Hydra's basic sweeper under its name, which saved sweeps contain."""
+    plugins = Plugins.instance()  # executes the modules of Hydra's plugins again, so import from them only afterwards
     from odt_sim.cli.grid_sweeper import BASIC, GridSweeper
 
     plugins.class_name_to_class[BASIC] = GridSweeper
@@ -25,7 +25,7 @@ def register_sweepers() -> None:
 
 
 def _register(name: str, sweeper: type[SearchSweeper], settings: Mapping[str, Any]) -> None:
-    # Hydra takes plugins of the package hydra_plugins only, which it does not find in editable installations.
+    # Hydra only accepts plugins of the package hydra_plugins, which it does not find in editable installations.
     target = f"hydra_plugins.odt_sim.{sweeper.__name__}"
     Plugins.instance().class_name_to_class[target] = sweeper
     node = {"_target_": target, **settings}

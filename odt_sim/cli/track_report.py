@@ -27,8 +27,8 @@ WIDTH = 120
 def track_report(comparison: "Comparison", folder: Path) -> None:
     """Pass the report in a folder to the tracker of the first run there; if the tracker fails, print a warning.
 
-    The comparison of a sweep exists only after its jobs, and some launchers run those in other processes. So the tracker is
-    built again.
+    The comparison of a sweep exists only after its jobs, which some launchers run in other processes. Therefore the
+    tracker is built again.
     """
     try:
         node = next((saved_config(path).get("tracker") for path in find_runs([folder]) if is_saved(path)), None)

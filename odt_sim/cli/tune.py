@@ -40,15 +40,15 @@ USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2] [tuning
   OVERRIDE      settings of all runs; an interval replaces what is searched: train.learning_rate=tag(log,interval(0.01,1))
 """
 OWN = {"strategy": "", "budget": "20", "seed": "0,1,2", "tuning_seed": "1000", "jobs": "1", "output": ""}
-NEAR = 0.7  # similarity to an argument from which on a key is a slip: "strategies" has 0.78
-PATIENCE = 1.0  # seconds that a search waits for the check of its data; the trials of large data find what is wrong
-DEFAULT_RATE = 0.1  # where the model's optimizer has none: the search covers two decades around it
+NEAR = 0.7  # similarity to an argument above which a key counts as misspelt: "strategies" has 0.78
+PATIENCE = 1.0  # seconds that a search waits for the check of its data; with large data, the trials report errors
+DEFAULT_RATE = 0.1  # if the model's optimizer has no learning rate; the search covers two decades around it
 
 
 def tune(arguments: Sequence[str]) -> int:
     """Tune strategies, print the comparison of the winners and return the exit code.
 
-    The same command resumes what was interrupted, and a larger budget continues the searches.
+    The same command resumes interrupted work, and a larger budget continues the searches.
     """
     if {"-h", "--help"} & set(arguments):
         print(USAGE, end="")
@@ -90,7 +90,7 @@ def _compare(plan: Plan, winners: Sequence[Winner], jobs: int) -> int:
 
 @contextmanager
 def resumable(command: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Note on an interrupt that the same command resumes."""
+    """Add a note to an interrupt that the same command resumes."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -99,7 +99,7 @@ def resumable(command: str, arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
-    """Return what the arguments ask for, and how many strategies are tuned at the same time.
+    """Return the plan of the arguments, and the number of strategies to tune at the same time.
 
     Raises:
         ConfigurationError: An argument does not fit.
@@ -124,10 +124,10 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
 
 
 def split_arguments(command: str, arguments: Sequence[str], own: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the command's own arguments by name, and the others, which are overrides.
+    """Return the command's own arguments by name, and the other arguments, which are overrides.
 
     Raises:
-        ConfigurationError: An argument is not of the form KEY=VALUE, or its key is nearly one of the command's own.
+        ConfigurationError: An argument is not of the form KEY=VALUE, or its key resembles one of the command's own.
     """
     pairs = [each.partition("=") for each in arguments]
     if wrong := next((each for each, (_, equals, _) in zip(arguments, pairs, strict=True) if not equals), None):
@@ -143,7 +143,7 @@ def whole_number(command: str, name: str, value: str, low: int = 0) -> int:
     """Return the value of a command's argument.
 
     Raises:
-        ConfigurationError: It is no whole number, or too small.
+        ConfigurationError: The value is no whole number, or too small.
     """
     try:
         return checked_count(name, int(value), low, group=command)
@@ -152,10 +152,10 @@ def whole_number(command: str, name: str, value: str, low: int = 0) -> int:
 
 
 def seeds_of(command: str, given: Mapping[str, str]) -> tuple[list[int], int]:
-    """Return the seeds of the report, and that of the trials, which is none of them.
+    """Return the seeds of the report, and the seed of the trials, which must differ from them.
 
     Raises:
-        ConfigurationError: It is one of them, or an argument is no whole number.
+        ConfigurationError: The trials' seed is one of the report's, or an argument is no whole number.
     """
     seeds = [whole_number(command, "seed", each) for each in given["seed"].split(",")]
     tuning_seed = whole_number(command, "tuning_seed", given["tuning_seed"])
@@ -170,7 +170,7 @@ def fixed_overrides(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that all trials of a search share.
 
     Raises:
-        ConfigurationError: Another one gives several values to what decides the examples.
+        ConfigurationError: A searched override determines the devices' examples.
     """
     own = [each for each in overrides if not each.startswith(OF_THE_SEARCH)]
     check_searched(each.partition("=")[0] for each in own if not is_fixed(each))
@@ -178,11 +178,11 @@ def fixed_overrides(overrides: Sequence[str]) -> list[str]:
 
 
 def cleared_rate(config: DictConfig, overrides: Sequence[str]) -> list[str]:
-    """Return the override that clears the model's own learning rate where trials draw one, since both set are refused.
+    """Return the override that clears the model's own learning rate if trials draw one, since setting both is refused.
 
     Args:
         config: The configuration of all trials.
-        overrides: The overrides that it has, and those that are searched.
+        overrides: The overrides of the configuration, and those that are searched.
     """
     own = OmegaConf.select(config, "model.optimizer.learning_rate")
     fixed = any(each.startswith("train.learning_rate=") and is_fixed(each) for each in overrides)
@@ -210,5 +210,5 @@ def checked_model(strategies: Sequence[str], overrides: Sequence[str]) -> Traina
 
 
 def central_rate(model: TrainableModel) -> float:
-    """Return the learning rate around which a search goes."""
+    """Return the learning rate at the centre of a search."""
     return own_learning_rate(model) or DEFAULT_RATE

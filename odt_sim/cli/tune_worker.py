@@ -1,6 +1,6 @@
 """A process of `odt-sim tune`: the command `odt-sim`, which ends with its parent.
 
-The first argument is the parent's process id; the others are those of the command.
+The first argument is the parent's process id; the others are the command's arguments.
 """
 
 import sys

@@ -449,7 +449,7 @@ def _aggregator(run: Run) -> str | None:
 
 
 def _attack(run: Run) -> str | None:
-    """Return the number of hostile devices and the attack, such as `4 (label_poisoning, factor 1.0)`; None without any."""
+    """Return the number of hostile devices and the attack, such as `4 (label_poisoning, factor 1.0)`; None if zero."""
     recorded = run.settings or {}
     if not (ids := recorded.get("fleet.hostile")):
         return None

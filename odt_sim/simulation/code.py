@@ -1,4 +1,4 @@
-"""Whether the code of odt_sim, and of a user's own strategy, aggregator and attack, is that of the rounds before."""
+"""Detection of changes to odt_sim, or to a user's strategy, aggregator or attack, since earlier rounds."""
 
 import inspect
 import json
@@ -28,7 +28,7 @@ _seen: WeakKeyDictionary[type, dict[str, tuple[Any, str | None]]] = WeakKeyDicti
 
 
 def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str], None]) -> None:
-    """Write digests of odt_sim and of the user's classes into the run's folder, after a warning about what has changed.
+    """Write digests of odt_sim and of the user's classes into the run's folder, after warnings about changed code.
 
     Args:
         job: The run's job.
