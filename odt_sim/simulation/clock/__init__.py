@@ -1,1 +1,1 @@
-"""Rounds on a virtual clock: who takes part when, what it costs, and when the server has a new model."""
+"""Rounds on a virtual clock: which devices take part when, what this costs, and when the server has a new model."""

@@ -1,8 +1,8 @@
-"""An asynchronous server on the clock: devices train at their own pace, and the server updates its model as reports come.
+"""An asynchronous server on the clock: devices train at their own pace, and reports update the server's model.
 
 Nguyen et al. 2022, Federated Learning with Buffered Asynchronous Aggregation (FedBuff), algorithm 1: `concurrency` devices
 train at any time; the server updates its model with every `buffer` reports. Xie et al. 2019, Asynchronous Federated
-Optimization (FedAsync), algorithm 1, is the case of one report.
+Optimization (FedAsync), algorithm 1, is the case of a single report.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ FLIGHT = np.dtype(
         ("wifi", "?"),
     ]
 )
-"""A device that trains: the version of the server's model that it started with, when it begins to download and when it is
-done, what then becomes of it (an `odt_sim.persistence.timeline.Outcome`), the epochs or steps that it finishes, what it
-spends and moves, and whether it is on Wi-Fi."""
+"""A device in flight: the version of the server's model that it started with, when it begins to download and when it is
+done, its outcome (an `odt_sim.persistence.timeline.Outcome`), the epochs or steps that it finishes, its energy and
+traffic, and whether it is on Wi-Fi."""
 
 Flights = NDArray[np.void]
 
@@ -40,9 +40,9 @@ LONGEST_WAIT = 30 * 86400.0
 """Seconds without enough devices after which a run gives up."""
 
 Draw = Callable[[int, float, Ids], Ids]
-"""Draws at most a number of devices that are eligible at a time, without given ones."""
+"""Draws at most `count` devices that are eligible at a time, excluding given devices."""
 Start = Callable[[Ids, float], Flights]
-"""Returns the flights of devices that start at a time."""
+"""Returns the flights of devices that start at a given time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +50,9 @@ class Server:
     """The state of an asynchronous server between two of its updates.
 
     Attributes:
-        version: The number of its updates.
-        time: Simulated seconds of the last one.
-        flights: `[in flight]` of `FLIGHT`, by device.
+        version: The number of its updates so far.
+        time: The simulated seconds of the last update.
+        flights: `[in flight]` of `FLIGHT`, sorted by device.
     """
 
     version: int = 0
@@ -62,11 +62,11 @@ class Server:
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """What an asynchronous server received for one update.
+    """The arrivals at an asynchronous server for one update.
 
     Attributes:
         after: The server after the update.
-        used: `[buffer]` of `FLIGHT`, the reports of the update in the order of their arrival.
+        used: `[buffer]` of `FLIGHT`, the reports of the update in the order of arrival.
         stale: Reports that were too old.
         left: Devices that left before they reported.
         started: The number of devices that started.
@@ -80,7 +80,7 @@ class Arrivals:
 
 
 class NoDeviceError(Exception):
-    """No device was available for longer than `LONGEST_WAIT`; the argument is the time of the last one."""
+    """No device was available for longer than `LONGEST_WAIT`; the argument is the time since which none was."""
 
 
 def arrivals(
@@ -95,15 +95,16 @@ def arrivals(
 ) -> Arrivals | None:
     """Run the clock until the server's next update; None if reports are still missing when the run ends.
 
-    A device starts at most once from each version of the model, because its work would repeat itself to the bit.
+    A device starts at most once from each version of the model, because its work would be bit-for-bit the same.
 
     Args:
         server: The server after its last update.
         draw: Draws devices to start.
-        start: Starts them.
-        buffer: The number of reports of an update.
-        concurrency: The number of devices that train at once.
-        max_staleness: The most server updates since a device started at which its report counts; None for any.
+        start: Starts the drawn devices.
+        buffer: The number of reports per update.
+        concurrency: The number of devices that train at the same time.
+        max_staleness: The maximum number of server updates since a device started for its report to count; None for no
+            limit.
         until: The simulated seconds at which the run ends.
 
     Raises:
@@ -142,15 +143,15 @@ def arrivals(
 
 
 def staleness_factor(staleness: Ids, kind: str, *, exponent: float, after: int, slope: float) -> Floats:
-    """Return by how much old updates count less (Xie et al. 2019, section 5.2).
+    """Return the factors by which stale updates are scaled (Xie et al. 2019, section 5.2).
 
     Args:
-        staleness: `[updates]`, server updates since each device started.
+        staleness: `[updates]`, the number of server updates since each device started.
         kind: `constant`: 1; `polynomial`: `(1 + s)^-exponent`; `hinge`: 1 up to `after`, then
             `1 / (slope (s - after) + 1)`. FedBuff's weighting is the polynomial with the exponent 0.5.
-        exponent: Of the polynomial.
-        after: Of the hinge.
-        slope: Of the hinge.
+        exponent: The exponent of the polynomial.
+        after: The start of the hinge's decrease.
+        slope: The slope of the hinge.
     """
     if kind == "constant":
         return np.ones(len(staleness))

@@ -1,4 +1,4 @@
-"""The virtual clock of a run: when each round begins and ends, who takes part, and what it costs."""
+"""The virtual clock of a run: when each round begins and ends, which devices take part, and what it costs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -32,10 +32,10 @@ class Group:
     """Devices of a round that train from the same broadcast.
 
     Attributes:
-        version: The round after which it was sent.
+        version: The round after which the broadcast was sent.
         ids: The devices, ascending.
-        units: The epochs or steps of those that do not do all of the plan.
-        factors: The factors of the updates, where they are not 1.
+        units: The epochs or steps of devices that do only part of the plan, by id.
+        factors: The factors of updates that are scaled, by id.
     """
 
     version: int
@@ -49,12 +49,12 @@ class Appointment:
     """A round on the clock, decided before any of its devices trains.
 
     Attributes:
-        groups: The devices with updates that the server takes.
-        line: What the selected devices do, and until when.
+        groups: The devices whose updates the server accepts.
+        line: The line of the timeline: what the selected devices do, and until when.
         columns: The columns of the round's record.
         state: The state of the clock after the round.
-        earlier: The rounds with broadcasts from which devices still train after it.
-        durations: For the selected devices of a synchronous round the seconds that all of their work takes.
+        earlier: The rounds whose broadcasts devices still train on after this round.
+        durations: The seconds that the selected devices of a synchronous round need for all of their work.
     """
 
     groups: Sequence[Group]
@@ -66,7 +66,7 @@ class Appointment:
 
     @property
     def selected(self) -> list[int]:
-        """The ids of the devices of the round's line."""
+        """The ids of the devices in the round's line."""
         return list(self.line.devices)
 
 
@@ -75,7 +75,7 @@ class Clock(ABC):
 
     Attributes:
         job: The run's job.
-        schedule: Its `fleet.schedule`.
+        schedule: The run's `fleet.schedule`.
         devices: The devices that can take part.
     """
 
@@ -88,7 +88,7 @@ class Clock(ABC):
             participants: The devices that take part in training, ascending.
 
         Raises:
-            ConfigurationError: Fewer devices than a round needs have memory enough.
+            ConfigurationError: Fewer devices than a round needs have enough memory.
         """
         self.job, self._full = job, conditions.batteries
         self.schedule: Schedule = job.fleet.schedule
@@ -127,17 +127,17 @@ class Clock(ABC):
         return self._decided[1]
 
     def after(self, before: Commit, appointment: Appointment, trained: Trained) -> State:
-        """Return the state of the clock after a round, given what its devices learned."""
+        """Return the state of the clock after a round, given the outcome of its training."""
         return appointment.state
 
     def mixed(
         self, appointment: Appointment, updates: Updates, now: Tensors, then: Callable[[int], Tensors]
     ) -> Updates:
-        """Return the combined updates as the server's model takes them.
+        """Return the combined updates in the form that is applied to the server's model.
 
         Args:
             appointment: The round.
-            updates: What the aggregator made of its updates.
+            updates: The round's updates as combined by the aggregator.
             now: The broadcast before the round.
             then: Returns the broadcast after an earlier round.
         """
@@ -146,14 +146,14 @@ class Clock(ABC):
     @property
     @abstractmethod
     def _needed(self) -> tuple[str, int]:
-        """The fewest devices that a round needs, behind the setting that decides it."""
+        """The setting that determines how many devices a round needs at least, and this number."""
 
     @abstractmethod
     def _decide(self, commit: Commit, without: Set[int]) -> Appointment | None:
         """Return the round after a commit; None if the server waits for devices until the run ends."""
 
     def _limit(self, commit: Commit) -> float:
-        """Return the simulated seconds after which no round begins; infinite for the first, whose end an error names."""
+        """Return the simulated seconds after which no round begins; infinite for the first, because `begin` checks it."""
         hours = self.schedule.hours
         return np.inf if hours is None or not commit.round else hours * HOUR
 
@@ -162,7 +162,7 @@ class Clock(ABC):
         return self._full.restored(commit.clock) if commit.clock else self._full
 
     def planned(self, ids: Ids, time: float, commit: Commit, batteries: Batteries) -> Planned:
-        """Return the work of devices that are selected at a time, with the whole plan and the broadcast of a commit."""
+        """Return the planned work of devices selected at a time, with the whole plan and the broadcast of a commit."""
         messages = Messages(self.job, commit.state)
         stateful = commit.versions.of(ids.tolist())
         round = commit.round + 1
@@ -181,7 +181,7 @@ class Clock(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Spent:
-    """What some devices did and spent until they were done; all arrays are `[devices]`."""
+    """The outcomes, times and costs of devices that are done; all arrays are `[devices]`."""
 
     ids: Ids
     outcomes: NDArray[np.int8]
@@ -193,11 +193,11 @@ class Spent:
     wifi: NDArray[np.bool_]
 
     def drained(self, batteries: Batteries) -> Batteries:
-        """Return the batteries after this."""
+        """Return the batteries after this work."""
         return batteries.after(self.ids, self.begins, self.stops - self.begins, self.joules)
 
     def line(self, round: int, start: float, end: float, eligible: int | None) -> TimelineRecord:
-        """Return the line of `timeline.jsonl`, with times and energies in billionths, for small models."""
+        """Return the line of `timeline.jsonl`, with times and energies rounded to billionths, for small models."""
         return TimelineRecord(
             round=round,
             start=start,
@@ -234,7 +234,7 @@ class Spent:
 
 
 def spent(devices: Devices, planned: Planned, course: Course, start: float) -> Spent:
-    """Return what the devices of a synchronous round did and spent."""
+    """Return the outcomes, times and costs of the devices of a synchronous round."""
     cost, work = devices.spent(planned, course)
     stops = start + course.stops
     return Spent(

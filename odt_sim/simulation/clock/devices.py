@@ -17,20 +17,20 @@ from odt_sim.simulation.clock.work import LocalWork
 Flags = NDArray[np.bool_]
 
 COUNTED = 2_000
-"""About how many devices are looked at to count those that are eligible."""
+"""The approximate number of devices that are sampled to count the eligible ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """The work of some devices that are selected at a time.
+    """The planned work of devices that are selected at the same time.
 
     Attributes:
         ids: `[devices]`, ascending.
-        begins: `[devices]`, the simulated seconds at which each begins to download.
-        work: What each is to do.
-        wifi: `[devices]`, whether each is on Wi-Fi.
-        cost: What all of it would cost.
-        trips: How long it takes, and when each must stop.
+        begins: `[devices]`, the simulated seconds at which each device begins to download.
+        work: The planned work.
+        wifi: `[devices]`, whether each device is on Wi-Fi.
+        cost: The cost of all planned work.
+        trips: The durations of the work, and when each device must stop.
     """
 
     ids: Ids
@@ -46,20 +46,20 @@ class Devices:
 
     Attributes:
         conditions: Their classes, costs and availability.
-        candidates: Devices that take part in training and have memory enough, ascending.
-        incapable: The number of devices that take part in training and have too little memory.
+        candidates: The devices for training with enough memory, ascending.
+        incapable: The number of devices for training with too little memory.
     """
 
     def __init__(self, conditions: Conditions, participants: Ids, data: FederatedData) -> None:
-        """Find the devices with memory enough.
+        """Find the devices with enough memory.
 
         Args:
             conditions: The devices' conditions.
             participants: The devices that take part in training, ascending.
-            data: Their examples.
+            data: The devices' examples.
 
         Raises:
-            ConfigurationError: No device has memory enough.
+            ConfigurationError: No device has enough memory.
         """
         self.conditions, self._costs = conditions, conditions.costs
         held = data_bytes(data)[participants]
@@ -73,25 +73,25 @@ class Devices:
             )
 
     def eligible(self, ids: Ids, time: float, batteries: Batteries) -> Ids:
-        """Return those of the devices that are available, with a charge above the floor."""
+        """Return the devices among `ids` that are available and have a charge above the floor."""
         ids = ids[self.conditions.availability.available(ids, time)]
         return ids[batteries.usable(ids, time)]
 
     def count(self, time: float, batteries: Batteries) -> int:
-        """Return the number of candidates that are eligible; of a large fleet an estimate from evenly spaced ones."""
+        """Return the number of eligible candidates; for a large fleet, an estimate from evenly spaced devices."""
         looked_at = self.candidates[:: max(1, len(self.candidates) // COUNTED)]
         share = len(self.eligible(looked_at, time, batteries)) / len(looked_at)
         return round(share * len(self.candidates))
 
     def plan(self, ids: Ids, time: float, waits: Floats, works: Sequence[LocalWork], batteries: Batteries) -> Planned:
-        """Return what work of devices takes and costs, and when each has to stop.
+        """Return the durations and costs of devices' work, and when each device has to stop.
 
         Args:
             ids: `[devices]`, ascending.
-            time: Simulated seconds at which they are selected.
-            waits: `[devices]`, seconds from then on until each begins.
-            works: The work of each.
-            batteries: Their batteries.
+            time: The simulated seconds at which the devices are selected.
+            waits: `[devices]`, the seconds from then on until each device begins.
+            works: The work of each device.
+            batteries: The batteries of the fleet.
         """
         begins = time + waits
         work, wifi = together(works), self.conditions.habits.wifi(ids, begins)
@@ -103,7 +103,7 @@ class Devices:
         return Planned(ids, begins, work, wifi, cost, trips)
 
     def spent(self, planned: Planned, course: Course) -> tuple[Cost, Work]:
-        """Return what the devices really spent in a round, and the work that it was."""
+        """Return the actual cost and work of the devices in a round."""
         computed = part(course.computes, planned.trips.compute)
         work = Work(
             {name: calls * computed for name, calls in planned.work.calls.items()},

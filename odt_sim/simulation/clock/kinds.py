@@ -1,4 +1,4 @@
-"""The clock of a run, and the settings that do not go together with it."""
+"""The clock of a run, and checks of the settings that are incompatible with it."""
 
 from odt_sim.aggregators.mean import Mean
 from odt_sim.errors import ConfigurationError, StrategyError
@@ -24,17 +24,17 @@ def clock_of(job: Job, conditions: Conditions, participants: Ids) -> Clock:
     """Return the clock of a run with device profiles.
 
     Raises:
-        ConfigurationError: No device has memory enough.
+        ConfigurationError: Fewer devices than a round needs have enough memory.
     """
     return KINDS[job.fleet.schedule.kind](job, conditions, participants)
 
 
 def check_clock(job: Job, conditions: Conditions | None, promises: bool) -> None:
-    """Check that a run's settings go together with its clock, or with none.
+    """Check that a run's settings are compatible with its clock, or with having none.
 
     Args:
         job: The run's job.
-        conditions: The devices' conditions; None if they have none.
+        conditions: The devices' conditions; None for a run without a clock.
         promises: Whether the aggregator promises privacy.
 
     Raises:

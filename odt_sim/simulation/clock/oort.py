@@ -1,16 +1,17 @@
-"""Oort: devices that learn much and report fast are selected more often.
+"""Oort: devices with high utility and fast reports are selected more often.
 
 Paper: Lai et al. 2021, Oort: Efficient Federated Learning via Guided Participant Selection (OSDI), algorithm 1.
-Rule: a device that took part has the statistical utility `U = |B| sqrt(mean of squared losses)` and the duration `D`. Its
-utility in round `R` is `U + sqrt(0.1 log R / L)`, with `L` the round of its last part, times `(T / D)^2` where `D` exceeds
-the preferred duration `T`. Of the cohort, `1 - e` exploits: devices are drawn by utility from those above 95% of the
-utility at the cut-off. The rest explores devices that never took part, drawn by speed. `e` falls from 0.9 by 0.98 a round to
-0.2. `T` begins at one step of the pacer, by default the duration of the faster 30%; every 20 rounds it rises by a step if
-the utility of these rounds is below that of the 20 rounds before. `U` is clipped at the 95th percentile.
-Deviations: the losses are those of the training steps, a batch each, since a trainable file returns no single losses. `U` is
-divided by its largest value, without which the temporal term vanishes beside it; the published implementation does so too.
-A device that did not report keeps its `U` and is not explored again; its `L` is the round. No device is barred after a
-number of parts.
+Rule: a device that took part has the statistical utility `U = |B| sqrt(mean of squared losses)` and the duration `D`.
+Its utility in round `R` is `U + sqrt(0.1 log R / L)`, with `L` its last round, times `(T / D)^2` if `D` exceeds the
+preferred duration `T`. A fraction `1 - e` of the cohort exploits: devices are drawn by utility from those above 95% of
+the utility at the cut-off. The rest explores devices that never took part, drawn by speed. `e` starts at 0.9 and is
+multiplied by 0.98 in each round, down to 0.2. `T` starts at one step of the pacer, by default the duration within which
+the faster 30% finish. Every 20 rounds, it rises by a step if the utility of these rounds is below that of the 20 rounds
+before. `U` is clipped at the 95th percentile.
+Deviations: losses are means over training batches, because a trainable file does not return losses of single examples.
+`U` is divided by its largest value, since the temporal term would be negligible otherwise; the published implementation
+does this, too. A device that did not report keeps its `U` and is not explored again; its `L` is the round. Devices are
+not excluded after a number of rounds.
 """
 
 import math
@@ -36,14 +37,14 @@ def statistical_utility(examples: int, losses: NDArray[np.float32]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Explored:
-    """What is known of the devices that took part; all arrays are `[explored]`, ascending by id.
+    """The knowledge of devices that took part; all arrays but `achieved` are `[explored]`, ascending by id.
 
     Attributes:
         ids: The devices.
-        utility: The statistical utility of each; 0 where none of its updates arrived.
-        duration: Seconds of its last part.
-        last: The round of its last part.
-        achieved: `[rounds]`, the sum of the statistical utility that reported in each round.
+        utility: The statistical utility of each device; 0 if none of its updates arrived.
+        duration: The seconds of its last participation.
+        last: The round of its last participation.
+        achieved: `[rounds]`, the sum of the statistical utilities that were reported in each round.
     """
 
     ids: Ids = field(default_factory=lambda: np.empty(0, np.int64))
@@ -53,13 +54,13 @@ class Explored:
     achieved: Floats = field(default_factory=lambda: np.empty(0))
 
     def after(self, round: int, ids: Ids, durations: Floats, utilities: Mapping[int, float]) -> "Explored":
-        """Return what is known after a round.
+        """Return the knowledge after a round.
 
         Args:
-            round: Its number.
+            round: The round's number.
             ids: `[selected]`, ascending, the devices that were selected.
-            durations: `[selected]`, the seconds that each needs or needed.
-            utilities: The statistical utility of those that reported, by id.
+            durations: `[selected]`, the seconds that each device needs for all of its work.
+            utilities: The statistical utilities of the devices that reported, by id.
         """
         everyone = np.union1d(self.ids, ids)
         utility, duration, last = (np.zeros(len(everyone)) for _ in range(3))
@@ -75,11 +76,11 @@ class Explored:
 
 
 def preferred_duration(achieved: Floats, step: float) -> float:
-    """Return `T` after some rounds: one step of the pacer, and another whenever the utility of a window fell.
+    """Return `T` after the rounds so far: one step of the pacer, plus one for each window whose utility fell.
 
     Args:
         achieved: `[rounds]`, the utility of each round.
-        step: Seconds.
+        step: The seconds of a step.
     """
     ends = range(2 * WINDOW, len(achieved) + 1, WINDOW)
     totals = [(achieved[end - 2 * WINDOW : end - WINDOW].sum(), achieved[end - WINDOW : end].sum()) for end in ends]
@@ -87,12 +88,12 @@ def preferred_duration(achieved: Floats, step: float) -> float:
 
 
 def usual_duration(explored: Explored) -> float:
-    """Return the seconds in which the faster 30% of the devices that took part finish; 1 before any did."""
+    """Return the seconds in which the faster 30% of the devices that took part finish; 1 if none took part yet."""
     return float(np.percentile(explored.duration, 30)) if len(explored.ids) else 1.0
 
 
 def utilities(explored: Explored, round: int, preferred: float) -> Floats:
-    """Return `[explored]`, the utility of each device in a round that is about to begin."""
+    """Return the utility of each device in a round that is about to begin, `[explored]`."""
     if not len(explored.ids):
         return np.empty(0)
     clipped = np.minimum(explored.utility, np.percentile(explored.utility, CLIP))
@@ -103,7 +104,7 @@ def utilities(explored: Explored, round: int, preferred: float) -> Floats:
 
 
 def exploration(round: int) -> float:
-    """Return the fraction of a cohort that explores."""
+    """Return the fraction of a round's cohort that explores."""
     return max(LEAST_EXPLORATION, EXPLORATION * DECAY ** (round - 1))
 
 
@@ -114,12 +115,12 @@ def select(
 
     Args:
         eligible: The devices to choose from, ascending; at least `count`.
-        speeds: `[eligible]`, above 0, the probability with which a device is explored, up to a factor.
-        count: The number to select.
+        speeds: `[eligible]`, above 0; devices are explored with probabilities proportional to them.
+        count: The number of devices to select.
         round: The round's number.
-        explored: What is known of devices.
-        step: Seconds of the pacer's step.
-        random: Draws.
+        explored: The knowledge of devices that took part.
+        step: The seconds of the pacer's step.
+        random: The generator of the draws.
     """
     known = np.isin(eligible, explored.ids, assume_unique=True)
     exploit = min(count - round_half_up(count * exploration(round)), int(known.sum()))
@@ -133,7 +134,7 @@ def select(
 
 
 def round_half_up(value: float) -> int:
-    """Return the nearest whole number."""
+    """Return the nearest whole number; halves are rounded up."""
     return int(value + 0.5)
 
 

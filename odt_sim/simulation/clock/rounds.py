@@ -1,6 +1,7 @@
-"""Synchronous rounds on the clock: a cohort of the devices that are available, chosen uniformly or by utility.
+"""Synchronous rounds on the clock: a cohort of the available devices, chosen uniformly or by utility.
 
-Devices that train alone have no cohort, no deadline and no server that needs reports: all that are available take part.
+If devices train alone, there is no cohort, no deadline and no server that needs reports: all available devices take
+part.
 """
 
 import math
@@ -65,9 +66,9 @@ class SynchronousClock(Clock):
         return None if self.job.strategy.alone else self.schedule.deadline
 
     def _wait(self, commit: Commit, without: Ids, batteries: Batteries) -> tuple[float, Ids]:
-        """Return when enough devices are available, and those of them that are selected, ascending.
+        """Return when enough devices are available, and the selected devices, ascending.
 
-        Without any, the time is that at which the run ends.
+        If the run ends before that, the devices are empty.
         """
         cohort, candidates = self._cohort, self.devices.candidates
         count = math.ceil(cohort * self.schedule.overselection) if cohort else len(candidates)
@@ -100,10 +101,10 @@ class SynchronousClock(Clock):
 
 
 class OortClock(SynchronousClock):
-    """Selects by utility; see `odt_sim.simulation.clock.oort`."""
+    """A synchronous server that selects devices by utility; see `odt_sim.simulation.clock.oort`."""
 
     def after(self, before: Commit, appointment: Appointment, trained: Trained) -> State:
-        """Return the state with what the round's devices learned."""
+        """Return the state with the utilities of the round's devices."""
         round, ids = appointment.line.round, np.array(appointment.selected, np.int64)
         known = _explored(before.clock).after(round, ids, appointment.durations, trained.utilities)
         return {**appointment.state, **{f"oort.{name}": array for name, array in vars(known).items()}}

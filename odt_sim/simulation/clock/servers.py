@@ -1,12 +1,12 @@
 """Asynchronous servers: FedBuff and FedAsync.
 
-FedBuff (Nguyen et al. 2022): with `K` reports the server computes `w <- w + sum_i n_i s(t_i) d_i / sum_i n_i`, where `d_i` is
-the change that a device made to the model it started with, `t_i` the number of server updates since, and
-`s(t) = 1 / sqrt(1 + t)`. The paper weights devices equally; here the strategy decides, by its `weighting` and its
+FedBuff (Nguyen et al. 2022): with `K` reports the server computes `w <- w + sum_i n_i s(t_i) d_i / sum_i n_i`, where
+`d_i` is the change that a device made to the model it started with, `t_i` the number of server updates since then, and
+`s(t) = 1 / sqrt(1 + t)`. The paper weights devices equally; here the strategy decides, by its `weighting` and
 `server_learning_rate`.
 
 FedAsync (Xie et al. 2019): with each report the server computes `w <- (1 - a) w + a w_i` with `a = mixing s(t_i)` and the
-device's model `w_i`: as an update, `a (d_i + w_start - w)`. Its proximal term is the strategy FedProx.
+device's model `w_i`: as an update, `a (d_i + w_start - w)`. For its proximal term, use the strategy FedProx.
 """
 
 from collections.abc import Callable, Set
@@ -35,7 +35,7 @@ from odt_sim.strategies.base import Tensors, Updates, weights_of
 
 
 class BufferedClock(Clock):
-    """A server that updates its model with every few reports: FedBuff."""
+    """A server that updates its model after every `buffer` reports: FedBuff."""
 
     @property
     def _needed(self) -> tuple[str, int]:
@@ -81,7 +81,7 @@ class BufferedClock(Clock):
         )
 
     def _factors(self, staleness: Ids) -> Floats:
-        """Return the factors of updates that are some server updates old."""
+        """Return the factors of updates, given their staleness in server updates."""
         schedule = self.schedule
         return staleness_factor(
             staleness,
@@ -92,7 +92,7 @@ class BufferedClock(Clock):
         )
 
     def _groups(self, used: Flights, factors: Floats) -> list[Group]:
-        """Return the reports by the version that they started with."""
+        """Return the reports, grouped by the version that they started with."""
         amount, groups = self.job.plan.amount, []
         for version in np.unique(used["version"]).tolist():
             of = np.flatnonzero(used["version"] == version)
@@ -117,7 +117,7 @@ class MixingClock(BufferedClock):
     def mixed(
         self, appointment: Appointment, updates: Updates, now: Tensors, then: Callable[[int], Tensors]
     ) -> Updates:
-        """Return the update as the step towards the device's model, from the server's present one."""
+        """Return the update as the step from the server's current model towards the device's model."""
         [group] = appointment.groups
         [factor] = group.factors.values() or (1.0,)
         moved = weights_of(then(group.version)) - weights_of(now)
@@ -148,7 +148,7 @@ class _Starts:
         return choose_eligible(devices.candidates, count, eligible, random)
 
     def start(self, ids: Ids, time: float) -> Flights:
-        """Return the flights of devices, and take what they spend from their batteries."""
+        """Return the flights of devices, and subtract their energy from the batteries."""
         clock, plan = self._clock, self._clock.job.plan
         planned = clock.planned(ids, time, self._commit, self.batteries)
         partial = clock.job.strategy.partial_work and plan.amount > 1
@@ -162,11 +162,11 @@ class _Starts:
 
 
 NAMES = {"ids": "device", "outcomes": "outcome", "begins": "begin", "stops": "end"}
-"""The columns of a flight by the names of `Spent`, where they differ."""
+"""The columns of a flight, by their names in `Spent` if these differ."""
 
 
 def _spent(arrived: Arrivals) -> Spent:
-    """Return what devices that are done did and spent, in the order of their ends."""
+    """Return the outcomes, times and costs of devices that are done, in the order in which they ended."""
     stale = arrived.stale.copy()
     stale["outcome"] = Outcome.STALE
     ended = np.concatenate([arrived.used, stale, arrived.left])
@@ -185,6 +185,6 @@ def _server(commit: Commit) -> Server:
 
 
 def _flights(server: Server) -> State:
-    """Return the columns of the devices that still train, as a commit keeps them."""
+    """Return the columns of the devices in flight for a commit."""
     kept = {name: np.ascontiguousarray(server.flights[name]) for name in FLIGHT.names or ()}
     return {f"flights.{name}": column for name, column in kept.items()}

@@ -1,7 +1,7 @@
 """A synchronous round on the clock: reports, deadline, and devices that leave (Bonawitz et al. 2019, section 2.2).
 
-The server starts more devices than it needs, and ends the round with the first reports that it needs, at the deadline, or
-when no device is left to wait for, whichever comes first.
+The server starts more devices than it needs. It ends the round when it has enough reports, at the deadline, or when no
+device is left to wait for, whichever comes first.
 """
 
 import numpy as np
@@ -14,17 +14,17 @@ from odt_sim.simulation.clock.timetable import Codes, Course, Floats, Ids, Trips
 def synchronous_course(
     trips: Trips, needed: int, *, deadline: float | None = None, units: int = 1, partial: bool = False
 ) -> Course:
-    """Return the course of a round in which all devices start at once.
+    """Return the course of a round in which all devices start at the same time.
 
-    A device that has to leave, or that would miss the deadline, stops. If the server takes partial work and the device has
-    finished at least one unit of its plan, it then sends what it has finished; otherwise its update is lost.
+    A device stops if it has to leave or would miss the deadline. If the server accepts partial work and the device has
+    finished at least one unit of its plan, it sends the finished part; otherwise its update is lost.
 
     Args:
         trips: The work of the selected devices, in the order of their ids.
         needed: The number of reports that end the round.
         deadline: Seconds after which the round ends; None for no deadline.
         units: Epochs or steps of the whole plan.
-        partial: Whether the server takes partial work.
+        partial: Whether the server accepts partial work.
     """
     limit = np.inf if deadline is None else deadline
     arrives = np.where(trips.leaves < trips.seconds, np.inf, trips.seconds)
@@ -50,11 +50,12 @@ def course(trips: Trips, outcomes: Codes, stops: Floats, units: Ids, end: float,
 
     Args:
         trips: The planned work.
-        outcomes: `[devices]`, an `Outcome` each.
-        stops: `[devices]`, seconds at which each is done.
-        units: `[devices]`, epochs or steps that each finishes.
+        outcomes: `[devices]`, the `Outcome` of each device.
+        stops: `[devices]`, seconds at which each device is done.
+        units: `[devices]`, epochs or steps that each device finishes.
         end: Seconds at which the round ends.
-        cuts: `[devices]`, seconds at which each stops to compute and begins to send; infinite where nothing interrupts it.
+        cuts: `[devices]`, seconds at which a device stops computing to send its update; infinite if it is not
+            interrupted.
     """
     sends = np.minimum(trips.received + trips.compute, cuts)
     computes = np.clip(np.minimum(stops, sends) - trips.received, 0.0, trips.compute)
@@ -70,7 +71,7 @@ def course(trips: Trips, outcomes: Codes, stops: Floats, units: Ids, end: float,
 
 
 def _end(arrives: Floats, leaves: Floats, needed: int, limit: float) -> float:
-    """Return when the round ends: with the last report that is needed, or when nothing is left to wait for."""
+    """Return when the round ends: with the last needed report, at the limit, or when no device is left to wait for."""
     reports = np.sort(arrives[np.isfinite(arrives) & (arrives <= limit)])
     if len(reports) >= needed:
         return float(reports[needed - 1])
@@ -80,7 +81,7 @@ def _end(arrives: Floats, leaves: Floats, needed: int, limit: float) -> float:
 
 
 def _first(arrives: Floats, needed: int, end: float) -> NDArray[np.bool_]:
-    """Return which of the reports the server takes: those up to the end, by time and then by id."""
+    """Return which reports the server accepts: the first `needed` until the end, by time and then by id."""
     order = np.argsort(arrives, kind="stable")[:needed]
     taken = np.zeros(len(arrives), np.bool_)
     taken[order] = True

@@ -14,14 +14,14 @@ Codes = NDArray[np.int8]
 
 @dataclass(frozen=True, eq=False)
 class Trips:
-    """The work of some devices from download to upload; all arrays are `[devices]` float64.
+    """The work of devices from download to upload; all arrays are `[devices]` float64.
 
     Attributes:
         wait: Seconds until the device begins.
         download: Seconds to receive.
         compute: Seconds of all planned training and inference.
         upload: Seconds to send.
-        leaves: Seconds from now on after which it must stop; infinite if it can finish.
+        leaves: Seconds from now after which the device must stop; infinite if it can finish.
     """
 
     wait: Floats
@@ -43,15 +43,15 @@ class Trips:
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """What becomes of the devices of a round; all arrays are `[devices]`.
+    """The course of the devices in a round; all arrays are `[devices]`.
 
     Attributes:
-        outcomes: An `odt_sim.persistence.timeline.Outcome` each.
+        outcomes: The `odt_sim.persistence.timeline.Outcome` of each device.
         stops: Seconds after the start at which each device is done, whatever its outcome.
-        computes: Seconds that each computes, at most its trip's.
-        uploads: The part of its upload that each sends, 0 to 1.
-        downloads: The part of its download that each receives, 0 to 1.
-        units: Epochs or steps that each finishes; the plan's where nothing interrupts it.
+        computes: Seconds that each device computes, at most those of its trip.
+        uploads: The part of its upload that each device sends, 0 to 1.
+        downloads: The part of its download that each device receives, 0 to 1.
+        units: Epochs or steps that each device finishes; those of the plan if it is not interrupted.
         end: Seconds after the start at which the server has its new model.
     """
 
@@ -65,12 +65,12 @@ class Course:
 
     @property
     def used(self) -> NDArray[np.bool_]:
-        """Whether the server takes the device's update."""
+        """Whether the server accepts the device's update."""
         return np.isin(self.outcomes, USED)
 
 
 def part(spent: Floats, whole: Floats) -> Floats:
-    """Return which part of a duration is over, 0 to 1, after `spent` seconds; 1 for a duration of 0 that has begun."""
+    """Return the part of a duration, 0 to 1, that is over after `spent` seconds; 1 for a duration of 0 that has begun."""
     with np.errstate(invalid="ignore", divide="ignore"):
         parts = np.where(whole > 0, spent / whole, np.where(spent >= 0, 1.0, 0.0))
     return np.asarray(np.clip(parts, 0.0, 1.0))

@@ -1,4 +1,4 @@
-"""What a run on the clock cost its devices, over the fleet and by class, for `summary.json` and `devices.jsonl`."""
+"""The costs of a run on the clock for its devices, over the fleet and by class: `summary.json` and `devices.jsonl`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from odt_sim.simulation.clock.devices import together
 from odt_sim.simulation.clock.work import LocalWork
 
 SAMPLES = 500
-"""Times at which availability is looked up, spread evenly over a run: its share is then known to 2 %."""
+"""The number of times, spread evenly over a run, at which availability is sampled: its share is then known to 2 %."""
 
 
 def fleet_totals(
@@ -24,7 +24,7 @@ def fleet_totals(
     """Return the totals of the devices that may take part.
 
     Args:
-        ledger: What the run cost each device.
+        ledger: The run's costs for each device.
         conditions: The fleet's conditions.
         data: The devices' examples.
         seen: The ids of the devices that may take part.
@@ -54,7 +54,7 @@ def _totals(ledger: Ledger, ids: NDArray[np.int64], fits: NDArray[np.bool_]) -> 
 
 
 def deployment_costs(conditions: Conditions, works: Mapping[int, LocalWork]) -> dict[int, dict[str, float]]:
-    """Return the `deploy_seconds` and `deploy_joules` of devices, by id: those of training and inference.
+    """Return the `deploy_seconds` and `deploy_joules` of devices for training and inference, by id.
 
     Args:
         conditions: The fleet's conditions.
@@ -68,16 +68,16 @@ def deployment_costs(conditions: Conditions, works: Mapping[int, LocalWork]) -> 
 
 
 def available_share(conditions: Conditions, ids: NDArray[np.int64], seconds: float) -> NDArray[np.float64]:
-    """Return `[devices]`: the share of a run's simulated time in which each device was available.
+    """Return the share of a run's simulated time in which each device was available, `[devices]`.
 
     Args:
         conditions: The fleet's conditions.
-        ids: `[devices]`.
+        ids: The devices, `[devices]`.
         seconds: The simulated length of the run.
     """
     availability = conditions.availability
     if isinstance(availability, Trace):
-        seconds = min(seconds, availability.end)  # the last round may end after it
+        seconds = min(seconds, availability.end)  # the last round may end after the trace
     times = (np.arange(SAMPLES) + 0.5) * seconds / SAMPLES
     counts = np.zeros(len(ids))
     for time in times.tolist():

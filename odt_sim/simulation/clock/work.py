@@ -1,7 +1,7 @@
 """The work of a device in a round, counted before it trains: calls of each signature, and bytes.
 
-The strategy's own `local` runs on an engine that computes nothing, and the device counts its calls. So the clock decides
-before any training who reports in time, and devices that do not report need not train.
+The strategy's `local` runs on an engine that computes nothing, and the device counts its calls. Therefore the clock
+decides before training which devices report in time, and devices that do not report need not train.
 """
 
 import copy
@@ -27,13 +27,13 @@ from odt_sim.strategies.base import Tensors
 Array = NDArray[Any]
 
 ROUNDS_BEFORE = 2
-"""The rounds that are counted before that of a device with a state; by the third one, all that strategies keep is there."""
+"""The rounds that are simulated first for a device with a state; by the third round, a strategy's state is complete."""
 
 
 class EmptyEngine:
-    """Stands for an interpreter: keeps the weights and slots that it is given, and returns zeros for all else.
+    """A stand-in for an interpreter: it stores weights and slots, and returns zeros for everything else.
 
-    Training changes one parameter of the body, so that embeddings after it count as computed again.
+    Training changes one parameter of the body, so that later embeddings count as computed again.
     """
 
     def __init__(self, model: TrainableModel) -> None:
@@ -41,10 +41,10 @@ class EmptyEngine:
         self._model = model
         self._kept: dict[str, Array] = {}
         body = [(prod(p.shape), i) for i, p in enumerate(model.parameters) if p.moves and p.group != "head"]
-        self._changes = f"a{min(body)[1]}" if body else None  # the smallest, which costs least
+        self._changes = f"a{min(body)[1]}" if body else None  # the smallest parameter, for speed
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
-        """Return what `restore` and `restore_optimizer_state` set last, or zeros."""
+        """Return the values that `restore` and `restore_optimizer_state` set last, or zeros."""
         if signature.startswith("restore"):
             self._kept |= inputs
         elif signature.startswith("train") and self._changes:
@@ -63,10 +63,10 @@ class LocalWork:
     """The work of one device in one round.
 
     Attributes:
-        calls: Calls of each signature that trains or infers.
-        rows: Examples of all calls of each.
-        bytes_down: Bytes that it receives.
-        bytes_up: Bytes that it sends.
+        calls: The number of calls of each signature that trains or infers.
+        rows: The number of examples in all calls of each signature.
+        bytes_down: Bytes that the device receives.
+        bytes_up: Bytes that the device sends.
     """
 
     calls: Mapping[str, int]
@@ -78,8 +78,8 @@ class LocalWork:
 class WorkOf:
     """Counts the work of devices.
 
-    Those with as many examples that receive as many bytes do the same, if both or neither of them kept something in an
-    earlier round: many strategies do more for a device that has a model of its own.
+    Devices with equal numbers of examples and received bytes do the same work if both or neither have a state from an
+    earlier round: many strategies do more work for a device with a personal model.
     """
 
     def __init__(self, job: Job) -> None:
@@ -91,10 +91,10 @@ class WorkOf:
         """Return the work of a device with the whole plan.
 
         Args:
-            device: Its id.
-            round: The round in which it begins, which decides the examples that have arrived.
+            device: The device's id.
+            round: The round in which the device begins, which determines the examples that have arrived.
             messages: What devices receive.
-            has_state: Whether the device kept something in an earlier round.
+            has_state: Whether the device has a state from an earlier round.
 
         Raises:
             SimulationError: The strategy failed.
@@ -109,12 +109,12 @@ class WorkOf:
     def _sizes(self, device: int, round: int) -> list[int]:
         """Return the numbers of a device's training and validation examples."""
         data = self._job.data
-        if data.arrival is None:  # a split that is done on demand would cost more than its sizes
+        if data.arrival is None:  # computing a split on demand would cost more than its sizes
             return list[int](np.diff(data.offsets[device]).tolist()[:2])
         return [len(rows) for rows in data.arrived(device, round)[:2]]
 
     def _count(self, device: int, parts: Sequence[Indices], received: Tensors, before: int) -> LocalWork:
-        """Return the work of a device on some examples after some rounds with the same message."""
+        """Return the work of a device on its examples after `before` rounds with the same message."""
         state: dict[str, Weights | Array] = {}
         with self._job.strategy_errors(f"on device {device}, while its work was counted"), np.errstate(all="ignore"):
             for round in range(1, before + 2):
