@@ -1,1 +1,1 @@
-"""What the devices of a fleet are like: their classes, what work costs them, when they are available, their batteries."""
+"""The conditions of a fleet's devices: their classes, the costs of work, their availability and batteries."""

@@ -1,6 +1,6 @@
-"""When devices are available for a round: pure functions of seed, device and time, on arrays of devices.
+"""The availability of devices for a round: pure functions of seed, device and time, on arrays of devices.
 
-Time is in simulated seconds, of which 0 is a Monday, 00:00 UTC; see `odt_sim.fleet.habits`.
+Time is in simulated seconds since a Monday, 00:00 UTC; see `odt_sim.fleet.habits`.
 """
 
 from dataclasses import dataclass
@@ -17,23 +17,23 @@ Flags = NDArray[np.bool_]
 
 
 class Availability(Protocol):
-    """Says when devices are available."""
+    """The interface of availability: when devices are available."""
 
     def available(self, ids: Ids, time: Times) -> Flags:
-        """Return `[devices]`: whether each device is available.
+        """Return whether each device is available, `[devices]`.
 
         Args:
-            ids: `[devices]`.
-            time: The simulated seconds: one for all devices, or `[devices]`.
+            ids: The devices, `[devices]`.
+            time: The simulated seconds: one time for all devices, or `[devices]`.
         """
 
     def until(self, ids: Ids, time: Times) -> Floats:
-        """Return `[devices]`: until when each device stays available; `time` for one that is not, inf for always."""
+        """Return until when each device stays available, `[devices]`: `time` if it is not available, inf for always."""
 
 
 @dataclass(frozen=True)
 class Always:
-    """Every device, all the time."""
+    """All devices are available all the time."""
 
     def available(self, ids: Ids, time: Times) -> Flags:
         """See `Availability`."""
@@ -46,11 +46,11 @@ class Always:
 
 @dataclass(frozen=True, eq=False)
 class Daily:
-    """A share of the devices that rises and falls with the local time of day, as a cosine with its peak at 2 at night.
+    """A share of devices is available that follows the local time of day, as a cosine with its peak at 2:00 at night.
 
-    A device is available while the share is above a number that is drawn for it each day, so once a day at most, around the
-    peak; a day begins at 14 h, where the share is lowest. Bonawitz et al., "Towards federated learning at scale: system
-    design", SysML 2019, saw four times as many devices at the peak of a day as at its low.
+    A device is available while the share is above a number that is drawn for the device each day: at most once a day,
+    around the peak. A day begins at 14:00, when the share is lowest. Bonawitz et al., "Towards federated learning at
+    scale: system design", SysML 2019, saw four times as many devices at the peak of a day as at its low.
 
     Attributes:
         habits: The devices' time zones.
@@ -70,20 +70,20 @@ class Daily:
         return np.asarray(uniform(self.habits.seed, "daily", ids, day.astype(np.int64)) < share)
 
     def until(self, ids: Ids, time: Times) -> Floats:
-        """See `Availability`; a device that stays over the low of a day is available beyond the end that is given."""
+        """See `Availability`; a device that stays available beyond the low of a day may be available for longer."""
         local, since, half = self._day(ids, time)
         end = time + (DAY / 2 + half) - since
         return np.where(np.abs(since - DAY / 2) < half, np.minimum(end, time + DAY - since), time + 0 * local)
 
     def _day(self, ids: Ids, time: Times) -> tuple[Floats, Floats, Floats]:
-        """Return the local time, the seconds since the low, and for how long before and after the peak it is available."""
+        """Return the local time, the seconds since the low, and the seconds of availability before and after the peak."""
         local = self.habits.local(ids, time)
         day = np.floor((local - LOW * HOUR) / DAY)
         drawn = uniform(self.habits.seed, "daily", ids, day.astype(np.int64))
         # share(s) = low + (peak - low) * (1 + cos(2 pi s / DAY)) / 2, for s seconds from the peak
         ratio = np.clip((drawn - self.low) / max(self.peak - self.low, 1e-12), 0, 1)
         half = np.where(drawn >= self.peak, 0.0, DAY / (2 * np.pi) * np.arccos(2 * ratio - 1))
-        half = np.where(drawn < self.low, DAY, half)  # at the low, too
+        half = np.where(drawn < self.low, DAY, half)  # available even at the low
         return local, local - LOW * HOUR - day * DAY, half
 
 
@@ -93,7 +93,7 @@ LOW = 14
 
 @dataclass(frozen=True, eq=False)
 class Charging:
-    """A device that charges, is idle and on an unmetered network, as Bonawitz et al. (2019) ask for.
+    """Devices are available while they charge, are idle and on an unmetered network, as in Bonawitz et al. (2019).
 
     Attributes:
         habits: The users' habits: a device that charges at night is idle and on Wi-Fi.
@@ -113,16 +113,16 @@ class Charging:
 
 @dataclass(frozen=True, eq=False)
 class Markov:
-    """Devices that go on and off at random: a Markov chain in continuous time with two states, for each device its own.
+    """Devices go on and off at random: each follows its own continuous-time Markov chain with two states.
 
-    With the rates `1 / on` and `1 / off` of leaving the states, the chain is the same as one that draws its state anew, on
-    with probability `on / (on + off)`, at the events of a Poisson process of rate `1 / on + 1 / off` (uniformization). These
-    events are drawn cell by cell of time, so that the state at any time needs no history.
+    With the rates `1 / on` and `1 / off` of leaving the states, the chain equals one that redraws its state, on with
+    probability `on / (on + off)`, at the events of a Poisson process of rate `1 / on + 1 / off` (uniformization). These
+    events are drawn for each cell of time, so that the state at any time needs no history.
 
     Attributes:
         seed: The run's seed.
-        on: The mean seconds of an availability.
-        off: The mean seconds between two.
+        on: The mean duration of an availability in seconds.
+        off: The mean duration between two availabilities in seconds.
     """
 
     seed: int
@@ -140,7 +140,7 @@ class Markov:
         cell = np.floor(times / self.cell).astype(np.int64)
         state = np.zeros(len(ids), bool)
         left = np.arange(len(ids))
-        while len(left):  # a cell without an event before the time needs the cell before
+        while len(left):  # if a cell has no event before the time, look at the cell before it
             last = (self._events(ids[left], cell[left]) <= times[left, None]).sum(1) - 1
             found = last >= 0
             known = left[found]
@@ -154,7 +154,7 @@ class Markov:
         times = np.broadcast_to(np.asarray(time, np.float64), len(ids)).copy()
         left = np.flatnonzero(self.available(ids, times))
         cell = np.floor(times / self.cell).astype(np.int64)
-        while len(left):  # the events of one cell after the other, until one turns the device off
+        while len(left):  # look at cell after cell until an event turns the device off
             at = self._events(ids[left], cell[left])
             numbers = np.arange(at.shape[1])
             on = self._is_on(
@@ -169,7 +169,7 @@ class Markov:
         return times
 
     def _events(self, ids: Ids, cell: Ids) -> Floats:
-        """Return `[devices, most]`: the times of the events in a cell of each device, in order; inf after the last."""
+        """Return the times of the events in a cell of each device, `[devices, most]`, in order; inf after the last."""
         start = (cell * self.cell)[:, None]
         found = start
         while True:
@@ -187,6 +187,6 @@ class Markov:
 
 
 EVENTS = 6
-"""How many events of a cell are drawn at once: two are expected, and more than six come in one cell of 200."""
+"""The number of events that are drawn at once: two are expected in a cell, and one cell in 200 has more than six."""
 MOST_EVENTS = 1024
-"""More events than any cell has."""
+"""A number that exceeds the events of any cell."""

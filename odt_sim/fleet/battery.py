@@ -1,7 +1,8 @@
 """The batteries of a fleet: training drains them, charging fills them, and training stops at a floor.
 
-A class of devices charges fully in its shortest night, so a device that has not worked since a night began is full at the end
-of that night. Only devices that worked later have a state; that of all others follows from seed and time.
+Every device class charges fully even in its shortest night, so a device that has not worked since a night began is full
+at the end of that night. Only devices that worked later have a state; the charge of all others follows from seed and
+time.
 """
 
 from collections.abc import Mapping
@@ -20,11 +21,11 @@ class Batteries:
     """The batteries after the work that was committed so far.
 
     Attributes:
-        habits: When devices charge.
-        floor: The part of the capacity, 0 to 1, below which training does not take a battery.
+        habits: The habits that decide when devices charge.
+        floor: The part of the capacity, 0 to 1, at which training stops.
         ids: `[worked]` ascending, the devices that worked since they were last full.
-        joules: `[worked]`, the charge of each at the end of its work.
-        times: `[worked]`, the simulated seconds of these ends.
+        joules: `[worked]`, the charge of each device at the end of its work.
+        times: `[worked]`, the simulated seconds at which its work ended.
     """
 
     habits: Habits
@@ -34,14 +35,14 @@ class Batteries:
     times: Floats = field(default_factory=lambda: np.zeros(0))
 
     def capacity(self, ids: Ids) -> Floats:
-        """Return `[devices]`: the energy of each device's full battery in joules."""
+        """Return the energy of each device's full battery in joules, `[devices]`."""
         return self.habits.population.of("battery_watt_hours", ids) * JOULES_PER_WATT_HOUR
 
     def charge(self, ids: Ids, time: Times) -> Floats:
-        """Return `[devices]`: the energy in each battery in joules, at one time or `[devices]` times."""
+        """Return the energy in each battery in joules, `[devices]`, at one time or `[devices]` times."""
         times = np.broadcast_to(np.asarray(time, np.float64), len(ids))
         begin, _ = self.habits.night(ids, times)
-        full_since, full = self.habits.night(ids, begin - 1.0)  # the night before
+        full_since, full = self.habits.night(ids, begin - 1.0)  # the previous night
         joules, since = self.capacity(ids), full.copy()
         known, places = self._worked(ids)
         known[known] = self.times[places[known]] > full_since[known]
@@ -49,45 +50,45 @@ class Batteries:
         return self._run(ids, joules, since, times, None, np.zeros(len(ids)))[0]
 
     def usable(self, ids: Ids, time: float) -> NDArray[np.bool_]:
-        """Return `[devices]`: whether each battery is above the floor, that of most without computing its charge."""
+        """Return whether each battery is above the floor, `[devices]`; most charges need not be computed."""
         idle = self.habits.population["idle_watts"] * HOUR * LONGEST_DAY
         capacity = self.habits.population["battery_watt_hours"] * JOULES_PER_WATT_HOUR
-        lasts = capacity - idle > self.floor * capacity  # whatever its user does, if it never trains
+        lasts = capacity - idle > self.floor * capacity  # even on the longest day, if the device never trains
         usable = lasts[self.habits.population.of_device[ids]]
         unsure = np.flatnonzero(self._worked(ids)[0] | ~usable)
         usable[unsure] = self.level(ids[unsure], time) > self.floor
         return np.asarray(usable)
 
     def _worked(self, ids: Ids) -> tuple[NDArray[np.bool_], Ids]:
-        """Return `[devices]` each: whether it has worked since it was last full, and its place in `ids`."""
+        """Return whether each device has worked since it was last full, and its place in `self.ids`, both `[devices]`."""
         places = np.searchsorted(self.ids, ids)
         known = places < len(self.ids)
         known[known] = self.ids[places[known]] == ids[known]
         return known, places
 
     def level(self, ids: Ids, time: Times) -> Floats:
-        """Return `[devices]`: the part of each battery that is left, 0 to 1."""
+        """Return the remaining part of each battery, 0 to 1, `[devices]`."""
         return self.charge(ids, time) / self.capacity(ids)
 
     def fraction(self, ids: Ids, time: Times, seconds: Floats, joules: Floats) -> Floats:
-        """Return `[devices]`: the part of some work, 0 to 1, that each device does before its battery is at the floor.
+        """Return the part of its work, 0 to 1, that each device does before its battery reaches the floor, `[devices]`.
 
         Args:
-            ids: `[devices]`.
-            time: When the work begins: one time or `[devices]`.
-            seconds: `[devices]`, how long all of it takes.
-            joules: `[devices]`, all of its energy, spent evenly.
+            ids: The devices, `[devices]`.
+            time: The time at which the work begins: one time or `[devices]`.
+            seconds: `[devices]`, the duration of the whole work.
+            joules: `[devices]`, the energy of the whole work, spent evenly.
         """
         begin = np.broadcast_to(np.asarray(time, np.float64), len(ids))
         floor = self.floor * self.capacity(ids)
         _, stopped = self._run(ids, self.charge(ids, time), begin, begin + seconds, _watts(joules, seconds), floor)
         part = np.divide(stopped - begin, seconds, out=np.ones(len(ids)), where=seconds > 0)
-        return np.where(stopped >= begin + seconds, 1.0, np.clip(part, 0, 1))  # a difference of late times is not exact
+        return np.where(stopped >= begin + seconds, 1.0, np.clip(part, 0, 1))  # differences of large times are inexact
 
     def after(self, ids: Ids, time: Times, seconds: Floats, joules: Floats) -> "Batteries":
         """Return the batteries after work that begins at `time`; see `fraction` for the arguments.
 
-        The energy of the work is all that the device uses meanwhile; what charges in that time is added.
+        The device uses no other energy during the work; energy from charging in that time is added.
         """
         begin = np.broadcast_to(np.asarray(time, np.float64), len(ids))
         left, _ = self._run(
@@ -103,7 +104,7 @@ class Batteries:
         return replace(self, ids=merged[order], joules=values[0], times=values[1])
 
     def pruned(self, time: float) -> "Batteries":
-        """Return the batteries at a time without the devices that were fully charged since they worked."""
+        """Return the batteries at a time, without the state of devices that were fully charged since they worked."""
         if not len(self.ids):
             return self
         begin, _ = self.habits.night(self.ids, time)
@@ -112,30 +113,30 @@ class Batteries:
         return replace(self, ids=self.ids[kept], joules=self.joules[kept], times=self.times[kept])
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that a commit keeps."""
+        """Return the arrays for a commit."""
         return {"battery.ids": self.ids, "battery.joules": self.joules, "battery.times": self.times}
 
     def restored(self, state: Mapping[str, NDArray[Any]]) -> "Batteries":
-        """Return the batteries of a commit's arrays."""
+        """Return the batteries, given a commit's arrays."""
         ids, joules, times = (state[f"battery.{name}"] for name in ("ids", "joules", "times"))
         return replace(self, ids=ids, joules=joules, times=times)
 
     def _run(
         self, ids: Ids, joules: Floats, since: Floats, until: Floats, watts: Floats | None, floor: Floats
     ) -> tuple[Floats, Floats]:
-        """Return the charge at the end of a time, and when that is: `until`, or when work stops at a floor.
+        """Return the charge at the end of a period, and the end: `until`, or the time at which work stops at the floor.
 
         Args:
-            ids: `[devices]`.
+            ids: The devices, `[devices]`.
             joules: `[devices]`, the charge at the beginning.
             since: `[devices]`, the beginning.
-            until: `[devices]`, the end.
-            watts: `[devices]`, the power of work; None for devices that do nothing.
-            floor: `[devices]` joules.
+            until: `[devices]`, the latest end.
+            watts: `[devices]`, the power of work; None for idle devices.
+            floor: `[devices]`, the floor in joules.
         """
         joules, now = joules.copy(), since.copy()
         left = np.flatnonzero(now < until)
-        while len(left):  # from one begin or end of charging to the next
+        while len(left):  # from one beginning or end of charging to the next
             some, start = ids[left], now[left]
             begin, end = self.habits.night(some, start)
             charges = (begin <= start) & (start < end)

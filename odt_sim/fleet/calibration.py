@@ -1,7 +1,7 @@
 """The time of a model's calls and the memory of its interpreter, measured once per file and machine.
 
-A measured time differs from run to run, so a run stores its calibration and a resumed run reads it: whatever depends on it
-is the same in both.
+Measured times vary, so a run stores its calibration and a resumed run reads it: everything that depends on it is the
+same in both.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from odt_sim.subprocesses import environment
 
 FORMAT_VERSION = 1
 CALIBRATION = "calibration.json"
-"""The file in a run's folder."""
+"""The name of the file in a run's folder."""
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class CallTime:
     """The time of a call of one signature.
 
     Attributes:
-        per_call: Seconds of each call, whatever its rows; may be below 0 beside seconds per row.
+        per_call: Seconds of each call, independent of its rows; may be negative together with seconds per row.
         per_row: Seconds of each row; 0 for a signature with a fixed number of rows.
         rows: The rows of a full batch.
     """
@@ -49,13 +49,13 @@ class CallTime:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a file's calls take on one machine.
+    """The time and memory of a file's calls on one machine.
 
     Attributes:
         fingerprint: SHA-256 of the file.
-        machine: The processor and the versions that were measured.
-        calls: The time of a call by signature.
-        memory_bytes: The peak memory of an interpreter that has called all of them, the file included.
+        machine: The measured processor and versions.
+        calls: The time of a call, by signature.
+        memory_bytes: The peak memory of an interpreter that has called all signatures, including the file.
     """
 
     fingerprint: str
@@ -82,7 +82,7 @@ class Calibration:
 
     @property
     def digest(self) -> str:
-        """A short digest of all of it, to compare runs by."""
+        """A short digest of the calibration, for comparing runs."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
 
     def to_json(self) -> str:
@@ -98,7 +98,7 @@ class Calibration:
             where: The file's name, for errors.
 
         Raises:
-            ConfigurationError: It is no calibration of this version.
+            ConfigurationError: The text is no calibration of this version.
         """
         try:
             values = json.loads(text)
@@ -120,7 +120,7 @@ class Calibration:
         """Read a calibration of a model from a file.
 
         Raises:
-            ConfigurationError: The file cannot be read, is no calibration, or is one of another model.
+            ConfigurationError: The file cannot be read, is no calibration, or belongs to another model.
         """
         try:
             found = cls.from_json(path.read_bytes(), str(path))
@@ -137,12 +137,12 @@ class Calibration:
 
 
 def calibrated(model: TrainableModel, folder: Path | None = None, given: Path | None = None) -> Calibration:
-    """Return a model's calibration: the given file, else that of the run's folder, else of the cache, else a new one.
+    """Return a model's calibration: from the given file, else from the run's folder, else from the cache, else measured.
 
     Args:
         model: The model.
-        folder: The run's folder, which may hold the calibration of an interrupted run.
-        given: A calibration to use in place of a measurement.
+        folder: The run's folder, which may contain the calibration of an interrupted run.
+        given: The file of a calibration to use instead of a measurement.
 
     Raises:
         ConfigurationError: A file is no calibration of this model.
@@ -163,7 +163,7 @@ def calibrated(model: TrainableModel, folder: Path | None = None, given: Path | 
 
 
 def measured(model: TrainableModel) -> Calibration:
-    """Measure a model on this machine, in a process of its own, with one thread.
+    """Measure a model on this machine in a separate process with one thread.
 
     Raises:
         ModelError: LiteRT cannot run the model.
@@ -183,5 +183,5 @@ def measured(model: TrainableModel) -> Calibration:
 
 @cache
 def this_machine() -> str:
-    """Return the processor of this machine, and the versions that decide how fast a file runs on it."""
+    """Return the processor of this machine, and the versions that determine how fast a file runs on it."""
     return f"{processor()}, Python {python_version()}, LiteRT {version('ai-edge-litert')}"

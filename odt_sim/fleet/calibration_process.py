@@ -1,8 +1,8 @@
 """The subprocess of `odt_sim.fleet.calibration`: `python -m odt_sim.fleet.calibration_process NAME`.
 
-It reads a `.tflite` file from standard input, times its signatures and prints a calibration. A process of its own has no
-other threads, and its peak memory is that of one interpreter. Times are those of the CPU, which other load on the machine
-changes little; with one thread and no other load they are those of a clock.
+It reads a `.tflite` file from standard input, times its signatures and prints a calibration. A separate process has no
+other threads, and its peak memory is that of one interpreter. CPU time is measured, which other load on the machine
+changes little; with one thread and no other load, it equals wall-clock time.
 """
 
 import sys
@@ -23,17 +23,17 @@ from odt_sim.model.trainable import TrainableModel
 
 WARM_UP = 3
 SECONDS = 0.25
-"""How long a signature is timed with one number of rows."""
+"""The seconds for which a signature is timed with one number of rows."""
 FEWEST, MOST = 5, 400
 PARTS = (0.25, 1, 4)
-"""The numbers of rows of a file that takes any, in batches."""
+"""The measured numbers of rows, in batches, for files that accept any number."""
 
 
 def measure(content: bytes, where: str) -> Calibration:
     """Time the signatures of a file.
 
     Raises:
-        ModelError: LiteRT cannot run it.
+        ModelError: LiteRT cannot run the file.
     """
     model = TrainableModel.from_content(content, where=where)
     before = peak_memory()
@@ -63,9 +63,9 @@ def _is_feature(name: str) -> bool:
 
 
 def _line(rows: NDArray[np.float64], seconds: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the line through times, by least squares of the relative errors, as seconds per call and per row.
+    """Fit a line through times by least squares of the relative errors, and return seconds per call and per row.
 
-    The time per call is below 0 where large batches take more than in proportion, because they leave the processor's caches.
+    The time per call is negative if large batches exceed the processor's caches and take more than proportional time.
     """
     if len(rows) == 1:
         return float(seconds[0]), 0.0
@@ -75,7 +75,7 @@ def _line(rows: NDArray[np.float64], seconds: NDArray[np.float64]) -> tuple[floa
 
 
 def _seconds(runtime: Runtime, name: str, rows: int) -> float:
-    """Return the median seconds of a call on a new batch, as the calls of a device are."""
+    """Return the median seconds of a call on a freshly copied batch, as in a device's calls."""
     random, state = np.random.default_rng(0), _state(runtime)
     tensors = runtime.model.signatures[name].inputs.values()
     inputs = {tensor.name: state.get(tensor.name, _values(tensor, rows, random)) for tensor in tensors}
@@ -96,7 +96,7 @@ def _state(runtime: Runtime) -> Mapping[str, NDArray[Any]]:
 
 
 def _values(tensor: TensorInfo, rows: int, random: np.random.Generator) -> NDArray[Any]:
-    """Return inputs that a model takes: normal features, weights of 1, labels, masks and step sizes of 0."""
+    """Return valid inputs: normal features, weights of 1, and labels, masks and step sizes of 0."""
     shape = [rows if size < 0 else size for size in tensor.shape]
     if tensor.name == "sample_weight":
         return np.ones(shape, tensor.dtype)
@@ -106,7 +106,7 @@ def _values(tensor: TensorInfo, rows: int, random: np.random.Generator) -> NDArr
 
 
 def main() -> int:
-    """Print the calibration, or why there is none; return the exit code."""
+    """Print the calibration or the error, and return the exit code."""
     try:
         print(measure(sys.stdin.buffer.read(), sys.argv[1]).to_json())
         return 0

@@ -1,4 +1,4 @@
-"""Classes of devices: what their speed, memory, battery and networks are, and which device of a fleet has which."""
+"""Device classes: their speed, memory, battery and networks, and the class of each device of a fleet."""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -17,7 +17,7 @@ Ids = NDArray[np.int64]
 MEGABIT, MEGABYTE = 1e6, 1e6
 JOULES_PER_WATT_HOUR = 3600.0
 SHORTEST_NIGHT = 5.0
-"""The fewest hours that a device charges in a night."""
+"""The minimum hours for which a device charges in a night."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class DeviceClass(Settings, group="profile"):
     cellular_up_joules_per_mb: float = setting(MISSING, "energy to send 10^6 bytes on the cellular network", least=0)
 
     def __post_init__(self) -> None:
-        """Check types and ranges, and that idle power is not above that of training."""
+        """Check types and ranges, that a night fills the battery, and that idle power is not above training power."""
         super().__post_init__()
         if not self.name:
             raise ConfigurationError("profile.name: expected a name, found an empty text")
@@ -66,7 +66,7 @@ class DeviceClass(Settings, group="profile"):
 
 
 NUMBERS = tuple(field.name for field in fields(DeviceClass) if field.name != "name")
-"""The columns of a table of classes besides the name."""
+"""The columns of a table of classes, without the name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +83,10 @@ class Population:
 
     @classmethod
     def assigned(cls, classes: Sequence[DeviceClass], devices: int, seed: int) -> "Population":
-        """Draw the class of each device by the classes' shares, from the seed and the device only.
+        """Draw the class of each device by the classes' shares, depending only on the seed and the device.
 
         Args:
-            classes: At least one, with different names.
+            classes: At least one class, with different names.
             devices: The number of devices.
             seed: The run's seed.
         """
@@ -99,11 +99,11 @@ class Population:
         return len(self.of_device)
 
     def __getitem__(self, name: str) -> Floats:
-        """Return `[classes]`: a number of each class, by the name of its column."""
+        """Return a column of the classes' numbers by its name, `[classes]`."""
         return self._columns[name]
 
     def of(self, name: str, ids: Ids) -> Floats:
-        """Return `[ids]`: a number of the class of each device."""
+        """Return a number of each device's class, by the name of its column, `[ids]`."""
         return self._columns[name][self.of_device[ids]]
 
     def names(self, ids: Ids) -> list[str]:

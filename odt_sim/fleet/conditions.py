@@ -26,15 +26,15 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Conditions:
-    """What a fleet's devices are like.
+    """The conditions of a fleet's devices.
 
     Attributes:
         population: The class of each device.
         habits: When devices charge and are on Wi-Fi.
         availability: When devices are available.
         batteries: The batteries at the start of a run.
-        costs: What work costs.
-        settings: What decides all this, as text by dotted name.
+        costs: The costs of work.
+        settings: The settings behind these, as text by dotted name.
     """
 
     population: Population
@@ -45,7 +45,7 @@ class Conditions:
     settings: dict[str, str]
 
     def eligible(self, ids: Ids, data_bytes: NDArray[np.int64]) -> Flags:
-        """Return `[devices]`: whether the model and `[devices]` bytes of data fit into the memory of each."""
+        """Return whether the model and `[devices]` bytes of data fit into each device's memory, `[devices]`."""
         return self.costs.fits(ids, data_bytes)
 
 
@@ -58,8 +58,8 @@ def conditions(
         fleet: The settings.
         devices: The number of devices.
         seed: The run's seed.
-        model: The model, which is measured unless it was before.
-        folder: The run's folder, which may hold the calibration of an interrupted run.
+        model: The model, which is measured unless a calibration exists.
+        folder: The run's folder, which may contain the calibration of an interrupted run.
 
     Raises:
         ConfigurationError: A table, a trace, a calibration or a time zone is unusable.
@@ -121,7 +121,7 @@ def available_when(when: AvailabilitySettings, habits: Habits) -> Availability:
 
 
 def data_bytes(data: FederatedData) -> NDArray[np.int64]:
-    """Return `[devices]`: the bytes of each device's examples."""
+    """Return the bytes of each device's examples, `[devices]`."""
     examples = data.offsets[:, 3] - data.offsets[:, 0]
     rows = max(len(data.x), 1)
     return np.asarray(examples * ((data.x.nbytes + data.y.nbytes) // rows))

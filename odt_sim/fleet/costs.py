@@ -1,11 +1,11 @@
-"""What work costs devices: seconds, joules, and bytes by network.
+"""The costs of work for devices: seconds, joules, and bytes by network.
 
 | cost | formula |
 |---|---|
 | seconds of a signature | `(calls * per_call + rows * per_row) / speed` |
 | joules of computing | `train_watts * seconds` |
 | seconds of a transfer | `8 * bytes / (10^6 * mbps)` of the network in use |
-| joules of the radio | `joules_per_mb * bytes / 10^6`, beside `idle_watts * seconds` of the transfer |
+| joules of the radio | `joules_per_mb * bytes / 10^6`, in addition to `idle_watts * seconds` of the transfer |
 
 All are linear in the work, so the cost of a sum is the sum of the costs.
 """
@@ -24,14 +24,14 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """The work of some devices.
+    """The work of devices.
 
     Attributes:
-        calls: By signature `[devices]`, its calls.
-        rows: By signature `[devices]`, the examples of all calls, padding left out; read only for files that take any
-            number of examples. A signature that is absent counts full batches.
-        bytes_down: `[devices]`, the bytes that each receives.
-        bytes_up: `[devices]`, the bytes that each sends.
+        calls: The number of calls by signature, `[devices]` each.
+        rows: The number of examples in all calls, without padding, by signature, `[devices]` each. It matters only for
+            files that accept any number of examples; calls of an absent signature count as full batches.
+        bytes_down: `[devices]`, the bytes that each device receives.
+        bytes_up: `[devices]`, the bytes that each device sends.
     """
 
     calls: Mapping[str, Floats | Ids]
@@ -43,8 +43,8 @@ class Work:
         """Return the work of devices that stop early.
 
         Args:
-            fraction: `[devices]` in 0..1, the part of the calls that each makes.
-            sends: `[devices]`, whether it sends its update nevertheless.
+            fraction: `[devices]` in 0..1, the part of the calls that each device makes.
+            sends: `[devices]`, whether the device sends its update nevertheless.
         """
         return Work(
             {name: calls * fraction for name, calls in self.calls.items()},
@@ -56,7 +56,7 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Cost:
-    """What work costs each of some devices; all arrays are `[devices]` float64.
+    """The cost of work for each device; all arrays are `[devices]` float64.
 
     Attributes:
         download_seconds: Seconds to receive.
@@ -80,12 +80,12 @@ class Cost:
 
     @property
     def seconds(self) -> Floats:
-        """Seconds from the begin of the download to the end of the upload."""
+        """Seconds from the beginning of the download to the end of the upload."""
         return self.download_seconds + self.compute_seconds + self.upload_seconds
 
     @property
     def joules(self) -> Floats:
-        """All energy."""
+        """The total energy."""
         return self.compute_joules + self.idle_joules + self.radio_joules
 
     def __add__(self, other: "Cost") -> "Cost":
@@ -99,7 +99,7 @@ class Cost:
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What work costs the devices of a fleet.
+    """The costs of work for the devices of a fleet.
 
     Attributes:
         population: The devices' classes.
@@ -113,9 +113,9 @@ class Costs:
         """Return the cost of work.
 
         Args:
-            ids: `[devices]`, whose work it is.
+            ids: The devices, `[devices]`.
             work: The work of these devices.
-            wifi: `[devices]`, whether each is on Wi-Fi.
+            wifi: `[devices]`, whether each device is on Wi-Fi.
 
         Raises:
             ConfigurationError: A signature was not measured.
@@ -144,7 +144,7 @@ class Costs:
         )
 
     def fits(self, ids: Ids, data_bytes: Floats | Ids) -> Flags:
-        """Return `[devices]`: whether the model and `[devices]` bytes of data fit into each device's memory."""
+        """Return whether the model and `[devices]` bytes of data fit into each device's memory, `[devices]`."""
         return self.memory(data_bytes) <= self.population.of("memory_megabytes", ids) * MEGABYTE
 
     def memory(self, data_bytes: Floats | Ids) -> Floats:

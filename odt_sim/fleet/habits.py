@@ -1,11 +1,11 @@
 """When people charge their phones and are on Wi-Fi: pure functions of seed, device and time.
 
-Time is in seconds; 0 is Monday, 5 January 2026, 00:00 UTC. A device lives in a time zone and charges once a night. The hour
-at which it is plugged in and for how long are drawn anew for each night, around the device's own habit. Outside these hours
-it is on Wi-Fi for `wifi_share` of its class, drawn anew each hour; while it charges it is at home, on Wi-Fi.
+Time is in seconds; 0 is Monday, 5 January 2026, 00:00 UTC. A device is in a time zone and charges once a night. The
+hour at which it is plugged in and the duration are drawn for each night, around the device's own habit. While a device
+charges, it is at home on Wi-Fi; in each other hour, it is on Wi-Fi with the probability `wifi_share` of its class.
 
-That most phones charge at night, once a day, is the finding of Ferreira, Dey and Kostakos, "Understanding human-smartphone
-concerns: a study of battery life", Pervasive 2011; the hours below are an estimate from it.
+Ferreira, Dey and Kostakos, "Understanding human-smartphone concerns: a study of battery life", Pervasive 2011, found
+that most phones charge at night, once a day; the hours below are estimated from this study.
 """
 
 from collections.abc import Mapping
@@ -25,16 +25,16 @@ Times = float | Floats
 
 HOUR, DAY = 3600.0, 86400.0
 START = datetime(2026, 1, 5)
-"""What time 0 is, in UTC."""
+"""The date and time of time 0, in UTC."""
 
 PLUGGED_IN = 22.5
 """The mean local hour of the day at which a device begins to charge."""
 OWN_HABIT, EACH_NIGHT = 2.0, 1.0
-"""The hours by which the devices' habits, and the nights of one device, differ at most."""
+"""The maximum deviations in hours: of a device's habit from the mean, and of a night from the device's habit."""
 LONGEST_DAY = 24 + 2 * EACH_NIGHT - SHORTEST_NIGHT
-"""The most hours between two nights' charging."""
+"""The maximum hours between the charging of two nights."""
 LONGEST_NIGHT = 9.0
-"""The most hours that a device charges in a night."""
+"""The maximum hours for which a device charges in a night."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Habits:
     Attributes:
         seed: The run's seed.
         population: The devices' classes.
-        offsets: Hours ahead of UTC of each time zone.
+        offsets: The hours by which each time zone is ahead of UTC.
         zones: `[devices]`, the number of each device's time zone.
     """
 
@@ -60,7 +60,7 @@ class Habits:
         Args:
             seed: The run's seed.
             population: The devices' classes.
-            time_zones: The share of each time zone by its name, such as `Europe/Berlin`; None for UTC alone.
+            time_zones: The share of each time zone by its name, such as `Europe/Berlin`; None for UTC only.
 
         Raises:
             ConfigurationError: A time zone is unknown, or a share is not above 0.
@@ -73,21 +73,21 @@ class Habits:
         return cls(seed, population, np.array([offset_of(name) for name in time_zones]), zones)
 
     def local(self, ids: Ids, time: Times) -> Floats:
-        """Return `[devices]`: the seconds of local time since the Monday's midnight."""
+        """Return the seconds of local time since Monday, 00:00, `[devices]`."""
         return self.ahead(ids) + time
 
     def ahead(self, ids: Ids) -> Floats:
-        """Return `[devices]`: the whole seconds by which local time is ahead of UTC."""
+        """Return the whole seconds by which local time is ahead of UTC, `[devices]`."""
         offsets = np.round(HOUR * self.offsets)
         return np.full(len(ids), offsets[0]) if self.zones is None else offsets[self.zones[ids]]
 
     def charging(self, ids: Ids, time: Times) -> Flags:
-        """Return `[devices]`: whether each device charges."""
+        """Return whether each device charges, `[devices]`."""
         begin, end = self.night(ids, time)
         return np.asarray((begin <= time) & (time < end))
 
     def night(self, ids: Ids, time: Times) -> tuple[Floats, Floats]:
-        """Return `[devices]` each: the begin and the end of the charging that is in progress, or of the last one."""
+        """Return the beginning and the end of the current charging, or else of the last one, both `[devices]`."""
         ahead = self.ahead(ids)
         night = self._number(ahead + time)
         begin, end = self._plugged(ids, ahead, night)
@@ -97,7 +97,7 @@ class Habits:
         return begin, end
 
     def next_night(self, ids: Ids, time: Times) -> Floats:
-        """Return `[devices]`: when each device next begins to charge, after `time`."""
+        """Return when each device next begins to charge after `time`, `[devices]`."""
         ahead = self.ahead(ids)
         night = self._number(ahead + time)
         begin, _ = self._plugged(ids, ahead, night)
@@ -108,11 +108,11 @@ class Habits:
 
     @staticmethod
     def _number(local: Floats) -> Ids:
-        """Return the number of the night that has begun for the first devices."""
+        """Return the number of the latest night that has begun for the earliest devices."""
         return np.floor((local - HOUR * EARLIEST) / DAY).astype(np.int64)
 
     def _plugged(self, ids: Ids, ahead: Floats, night: Ids) -> tuple[Floats, Floats]:
-        """Return the begin and the end of the charging of numbered nights, in whole seconds."""
+        """Return the beginning and the end of charging in numbered nights, in whole seconds."""
         own = OWN_HABIT * (2 * uniform(self.seed, "plugged in", ids) - 1)
         each = EACH_NIGHT * (2 * uniform(self.seed, "night", ids, night) - 1)
         hours = SHORTEST_NIGHT + (LONGEST_NIGHT - SHORTEST_NIGHT) * uniform(self.seed, "hours", ids, night)
@@ -120,7 +120,7 @@ class Habits:
         return begin, np.floor(begin + HOUR * hours)
 
     def wifi(self, ids: Ids, time: Times) -> Flags:
-        """Return `[devices]`: whether each device is on Wi-Fi."""
+        """Return whether each device is on Wi-Fi, `[devices]`."""
         hour = np.floor(self.local(ids, time) / HOUR).astype(np.int64)
         share = self.population.of("wifi_share", ids)
         return np.asarray(self.charging(ids, time) | (uniform(self.seed, "wifi", ids, hour) < share))
@@ -131,7 +131,7 @@ EARLIEST = PLUGGED_IN - OWN_HABIT - EACH_NIGHT
 
 
 def offset_of(zone: str) -> float:
-    """Return the hours that a time zone is ahead of UTC at time 0; later changes of the clocks are left out.
+    """Return the hours by which a time zone is ahead of UTC at time 0; later clock changes are ignored.
 
     Raises:
         ConfigurationError: There is no such time zone.

@@ -1,4 +1,4 @@
-"""Random numbers for each of many devices that depend on the seed, the purpose, the device and a count only.
+"""Random numbers for many devices, which depend only on the seed, the purpose, the device and a count.
 
 A generator for each device would cost microseconds; a hash of integers costs nanoseconds on arrays. The hash is the output
 function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
@@ -17,13 +17,13 @@ FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def uniform(seed: int, purpose: str, ids: Ids, count: int | Ids = 0) -> NDArray[np.float64]:
-    """Return `[ids]` numbers, uniform in [0, 1).
+    """Return uniform numbers in [0, 1), `[ids]`.
 
     Args:
         seed: The run's seed.
-        purpose: Separates independent uses.
+        purpose: A text that separates independent uses.
         ids: The devices' ids.
-        count: Separates independent draws of a device, such as the number of a day: one for all devices, or `[ids]`.
+        count: A number that separates a device's independent draws, such as a day's: one for all devices, or `[ids]`.
     """
     words = np.asarray(ids).astype(np.uint64)
     words *= GAMMA
@@ -43,7 +43,7 @@ def _start(seed: int, purpose: str) -> np.uint64:
 
 
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix the bits of words in place, since new arrays would take most of the time; return them."""
+    """Mix the bits of words in place, because new arrays would take most of the time; return the words."""
     shifted = words >> np.uint64(30)
     words ^= shifted
     words *= FIRST

@@ -1,4 +1,4 @@
-"""Device profiles: what a phone measured, as JSON files that a fleet's configuration can use."""
+"""Device profiles: a phone's measurements as JSON files that a fleet's configuration can use."""
 
 import json
 import re
@@ -28,7 +28,7 @@ class Timing(Settings, group="timing"):
 
 
 class NoNameError(ConfigurationError):
-    """A device's name gives no name for a file."""
+    """A device's name contains no characters for a file name."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class DeviceProfile(Settings, group="profile"):
             where: The file's name, for errors.
 
         Raises:
-            ConfigurationError: It is not a profile of this version.
+            ConfigurationError: The text is not a profile of this version.
         """
         try:
             values = json.loads(text)
@@ -138,5 +138,5 @@ class DeviceProfile(Settings, group="profile"):
 
 
 def slug(name: str) -> str:
-    """Return a name as part of a file's name: lower-case letters of any script, digits and hyphens, 40 at most."""
+    """Return a name as part of a file name: at most 40 lower-case letters of any script, digits and hyphens."""
     return re.sub(r"[\W_]+", "-", unicodedata.normalize("NFKC", name).lower()).strip("-")[:40].strip("-")

@@ -1,4 +1,4 @@
-"""A uniform choice among the devices of a large fleet that are eligible, without looking at all of them."""
+"""A uniform choice among a large fleet's eligible devices, without checking all devices."""
 
 from collections.abc import Callable
 
@@ -7,20 +7,20 @@ import numpy as np
 from odt_sim.fleet.classes import Ids
 
 SPARE = 1.5
-"""How many more devices are looked at than are expected to be needed."""
+"""The factor of devices that are checked over those that are expected to be needed."""
 
 
 def choose_eligible(candidates: Ids, size: int, eligible: Callable[[Ids], Ids], generator: np.random.Generator) -> Ids:
-    """Return `size` of the eligible candidates, ascending, each as likely as any other; all of them if there are fewer.
+    """Return `size` eligible candidates, drawn uniformly, ascending; all of them if there are fewer.
 
-    Candidates are drawn in a random order and looked at until enough are eligible, so a small cohort of a large fleet
-    takes time in proportion to the cohort.
+    Candidates are drawn in random order and checked until enough are eligible, so the time for a small cohort of a
+    large fleet is proportional to the cohort.
 
     Args:
         candidates: The devices to choose from, ascending.
-        size: How many to choose.
-        eligible: Returns those of some devices, in their order, that are eligible.
-        generator: Decides the choice.
+        size: The number of devices to choose.
+        eligible: Returns the eligible devices among given ones, in their order.
+        generator: The random generator.
     """
     order, seen, chosen = _Order(len(candidates), generator), 0, np.zeros(0, np.int64)
     while len(chosen) < size and seen < len(candidates):
@@ -33,7 +33,7 @@ def choose_eligible(candidates: Ids, size: int, eligible: Callable[[Ids], Ids], 
 
 
 class _Order:
-    """A random order of the numbers below `count`, drawn part by part."""
+    """A random order of the numbers below `count`, drawn in parts."""
 
     def __init__(self, count: int, generator: np.random.Generator) -> None:
         self._count, self._generator = count, generator
@@ -42,7 +42,7 @@ class _Order:
     def take(self, wanted: int) -> Ids:
         """Return the next numbers of the order; fewer at its end."""
         left = self._count - len(self._taken)
-        if 4 * (len(self._taken) + wanted) >= self._count:  # too many would be drawn twice
+        if 4 * (len(self._taken) + wanted) >= self._count:  # too many numbers would repeat
             rest = np.setdiff1d(np.arange(self._count), self._taken, assume_unique=True)
             found = self._generator.permutation(rest)[: min(wanted, left)]
         else:

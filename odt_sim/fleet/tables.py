@@ -1,4 +1,4 @@
-"""Tables of device classes: the shipped one, your own as CSV or YAML, and what phones measured as JSON."""
+"""Tables of device classes: the shipped table, your own as CSV or YAML, and phones' measurements as JSON."""
 
 import csv
 import math
@@ -24,7 +24,8 @@ def device_classes(table: str) -> tuple[DeviceClass, ...]:
     """Return the classes of a table.
 
     Args:
-        table: `phones`, a `.csv` or `.yaml` file, or a `.json` file or a folder of such files that phones measured.
+        table: `phones`, a `.csv` or `.yaml` file, or a `.json` file of a phone's measurements or a folder of such
+            files.
 
     Raises:
         ConfigurationError: There is no such table, it lacks a column, or a value does not fit.
@@ -114,7 +115,7 @@ def _is_number(value: Any) -> bool:
 def _measured(path: Path) -> DeviceClass:
     """Return the class of a phone that `odt-sim phone` measured.
 
-    What it did not measure, such as the battery, is that of the shipped class of the nearest speed.
+    Values that were not measured, such as the battery, come from the shipped class with the nearest speed.
     """
     profile = DeviceProfile.read(path)
     speed, memory = profile.relative_speed, profile.device_memory_gigabytes

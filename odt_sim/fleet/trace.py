@@ -20,14 +20,14 @@ COLUMNS = ("device", "from", "to")
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The times at which devices are available; a device without a line never is.
+    """The times at which devices are available; a device without a line is never available.
 
     Attributes:
         where: The file's name, for errors.
-        first: `[devices + 1]`, where each device's intervals begin in `begins` and `ends`.
-        begins: `[intervals]` seconds, ascending for each device; intervals that touch are one.
+        first: `[devices + 1]`, the position of each device's first interval in `begins` and `ends`.
+        begins: `[intervals]` seconds, ascending for each device; adjacent intervals are merged.
         ends: `[intervals]` seconds.
-        period: Seconds after which it begins again, at least all `ends`; None if it does not.
+        period: Seconds after which the trace repeats, at least all `ends`; None if it does not repeat.
     """
 
     where: str
@@ -42,8 +42,8 @@ class Trace:
 
         Args:
             path: The CSV file.
-            devices: The number of devices of the fleet.
-            period: Seconds after which it begins again; None if it does not.
+            devices: The number of devices in the fleet.
+            period: Seconds after which the trace repeats; None if it does not repeat.
 
         Raises:
             ConfigurationError: The file cannot be read, lacks a column, or has a line that does not fit.
@@ -75,19 +75,19 @@ class Trace:
                 f"{where}: two intervals of device {device[at]:.0f} overlap: {begins[at]:g} to {ends[at]:g} and "
                 f"{begins[at + 1]:g} to {ends[at + 1]:g}; join them"
             )
-        touches = (device[1:] == device[:-1]) & (begins[1:] == ends[:-1])  # such as the hours of a log
+        touches = (device[1:] == device[:-1]) & (begins[1:] == ends[:-1])  # such as hours of a log
         first, last = ~np.append(False, touches), ~np.append(touches, False)
         device, begins, ends = device[first], begins[first], ends[last]
         return cls(where, np.searchsorted(device, np.arange(devices + 1)).astype(np.int64), begins, ends, period)
 
     @property
     def end(self) -> float:
-        """The seconds at which it ends; infinite if it begins again."""
+        """The seconds at which the trace ends; infinite if it repeats."""
         return float(self.ends.max()) if self.period is None else np.inf
 
     @property
     def digest(self) -> str:
-        """A short digest of its intervals, to compare runs by."""
+        """A short digest of the intervals, for comparing runs."""
         return sha256(b"".join(array.tobytes() for array in (self.first, self.begins, self.ends))).hexdigest()[:12]
 
     def available(self, ids: Ids, time: Times) -> Flags:
@@ -114,16 +114,16 @@ class Trace:
             return self._until(ids, times)
         inside = np.mod(times, self.period)
         ends = self._until(ids, inside)
-        next_ends = self._until(ids, np.zeros(len(ids)))  # an interval to the end of the period goes on in the next one
+        next_ends = self._until(ids, np.zeros(len(ids)))  # intervals may continue in the next period
         next_ends[next_ends == self.period] = np.inf
         ends = np.where(ends == self.period, self.period + next_ends, ends)
         return np.where(ends > inside, times - inside + ends, times)
 
     def _until(self, ids: Ids, times: Floats) -> Floats:
-        """Return `[devices]`: the end of the interval that holds each time; the time itself outside all intervals."""
+        """Return the end of the interval that contains each time, `[devices]`; the time itself outside all intervals."""
         low, high = self.first[ids], self.first[ids + 1]
         start = low
-        while (low < high).any():  # bisect, for each device in its own intervals: the first that ends after the time
+        while (low < high).any():  # bisect each device's intervals for the first that ends after the time
             middle = (low + high) // 2
             later = self.ends[np.minimum(middle, len(self.ends) - 1)] > times
             low, high = np.where(later | (low >= high), low, middle + 1), np.where(later, middle, high)
@@ -152,5 +152,5 @@ def _row(row: dict[str, str], where: str, devices: int, period: float | None) ->
 
 
 def _night(begin: float, end: float) -> str:
-    """Return advice for an interval over midnight."""
+    """Return advice for an interval across midnight; empty for other intervals."""
     return "; cut an interval over midnight in two, or count on beyond 86400" if 0 <= end < begin else ""
