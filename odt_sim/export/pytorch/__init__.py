@@ -1,5 +1,5 @@
-"""From a PyTorch module to a Keras model that computes the same.
+"""Conversion of PyTorch modules to Keras models that compute the same.
 
-`torch.export` gives the module's graph of ATen ops. Each op has a function in TensorFlow here, so TensorFlow takes the
-gradients, and the lowering takes the training step from there. PyTorch is imported only if a module is given.
+`torch.export` returns the module's graph of ATen ops. Each op has a TensorFlow function here, so TensorFlow computes
+the gradients, and the lowering produces the training step. PyTorch is imported only if a module is given.
 """

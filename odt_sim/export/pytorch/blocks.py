@@ -1,4 +1,4 @@
-"""Blocks that `torch.export` writes as graphs of their own: those under `torch.no_grad()` and `torch.autocast`."""
+"""Blocks that `torch.export` writes as separate graphs: those under `torch.no_grad()` and `torch.autocast`."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from odt_sim.export.pytorch.decomposition import put_in_place
 
 
 def inlined(exported: Any) -> Any:
-    """Put the ops of each block into the graph of an `ExportedProgram`; no gradients pass one under `torch.no_grad()`."""
+    """Inline the ops of each block in an `ExportedProgram`; blocks under `torch.no_grad()` pass no gradients."""
     _inline(exported.graph_module)
     return exported
 

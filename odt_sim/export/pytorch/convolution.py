@@ -1,4 +1,4 @@
-"""Convolutions and pooling of ATen, which have the channels on axis 1; TensorFlow's have them last."""
+"""Convolutions and pooling of ATen, which have channels on axis 1; TensorFlow's have channels last."""
 
 from collections.abc import Callable
 from math import prod
@@ -26,7 +26,7 @@ def first(x: tf.Tensor) -> tf.Tensor:
 
 
 def on_last(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """Return a function of images with the channels on axis 1, given one with the channels last."""
+    """Return a function of images with channels on axis 1, given a function of images with channels last."""
     return lambda x, *args, **kwargs: first(function(last(x), *args, **kwargs))
 
 
@@ -105,7 +105,7 @@ def convolve_transposed(
 
 
 def _transposed(image: tf.Tensor, kernel: tf.Tensor, stride: list[int], groups: int) -> tf.Tensor:
-    """Return the complete result for a kernel `[..., filters of a group, channels]`."""
+    """Return the unpadded result for a kernel `[..., filters of a group, channels]`."""
     count, channels, filters = len(stride), image.shape[-1], kernel.shape[-2]
     spatial = [(n - 1) * s + k for n, s, k in zip(image.shape[1:-1], stride, kernel.shape, strict=False)]
     shape = [image.shape[0], *spatial]
@@ -118,7 +118,7 @@ def _transposed(image: tf.Tensor, kernel: tf.Tensor, stride: list[int], groups: 
 
 
 def _spread(kernel: tf.Tensor, dilation: list[int]) -> tf.Tensor:
-    """Return a kernel with zeros between its places, which a transposed convolution with a dilation uses."""
+    """Return a kernel with zeros between its elements, for a transposed convolution with dilation."""
     for axis, distance in enumerate(dilation):
         if distance > 1:
             size = kernel.shape.as_list()
@@ -144,7 +144,7 @@ def max_pool(
 
 @computes("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
 def max_pool_alone(x: tf.Tensor, *settings: Any) -> tuple[tf.Tensor]:
-    """Return the largest value of each window, without its place."""
+    """Return the largest value of each window, without its position."""
     return (max_pool(x, *settings),)
 
 
@@ -158,7 +158,7 @@ def average_pool(
     count_padding: bool = True,
     divisor: int | None = None,
 ) -> tf.Tensor:
-    """Return the mean of each window, or its sum by a divisor; what `ceil` adds behind the padding never counts."""
+    """Return the mean of each window, or its sum over a divisor; elements that `ceil` adds to the padding never count."""
     count = len(x.shape) - 2
     size, stride, pads = _windows(x, size, stride, padding, ceil)
     result = _pooled(x, size, stride, pads, _MEAN[count], 0.0)
@@ -175,9 +175,9 @@ def average_pool(
 def _windows(
     x: tf.Tensor, size: Any, stride: Any, padding: Any, ceil: bool
 ) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-    """Return the sizes and strides of windows, and the pads before and behind each axis.
+    """Return the sizes and strides of windows, and the pads before and after each axis.
 
-    With `ceil`, a window may reach over the edge if it begins before it.
+    With `ceil`, a window may extend beyond the edge if it begins before the edge.
     """
     count = len(x.shape) - 2
     size, padding = pair(size, count), pair(padding, count)
@@ -206,7 +206,7 @@ def _pooled(
 
 @computes("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
 def adaptive_average_pool(x: tf.Tensor, size: Any) -> tf.Tensor:
-    """Return the means over a given number of windows, which overlap where they do not divide the axis."""
+    """Return the means over a given number of windows, which overlap if their number does not divide the axis."""
     return _adaptive(x, size, tf.reduce_mean)
 
 
@@ -229,7 +229,7 @@ def _adaptive(x: tf.Tensor, size: Any, reduce: Callable[..., tf.Tensor]) -> tf.T
 
 
 def _unequal(x: tf.Tensor, size: list[int], reduce: Callable[..., tf.Tensor]) -> tf.Tensor:
-    """Reduce axis by axis: window i of s over n places goes from `floor(i n / s)` to `ceil((i + 1) n / s)`."""
+    """Reduce axis by axis: window i of s over n elements spans `floor(i n / s)` to `ceil((i + 1) n / s)`."""
     for axis, count in enumerate(size, 2):
         n = x.shape[axis]
         before = [slice(None)] * axis

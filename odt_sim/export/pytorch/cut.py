@@ -9,15 +9,15 @@ ADVICE = "leave embed out, or name the last layers as the head"
 
 
 def embedding_node(graph: Any, head: Collection[Any], inputs: Collection[Any]) -> Any:
-    """Return the node that enters the head: the one input that it computes with its weights, before Dropout.
+    """Return the node that enters the head: the single input that is combined with its weights, before Dropout.
 
     Args:
         graph: A graph of `torch.export`.
-        head: The placeholders that are weights of the head.
-        inputs: Those that are the module's inputs.
+        head: The placeholders of the head's weights.
+        inputs: The placeholders of the module's inputs.
 
     Raises:
-        ExportError: The head takes several.
+        ExportError: Not exactly one tensor enters the head.
     """
     of_head, of_inputs, entering = set(head), set(inputs), dict[Any, None]()
     for node in graph.nodes:
@@ -40,9 +40,9 @@ def embedding_node(graph: Any, head: Collection[Any], inputs: Collection[Any]) -
 
 
 def nodes_after(graph: Any, embedding: Any, changes: Callable[[Any], bool]) -> list[Any]:
-    """Return the nodes that compute the outputs from the embedding, in order, with the output node."""
+    """Return the nodes that compute the outputs from the embedding, in order, including the output node."""
     needed = _needed(next(node for node in graph.nodes if node.op == "output").all_input_nodes, embedding)
-    for node in graph.nodes:  # a later node may read what this one has changed in place
+    for node in graph.nodes:  # a later node may read a tensor that this node changes in place
         if node.op == "call_function" and changes(node.target) and node.args[0] in needed:
             needed |= _needed([node], embedding)
     return [node for node in graph.nodes if node in needed or node.op == "output"]

@@ -1,4 +1,4 @@
-"""PyTorch's own decompositions in place of ops that have no TensorFlow function here."""
+"""PyTorch's decompositions, for ops that have no TensorFlow function here."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -8,23 +8,23 @@ from odt_sim.export.pytorch.program import is_known
 
 
 def decomposed(exported: Any) -> Any:
-    """Replace each op of an `ExportedProgram` that has no function here, and a decomposition in PyTorch, by the ops of that.
+    """Replace the ops of an `ExportedProgram` that have no function here by their decomposition in PyTorch, if any.
 
-    Only these: `run_decompositions` rewrites the whole graph, BatchNorm and changes in place among it.
+    Other ops stay: `run_decompositions` would rewrite the whole graph, including BatchNorm and in-place changes.
     """
     from torch import SymInt
     from torch._decomp import core_aten_decompositions
 
     table = {op: rule for op, rule in core_aten_decompositions().items() if not is_known(op)}
     for node in list(exported.graph.nodes):
-        measures = isinstance(node.meta.get("val"), SymInt)  # a size that depends on values, of an op that is refused
+        measures = isinstance(node.meta.get("val"), SymInt)  # a size that depends on values; such ops are refused
         if node.op == "call_function" and node.target in table and not measures:
             _replace(node, table)
     return exported
 
 
 def _replace(node: Any, table: Any) -> None:
-    """Put the ops of a decomposition, with those that its own ops decompose to, in the place of a node."""
+    """Replace a node by the ops of its decomposition, which are decomposed in turn."""
     from torch.fx import Node
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -47,13 +47,13 @@ def _replace(node: Any, table: Any) -> None:
 def put_in_place(
     node: Any, inner: Any, given: Sequence[Any], finish: Callable[[Any], Any] = lambda result: result
 ) -> None:
-    """Put the nodes of another graph in the place of a node.
+    """Replace a node by the nodes of another graph.
 
     Args:
-        node: The node, which several results leave by `getitem`.
+        node: The node; if it has several results, `getitem` reads them.
         inner: The other graph.
-        given: The nodes that its inputs stand for.
-        finish: Returns the node to use for one of its results.
+        given: The nodes to use for the other graph's inputs.
+        finish: Returns the node to use for a result of the other graph.
     """
     from torch.fx import map_arg
 
@@ -72,7 +72,7 @@ def put_in_place(
 
 
 def _use(node: Any, results: Any) -> None:
-    """Use other values wherever the graph uses a node's, which may be several."""
+    """Replace all uses of a node's results, which may be several, by other values."""
     if not isinstance(results, list | tuple):
         node.replace_all_uses_with(results)
         return

@@ -26,7 +26,7 @@ _BITS: dict[str, tuple[Callable[..., tf.Tensor], Callable[..., tf.Tensor]]] = {
     "bitwise_and": (tf.logical_and, tf.bitwise.bitwise_and), "bitwise_or": (tf.logical_or, tf.bitwise.bitwise_or),
     "bitwise_xor": (tf.math.logical_xor, tf.bitwise.bitwise_xor), "bitwise_not": (tf.logical_not, tf.bitwise.invert),
 }  # fmt: skip
-"""The functions of booleans and of integers."""
+"""The functions for booleans and for integers."""
 _LOGICAL: dict[str, Callable[..., tf.Tensor]] = {
     "logical_and": tf.logical_and, "logical_or": tf.logical_or, "logical_xor": tf.math.logical_xor,
     "logical_not": tf.logical_not,
@@ -64,7 +64,7 @@ OPS.update({name: _of_bits(*functions) for name, functions in _BITS.items()})
 
 
 def alike(x: Any, y: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return two operands with PyTorch's common type: complex numbers, floats, integers, booleans; tensors before numbers."""
+    """Return two operands with PyTorch's common type: complex, float, integer, boolean, and tensors before numbers."""
     if not isinstance(x, tf.Tensor):
         y, x = alike(y, x)
         return x, y
@@ -136,19 +136,19 @@ def fmod(x: Any, y: Any) -> tf.Tensor:
 
 @computes("round")
 def round_(x: tf.Tensor, *, decimals: int = 0) -> tf.Tensor:
-    """Return numbers with so many digits behind the point, half to even; the gradient is 0."""
+    """Return numbers rounded to `decimals` decimal places, half to even; the gradient is 0."""
     return tf.round(x) if decimals == 0 else tf.round(x * 10.0**decimals) / 10.0**decimals
 
 
 @computes("trunc")
 def trunc(x: tf.Tensor) -> tf.Tensor:
-    """Return the number without its fraction; the gradient is 0."""
+    """Return numbers without their fractional part; the gradient is 0."""
     return tf.sign(x) * tf.floor(tf.abs(x))
 
 
 @computes("pow")
 def power(x: Any, y: Any) -> tf.Tensor:
-    """Return a power; whole exponents up to 4 as products, whose gradients are defined at 0."""
+    """Return a power; whole exponents from 2 to 4 become products, whose gradients are defined at 0."""
     if isinstance(y, int | float) and y in (2, 3, 4):
         square = tf.square(x)
         return square if y == 2 else square * x if y == 3 else tf.square(square)
@@ -159,13 +159,13 @@ def power(x: Any, y: Any) -> tf.Tensor:
 
 @computes("leaky_relu")
 def leaky_relu(x: tf.Tensor, negative_slope: float = 0.01) -> tf.Tensor:
-    """Return x, times a slope below 0."""
+    """Return x, multiplied by a slope if negative."""
     return tf.nn.leaky_relu(x, negative_slope)
 
 
 @computes("prelu")
 def prelu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """Return x, times a learned slope below 0, one for all channels or one for each of axis 1."""
+    """Return x, multiplied by a learned slope if negative: one for all channels, or one for each channel of axis 1."""
     shape = [1] * len(x.shape)
     if weight.shape[0] != 1:
         shape[1] = weight.shape[0]
@@ -207,7 +207,7 @@ def hardswish(x: tf.Tensor) -> tf.Tensor:
 def softplus(x: tf.Tensor, beta: float = 1, threshold: float = 20) -> tf.Tensor:
     """Return `log(1 + e^(beta x)) / beta`, and x itself above `threshold / beta`."""
     smooth = tf.math.softplus(x * beta) / beta
-    return smooth if threshold >= 20 else tf.where(x * beta > threshold, x, smooth)  # from 20 on both are one float32
+    return smooth if threshold >= 20 else tf.where(x * beta > threshold, x, smooth)  # equal in float32 from 20 on
 
 
 @computes("mish")
@@ -237,13 +237,13 @@ def clamp_max(x: tf.Tensor, most: Any) -> tf.Tensor:
 
 @computes("threshold")
 def threshold(x: tf.Tensor, limit: float, value: float) -> tf.Tensor:
-    """Return x where it is above a limit, else a value."""
+    """Return x where it is above a limit, otherwise a value."""
     return tf.where(x > limit, x, number(value, x))
 
 
 @computes("where")
 def where(condition: tf.Tensor, x: Any, y: Any) -> tf.Tensor:
-    """Return x where a condition holds, else y."""
+    """Return x where a condition holds, otherwise y."""
     if not isinstance(x, tf.Tensor) and not isinstance(y, tf.Tensor):
         x = tf.constant(x, tf.float32)
     return tf.where(condition, *alike(x, y))
@@ -268,6 +268,6 @@ def lerp(x: tf.Tensor, end: tf.Tensor, weight: Any) -> tf.Tensor:
 
 
 def _finite(value: Any) -> Any:
-    """Return a number; an infinite one as the largest of float32: LiteRT's softmax gives NaN for infinite logits."""
+    """Return a number, infinity as the largest float32: LiteRT's softmax returns NaN for infinite logits."""
     infinite = isinstance(value, float) and math.isinf(value)
     return math.copysign(float(tf.float32.max), value) if infinite else value

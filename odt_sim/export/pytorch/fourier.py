@@ -10,10 +10,10 @@ import tensorflow as tf
 from odt_sim.export.pytorch.registry import OPS, Refusal, axes_of, computes, over_last
 
 LONGEST_PRODUCT = 1024
-"""The longest frame that a spectrogram multiplies by constant matrices, which take 2 MB of the file."""
+"""The longest frame for which a spectrogram multiplies by constant matrices; these need 2 MB of the file."""
 
 Transform = Callable[[tf.Tensor, int], tf.Tensor]
-"""Takes a tensor and the length to cut or pad its last axis to, and transforms that axis."""
+"""A transform of a tensor's last axis, cut or padded to a given length."""
 
 
 @computes("complex")
@@ -36,13 +36,13 @@ def view_as_real(x: tf.Tensor) -> tf.Tensor:
 
 @computes("polar")
 def polar(size: tf.Tensor, angle: tf.Tensor) -> tf.Tensor:
-    """Return complex numbers of a size and an angle."""
+    """Return complex numbers, given absolute values and angles."""
     return tf.complex(size * tf.cos(angle), size * tf.sin(angle))
 
 
 @computes("_conj", "conj", "conj_physical", "_conj_physical")
 def conjugate(x: tf.Tensor) -> tf.Tensor:
-    """Return the conjugate numbers."""
+    """Return the complex conjugates."""
     return tf.math.conj(x)
 
 
@@ -51,7 +51,7 @@ OPS.update(dict.fromkeys(["resolve_conj", "resolve_neg"], tf.identity))
 
 
 def _fitted(x: tf.Tensor, length: int) -> tf.Tensor:
-    """Return a tensor with its last axis cut, or padded with zeros, to a length."""
+    """Return a tensor with its last axis cut or zero-padded to a length."""
     size = int(x.shape[-1])
     if size >= length:
         return x if size == length else x[..., :length]
@@ -80,7 +80,7 @@ def _irfft(x: tf.Tensor, length: int) -> tf.Tensor:
 
 _POWERS = {(None, False): 0.0, (None, True): 0.0, ("backward", False): 0.0, ("backward", True): 0.0,
            ("ortho", False): -0.5, ("ortho", True): 0.5, ("forward", False): -1.0, ("forward", True): 1.0}  # fmt: skip
-"""The power of the length that scales TensorFlow's transform, by PyTorch's `norm` and whether it is an inverse."""
+"""The power of the length by which TensorFlow's transform is scaled, by PyTorch's `norm` and whether it is an inverse."""
 
 
 def _along(x: tf.Tensor, transform: Transform, axis: int, length: int, norm: str | None) -> tf.Tensor:
@@ -105,7 +105,7 @@ def _length(x: tf.Tensor, axis: int, *, half: bool) -> int:
 
 
 def _several_axes(on_last: Transform, on_others: Transform, default: Sequence[int] | None) -> Callable[..., tf.Tensor]:
-    """Return a transform along several axes; that of real numbers has half of the last one."""
+    """Return a transform along several axes; transforms of real numbers keep half of the last axis."""
 
     def computed(x: tf.Tensor, s: Any = None, dim: Any = default, norm: str | None = None) -> tf.Tensor:
         axes = axes_of(dim, len(x.shape)) if s is None or dim is not None else list(range(len(x.shape)))[-len(s) :]
@@ -126,7 +126,7 @@ for _name, _pair in _PAIRS.items():
 
 
 def _window(window: tf.Tensor | None, length: int | None, size: int) -> tf.Tensor:
-    """Return a window with zeros on both sides, as long as a frame."""
+    """Return a window, zero-padded on both sides to the length of a frame."""
     length = length or size
     window = tf.ones([length]) if window is None else window
     before = (size - length) // 2
@@ -134,7 +134,7 @@ def _window(window: tf.Tensor | None, length: int | None, size: int) -> tf.Tenso
 
 
 def _frames(x: tf.Tensor, size: int, hop: int) -> tf.Tensor:
-    """Return the frames of signals `[rows, places]`, `[rows, frames, size]`, from blocks that none of them cuts."""
+    """Return the frames, `[rows, frames, size]`, of signals `[rows, samples]`; frames consist of whole blocks."""
     block = math.gcd(size, hop)
     count, places = (int(x.shape[1]) - size) // hop + 1, int(x.shape[1]) // block
     at = np.arange(count)[:, None] * (hop // block) + np.arange(size // block)
@@ -143,10 +143,10 @@ def _frames(x: tf.Tensor, size: int, hop: int) -> tf.Tensor:
 
 
 def _spectra(frames: tf.Tensor, size: int) -> tf.Tensor:
-    """Return the first half of the spectra of real frames; of short ones by products, which are faster than steps.
+    """Return the first half of the spectra of real frames; short frames use matrix products, which are faster.
 
-    With e[j] = x[j] + x[n - j] and o[j] = x[j] - x[n - j], the real parts are sums of e[j] cos(2 pi j k / n) over half of
-    the places, and the imaginary ones of -o[j] sin(2 pi j k / n).
+    With e[j] = x[j] + x[n - j] and o[j] = x[j] - x[n - j], the real parts are sums of e[j] cos(2 pi j k / n) over half
+    of the samples, and the imaginary parts are sums of -o[j] sin(2 pi j k / n).
     """
     if size > LONGEST_PRODUCT:
         return tf.signal.rfft(frames)
@@ -170,7 +170,7 @@ def stft(
     return_complex: bool | None = None,
     *_: Any,
 ) -> tf.Tensor:
-    """Return spectrograms `[rows, frequencies, frames]` of signals `[rows, places]`."""
+    """Return the spectrograms, `[rows, frequencies, frames]`, of signals `[rows, samples]`."""
     rows = x if len(x.shape) == 2 else x[None]
     if rows.dtype != tf.float32:
         raise Refusal("takes complex signals; give it their real and imaginary parts")
@@ -194,7 +194,7 @@ def istft(
     places: int | None = None,
     return_complex: bool = False,
 ) -> tf.Tensor:
-    """Return signals `[rows, places]` from spectrograms `[rows, frequencies, frames]`, by overlapping sums."""
+    """Return the signals, `[rows, samples]`, of spectrograms `[rows, frequencies, frames]`, by overlap-add."""
     rows = x if len(x.shape) == 3 else x[None]
     if return_complex:
         raise Refusal("returns complex signals; use return_complex=False")
@@ -211,7 +211,7 @@ def istft(
 
 
 def _overlapped(frames: tf.Tensor, hop: int) -> tf.Tensor:
-    """Return the sums of frames that begin each `hop` places, `[rows, places]`."""
+    """Return the overlapping sums, `[rows, samples]`, of frames that begin every `hop` samples."""
     rows, count, size = frames.shape
     parts = -(-size // hop)
     whole = tf.pad(frames, [(0, 0), (0, 0), (0, parts * hop - size)])

@@ -1,4 +1,4 @@
-"""ATen ops that read and write values by index."""
+"""ATen ops that read and write elements by index."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -13,25 +13,25 @@ from odt_sim.export.pytorch.registry import Function, Refusal, computes, expect
 
 @computes("gather")
 def gather(x: tf.Tensor, dim: int, index: tf.Tensor, *, sparse_grad: bool = False) -> tf.Tensor:
-    """Return the values at an index of each position along an axis."""
+    """Return the elements at an index along an axis, for each position."""
     rank = len(x.shape)
     dim %= rank
     order = [d for d in range(rank) if d != dim] + [dim]
     back = [order.index(d) for d in range(rank)]
-    index = tf.maximum(index, 0)  # LiteRT ends at a place of -1, which a length of 0 gives in rows that are left out
+    index = tf.maximum(index, 0)  # LiteRT fails at index -1, which a length of 0 produces in rows that are left out
     taken = tf.gather(tf.transpose(x, order), tf.transpose(index, order), axis=rank - 1, batch_dims=rank - 1)
     return tf.transpose(taken, back)
 
 
 @computes("index_select")
 def index_select(x: tf.Tensor, dim: int, index: tf.Tensor) -> tf.Tensor:
-    """Return slices by number."""
+    """Return slices by index."""
     return tf.gather(x, index, axis=dim)
 
 
 @computes("index")
 def index(x: tf.Tensor, indices: Sequence[tf.Tensor | None]) -> tf.Tensor:
-    """Return values by integer index along one axis or several, whose own axes come first where others lie between."""
+    """Return elements by integer index along one or more axes; if these are not adjacent, the index axes come first."""
     axes = [axis for axis, each in enumerate(indices) if each is not None]
     given = [each for each in indices if each is not None]
     if any(i.dtype == tf.bool for i in given):
@@ -55,7 +55,7 @@ def index(x: tf.Tensor, indices: Sequence[tf.Tensor | None]) -> tf.Tensor:
 def index_put(
     x: tf.Tensor, indices: Sequence[tf.Tensor | None], values: tf.Tensor, accumulate: bool = False
 ) -> tf.Tensor:
-    """Return x with other values at indices of some axes, or with one value, or one for each row, under a mask."""
+    """Return x with new values at indices of some axes, or, under a mask, with one value or one value per row."""
     given = [i for i in indices if i is not None]
     if any(i.dtype == tf.bool for i in given):
         mask = given[0]
@@ -68,7 +68,7 @@ def index_put(
     given = [_from_front(i, int(x.shape[axis])) for i, axis in zip(given, axes, strict=True)]
     shape = reduce(tf.broadcast_static_shape, (each.shape for each in given)).as_list()
     at = tf.stack([tf.broadcast_to(i, shape) for i in given], -1)
-    place = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0  # of the indices' own axes among the values'
+    place = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0  # of the index axes among the values' axes
     kept = [x.shape[axis] for axis in rest]
     values = tf.broadcast_to(tf.cast(values, x.dtype), [*kept[:place], *shape, *kept[place:]])
     own = range(place, place + len(shape))
@@ -80,7 +80,7 @@ def index_put(
 
 @computes("diagonal")
 def diagonal(x: tf.Tensor, offset: int = 0, first: int = 0, second: int = 1) -> tf.Tensor:
-    """Return the diagonals of matrices as the last axis."""
+    """Return the diagonals of matrices on the last axis."""
     first, second = first % len(x.shape), second % len(x.shape)
     rest = [axis for axis in range(len(x.shape)) if axis not in (first, second)]
     rows, columns = int(x.shape[first]), int(x.shape[second])
@@ -91,13 +91,13 @@ def diagonal(x: tf.Tensor, offset: int = 0, first: int = 0, second: int = 1) -> 
 
 @computes("scatter")
 def scatter(x: tf.Tensor, dim: int, index: tf.Tensor, values: Any) -> tf.Tensor:
-    """Return x with other values at an index of each position along an axis."""
+    """Return x with new values at an index along an axis, for each position."""
     return _scattered(x, dim, index, values, "set")
 
 
 @computes("scatter_add")
 def scatter_add(x: tf.Tensor, dim: int, index: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Return x with values added at an index of each position along an axis."""
+    """Return x with values added at an index along an axis, for each position."""
     return _scattered(x, dim, index, values, "sum")
 
 
@@ -105,7 +105,7 @@ def scatter_add(x: tf.Tensor, dim: int, index: tf.Tensor, values: tf.Tensor) -> 
 def scatter_reduce(
     x: tf.Tensor, dim: int, index: tf.Tensor, values: tf.Tensor, how: str, *, include_self: bool = True
 ) -> tf.Tensor:
-    """Return x with values added at an index of each position along an axis, or its means with them."""
+    """Return x reduced with values at an index along an axis, for each position, by sum or mean."""
     expect("include_self", include_self, True)
     if how == "mean":
         counts = _scattered(tf.ones_like(x), dim, index, 1.0, "sum")
@@ -128,7 +128,7 @@ def _scattered(x: tf.Tensor, dim: int, index: tf.Tensor, values: Any, how: str) 
 
 
 def _from_front(index: tf.Tensor, size: int) -> tf.Tensor:
-    """Return indices from the front: -1 is the last one."""
+    """Return indices counted from the front; negative indices count from the end."""
     static = tf.get_static_value(index)
     if static is not None and (static >= 0).all():
         return index

@@ -25,7 +25,7 @@ STATISTICS = ("running_mean", "running_var")
 
 
 class Weights(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
-    """The parameters of one submodule under their own names; computes nothing."""
+    """A layer with the parameters of one submodule under their own names; it computes nothing."""
 
     def __init__(self, path: str, tensors: Mapping[str, Any], *, normalizes: bool, trainable: bool) -> None:
         super().__init__(trainable=trainable, name=path or "module")
@@ -40,7 +40,7 @@ class Weights(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
 
 
 class Module(keras.Model):  # type: ignore[misc]
-    """A model that runs the graphs of a PyTorch module: one for training, one for inference."""
+    """A model that runs the graphs of a PyTorch module: one for training and one for inference."""
 
     def __init__(
         self, layers: Sequence[Weights], programs: Mapping[bool, Program], name: str, generator: Any = None
@@ -59,7 +59,7 @@ class Module(keras.Model):  # type: ignore[misc]
         try:
             return self.programs[training].run([tf.convert_to_tensor(x) for x in given], mode)
         except ExportError as error:
-            self.problem = error  # Keras wraps it in pages of text
+            self.problem = error  # Keras would wrap it in pages of text
             raise
 
 
@@ -67,11 +67,11 @@ def split_module(model: keras.Model, head: Sequence[Weights]) -> tuple[keras.Mod
     """Return the body of a PyTorch module, from its inputs to the embedding, and its head, with the same weights.
 
     Args:
-        model: What `keras_model` returned.
-        head: Its layers that are the head.
+        model: A model from `keras_model`.
+        head: The layers of the head.
 
     Raises:
-        ExportError: Its graphs cannot be cut before the head.
+        ExportError: The model's graphs cannot be cut before the head.
     """
     (own,) = (layer for layer in model.layers if isinstance(layer, Module))
     rest = [layer for layer in own.weights_of_layers if all(layer is not each for each in head)]
@@ -91,7 +91,7 @@ def is_module(source: Any) -> bool:
 
 
 def inputs_and_targets(example: Any) -> tuple[Any, Any]:
-    """Return the inputs of an example and its targets: those of a pair `((x, ...), y)` or `({name: x}, y)`, else None."""
+    """Return the inputs and the targets of an example; only pairs `((x, ...), y)` or `({name: x}, y)` have targets."""
     if isinstance(example, tuple) and len(example) == 2 and isinstance(example[0], tuple | Mapping):
         return example
     return example, None
@@ -102,13 +102,13 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
 
     Args:
         module: A `torch.nn.Module` that `torch.export` can trace in both modes.
-        example: One of its inputs `[rows, ...]`, a tuple of several, or a mapping by the names of `forward`'s arguments, as
-            tensors or arrays.
-        batch_size: The rows of every batch.
+        example: An example of its input, `[rows, ...]`, a tuple of several inputs, or a mapping by the names of
+            `forward`'s arguments, as tensors or arrays.
+        batch_size: The number of rows of each batch.
 
     Raises:
-        ExportError: There is no example or no batch size, PyTorch cannot trace the module, or an op has no TensorFlow
-            function.
+        ExportError: The example or the batch size is missing, PyTorch cannot trace the module, or an op has no
+            TensorFlow function.
     """
     if example is None or batch_size is None:
         missing = (
@@ -132,20 +132,20 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     check_real(graphs[True])
     orders = row_orders(module, given, graphs[True], batch_size)
     programs = {training: Program(exported, variables, orders) for training, exported in graphs.items()}
-    arguments, name = _by_name(given), type(module).__name__.lower().lstrip("_") or "module"  # a scope of TensorFlow
+    arguments, name = _by_name(given), type(module).__name__.lower().lstrip("_") or "module"  # a valid TensorFlow scope
     inputs = [
         keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=own) for own, x in arguments.items()
     ]
-    own = Module(layers, programs, f"{name}_module" if name in arguments else name)  # as Keras' names are unique
+    own = Module(layers, programs, f"{name}_module" if name in arguments else name)  # Keras' names must be unique
     try:
-        own(inputs, training=True)  # here, where an error is not yet wrapped
+        own(inputs, training=True)  # first here, where errors are not yet wrapped
         return keras.Model(inputs, own(inputs), name=name)
     except Exception as error:
         raise own.problem or error from None
 
 
 def _given(module: Any, example: Any, count: int) -> inspect.BoundArguments:
-    """Return an example's inputs with as many rows as a batch has, as the arguments of a module's `forward`."""
+    """Return an example's inputs, with the rows of a batch, as the arguments of a module's `forward`."""
     named = isinstance(example, Mapping)
     several = example.values() if named else example if isinstance(example, list | tuple) else [example]
     rows, signature = [_rows(x, count) for x in several], inspect.signature(module.forward)
@@ -159,7 +159,7 @@ def _given(module: Any, example: Any, count: int) -> inspect.BoundArguments:
 
 
 def _by_name(given: inspect.BoundArguments) -> dict[str, Any]:
-    """Return arguments by their names in `forward`; those of `*args` are numbered."""
+    """Return arguments by their names in `forward`; arguments of `*args` are numbered."""
     inputs = dict[str, Any]()
     for name, value in given.arguments.items():
         if isinstance(value, tuple):
@@ -170,7 +170,7 @@ def _by_name(given: inspect.BoundArguments) -> dict[str, Any]:
 
 
 def _warn_of_frozen(module: Any, layers: Sequence[Weights]) -> None:
-    """Warn of BatchNorm that PyTorch would train by batches although its parameters are frozen."""
+    """Warn about BatchNorm with frozen parameters whose running statistics PyTorch would still update."""
     frozen = [
         layer.module_path for layer in layers if not layer.trainable and not layer.own.keys().isdisjoint(STATISTICS)
     ]
@@ -185,13 +185,13 @@ def _warn_of_frozen(module: Any, layers: Sequence[Weights]) -> None:
 
 
 def _exported(module: Any, given: inspect.BoundArguments, *, training: bool) -> Any:
-    """Return the graph of a module in one mode, which stays as it was."""
+    """Return the graph of a module in one mode; the module itself is not changed."""
     import torch
 
     before = [(part, part.training) for part in module.modules()]
-    logging.disable(logging.CRITICAL)  # PyTorch logs pages about what it cannot trace
+    logging.disable(logging.CRITICAL)  # PyTorch logs pages about code that it cannot trace
     try:
-        if training != module.training:  # else parts that are in the other mode are there on purpose
+        if training != module.training:  # otherwise, parts in the other mode are so on purpose
             module.train(training)
         with (
             warnings.catch_warnings(),
@@ -218,7 +218,7 @@ def _exported(module: Any, given: inspect.BoundArguments, *, training: bool) -> 
 
 @contextmanager
 def _masks_given() -> Iterator[None]:
-    """Let `nn.Transformer` use a mask as it is: whether its values are causal cannot be asked in a trace."""
+    """Let `nn.Transformer` use a mask unchanged: tracing cannot detect from its values whether it is causal."""
     from torch.nn.modules import transformer
 
     own = transformer._detect_is_causal_mask
@@ -231,7 +231,7 @@ def _masks_given() -> Iterator[None]:
 
 @contextmanager
 def _no_caches(module: Any) -> Iterator[None]:
-    """Let language models of `transformers` return no keys and values for a next token: `torch.export` cannot."""
+    """Turn off the key-value caches of language models of `transformers`, which `torch.export` cannot return."""
     configs = {id(part.config): part.config for part in module.modules() if hasattr(part, "config")}
     caching = [config for config in configs.values() if getattr(config, "use_cache", False)]
     for config in caching:
@@ -244,7 +244,7 @@ def _no_caches(module: Any) -> Iterator[None]:
 
 
 def _rows(x: Any, count: int) -> Any:
-    """Return as many rows as a batch has; an example's rows are repeated."""
+    """Return `count` rows, by repeating an example's rows."""
     import torch
 
     x = torch.as_tensor(x)
@@ -252,7 +252,7 @@ def _rows(x: Any, count: int) -> Any:
 
 
 def _layers(module: Any) -> list[Weights]:
-    """Return the parameters and statistics of a module as a layer for each submodule, in order."""
+    """Return layers with the parameters and statistics of each submodule, in order."""
     layers, seen = [], set[int]()
     for path, part in module.named_modules():
         tensors = {**dict(part.named_parameters(recurse=False)), **dict(part.named_buffers(recurse=False))}
@@ -269,7 +269,7 @@ def _layers(module: Any) -> list[Weights]:
 
 
 def _first_names(module: Any) -> dict[str, str]:
-    """Return for each name of a weight the first name of the same weight: tied weights have several."""
+    """Return the first name of each weight by all of its names; tied weights have several."""
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
     first: dict[int, str] = {}
     for name, tensor in named:
@@ -292,7 +292,7 @@ def _variable(name: str, tensor: Any, path: str) -> keras.Variable:
 
 
 def _constants(module: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the buffers that are no weights, by name, as TensorFlow has their types."""
+    """Return the buffers that are no weights, by name, in TensorFlow's types."""
     buffers = module.named_buffers(remove_duplicate=False)
     return {name: array_of(b) for name, b in buffers if not _is_weight(name.rpartition(".")[2], b)}
 

@@ -57,7 +57,7 @@ def instance_norm(
 
 @computes("_weight_norm")
 def weight_norm(v: tf.Tensor, g: tf.Tensor, dim: int = 0) -> tf.Tensor:
-    """Return `g v / |v|`, the norm over all axes but one (arXiv:1602.07868)."""
+    """Return `g v / |v|`, with the norm over all axes except `dim` (arXiv:1602.07868)."""
     axes = [axis for axis in range(len(v.shape)) if axis != dim]
     return v * (g * tf.math.rsqrt(tf.reduce_sum(tf.square(v), axis=axes, keepdims=True)))
 
@@ -73,9 +73,9 @@ def batch_norm(
     by_batch: bool,
     sample_weight: tf.Tensor | None,
 ) -> tf.Tensor:
-    """Normalize by the batch, or by the running statistics (arXiv:1502.03167).
+    """Normalize by the statistics of the batch, or by the running statistics (arXiv:1502.03167).
 
-    The running variance is the one without bias, as in PyTorch.
+    The running variance is unbiased, as in PyTorch.
 
     Args:
         x: `[batch, channels, ...]`.
@@ -83,8 +83,8 @@ def batch_norm(
         bias: `[channels]` shift, or None.
         statistics: The variables of the running mean and variance; None if the layer keeps none.
         momentum: The share of the batch in the running statistics.
-        eps: Added to the variance.
-        by_batch: Whether to use, and record, the batch's statistics.
+        eps: A number that is added to the variance.
+        by_batch: Whether to use and record the batch's statistics.
         sample_weight: `[batch]`, 0 for padding rows, which do not count; None if all rows are real.
     """
     axes, channels = [0, *range(2, len(x.shape))], [1, x.shape[1], *[1] * (len(x.shape) - 2)]

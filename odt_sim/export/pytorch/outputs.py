@@ -9,16 +9,16 @@ LOGITS = "logits"
 
 
 def structured(exported: Any, outputs: Sequence[Any]) -> Any:
-    """Return a graph's outputs as a Keras model returns them: one, a list, or a mapping if `forward` returns one.
+    """Return a graph's outputs in the structure of a Keras model: one, a list, or a mapping if `forward` returns one.
 
-    Models of `transformers` return a mapping of the logits and, if asked, hidden states: its logits are the output.
+    Models of `transformers` return a mapping of logits and optional hidden states; only the logits are used as output.
 
     Args:
         exported: The `torch.export.ExportedProgram`.
         outputs: Its outputs in flat order.
 
     Raises:
-        ExportError: A loss of its own is among them.
+        ExportError: The outputs contain a loss that the module computes itself.
     """
     from torch.utils._pytree import tree_unflatten
 
@@ -34,7 +34,7 @@ def structured(exported: Any, outputs: Sequence[Any]) -> Any:
 
 
 def _by_name(returned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensors of a mapping; those of a list are numbered."""
+    """Return the tensors of a mapping by name; tensors of a list are numbered."""
     named = dict[str, Any]()
     for name, value in returned.items():
         if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Gradients that a module computes by functions of its own, which the graph of its forward does not have."""
+"""Custom gradients of a module, which the graph of its forward pass does not contain."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -8,15 +8,15 @@ from typing import Any
 from odt_sim.errors import ExportError
 
 TOLERANCE = 1e-3
-"""How far two gradients may lie apart, as a share of the largest."""
+"""The largest allowed difference of two gradients, relative to the largest gradient."""
 
 
 @contextmanager
 def own_gradients(module: Any) -> Iterator[list[str]]:
-    """Collect, while a module is traced, what may change its gradients: backward functions of its own, and hooks.
+    """Collect custom backward functions and hooks, which may change gradients, while a module is traced.
 
     Yields:
-        Their names, complete once the module is traced.
+        Their names; the list is complete once the module is traced.
     """
     import torch
 
@@ -47,13 +47,13 @@ def check_gradients(module: Any, given: inspect.BoundArguments, traced: Any, nam
     """Refuse a module whose gradients differ from those of its traced graph.
 
     Args:
-        module: The module, while it trains.
+        module: The module, in training mode.
         given: An example of its inputs.
-        traced: Its graph, as a module.
-        names: What may change its gradients.
+        traced: The module's graph, as a module.
+        names: The names of functions and hooks that may change its gradients.
 
     Raises:
-        ExportError: They differ.
+        ExportError: The gradients differ.
     """
     import torch
 
@@ -78,7 +78,7 @@ def check_gradients(module: Any, given: inspect.BoundArguments, traced: Any, nam
 
 
 def _outputs(function: Callable[..., Any], given: inspect.BoundArguments) -> list[Any]:
-    """Return the tensors that a function returns and that have gradients; it draws the same numbers each time."""
+    """Return the results of a function that require gradients; each call uses the same random seed."""
     import torch
     from torch.utils._pytree import tree_leaves
 

@@ -27,7 +27,7 @@ def addmm(bias: tf.Tensor, x: tf.Tensor, y: tf.Tensor, *, beta: float = 1, alpha
 
 @computes("matmul", "mm", "bmm", "mv", "dot", "vdot")
 def matmul(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Return a product of matrices, or of vectors with one axis."""
+    """Return the product of matrices or vectors."""
     left, right = len(x.shape) == 1, len(y.shape) == 1
     product = tf.matmul(x[None] if left else x, y[:, None] if right else y)
     product = tf.squeeze(product, -1) if right else product
@@ -36,7 +36,7 @@ def matmul(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 @computes("einsum")
 def einsum(equation: str, tensors: Sequence[tf.Tensor], **_: Any) -> tf.Tensor:
-    """Return Einstein's sum; of complex numbers by those of their real and imaginary parts."""
+    """Return the Einstein sum; complex sums are computed from the real and imaginary parts."""
     if all(x.dtype != tf.complex64 for x in tensors):
         return tf.einsum(equation, *tensors)
     if len(tensors) != 2:
@@ -67,7 +67,7 @@ def bilinear(x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, bias: tf.Tensor | No
 def embedding(
     weight: tf.Tensor, index: tf.Tensor, padding: int = -1, scale_by_frequency: bool = False, sparse: bool = False
 ) -> tf.Tensor:
-    """Return rows by number; the padding's row gets no gradient."""
+    """Return rows by index; the padding row gets no gradient."""
     expect("scale_grad_by_freq", scale_by_frequency, False)
     if padding >= 0:
         row = tf.one_hot(padding, weight.shape[0], dtype=weight.dtype)[:, None]
@@ -87,7 +87,7 @@ def embedding_bag(
     last_offset: bool = False,
     padding: int | None = None,
 ) -> tuple[tf.Tensor]:
-    """Return the sums, the means or the largest values of bags of rows, which have one length; padding does not count."""
+    """Return the sums, means or maxima of bags of rows, which must have the same length; padding does not count."""
     starts = tf.get_static_value(offsets)
     ends = None if starts is None else starts[1:].tolist() if last_offset else [*starts[1:], index.shape[0]]
     starts = starts if starts is None or not last_offset else starts[:-1]
@@ -122,15 +122,16 @@ def attention(
     """Return `dropout(softmax(scale query key^T + mask), rate) value` (arXiv:1706.03762).
 
     Args:
-        query: `[..., heads, places, size]`.
-        key: Of as many heads, or of fewer with `enable_gqa`, each for several heads of the query in turn (arXiv:2305.13245).
-        value: Of as many heads as `key`.
-        mask: Booleans of what may be read, or numbers to add.
-        rate: The rate of dropout.
-        causal: Whether a place reads those up to itself.
-        dropout: The function that applies it.
-        scale: None is `1 / sqrt(size)`.
-        enable_gqa: Whether keys are of fewer heads.
+        query: `[..., heads, positions, size]`.
+        key: The keys, with as many heads, or with fewer if `enable_gqa`, each for consecutive heads of the query
+            (arXiv:2305.13245).
+        value: The values, with as many heads as `key`.
+        mask: Booleans, True at positions that may be attended to, or numbers that are added to the scores.
+        rate: The dropout rate.
+        causal: Whether a position only attends to positions up to itself.
+        dropout: The function that applies dropout.
+        scale: The factor of the scores; None for `1 / sqrt(size)`.
+        enable_gqa: Whether keys and values have fewer heads than the query.
     """
     if enable_gqa:
         key, value = (tf.repeat(x, query.shape[-3] // x.shape[-3], axis=len(x.shape) - 3) for x in (key, value))
@@ -142,9 +143,9 @@ def attention(
     if mask.dtype == tf.bool:
         scores = tf.where(mask, scores, tf.constant(float(tf.float32.min)))
     else:
-        scores = scores + tf.maximum(mask, float(tf.float32.min) / 2)  # an infinite logit is NaN in LiteRT's softmax
+        scores = scores + tf.maximum(mask, float(tf.float32.min) / 2)  # LiteRT's softmax of infinite logits is NaN
         mask = mask > -math.inf
     shares = tf.nn.softmax(scores)
-    if not causal:  # a place that may read nothing gets 0
+    if not causal:  # a position that may attend to nothing gets 0
         shares = tf.where(tf.reduce_any(mask, -1, keepdims=True), shares, tf.zeros_like(shares))
     return tf.matmul(dropout(shares, rate), value)

@@ -1,4 +1,4 @@
-"""A graph of `torch.export` as TensorFlow ops."""
+"""Execution of a graph of `torch.export` as TensorFlow ops."""
 
 import copy
 import operator
@@ -23,7 +23,7 @@ FAMILIES = (convolution, elementwise, fourier, indexing, products, reductions, r
 """The modules that register functions."""
 
 CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
-"""Ops without a result that check what `torch.export` assumed."""
+"""Ops without a result that check assumptions of `torch.export`."""
 
 _MAYBE_VIEWS = ("contiguous", "flatten", "reshape", "reshape_as")
 """Ops that may return a view, although their schema does not say so."""
@@ -31,11 +31,11 @@ _MAYBE_VIEWS = ("contiguous", "flatten", "reshape", "reshape_as")
 
 @dataclass(frozen=True)
 class Variables:
-    """What a graph's placeholders stand for.
+    """The values of a graph's placeholders.
 
     Attributes:
-        own: The Keras variable of each parameter and buffer of floats, by its name in the module.
-        layers: The Keras layer of each of them, by the same name.
+        own: The Keras variable of each parameter and running statistic, by its name in the module.
+        layers: The Keras layer of each variable, by the same name.
         constants: The other buffers and constants, by name.
     """
 
@@ -53,7 +53,7 @@ class Program:
         Args:
             exported: A `torch.export.ExportedProgram`.
             variables: Its parameters and buffers.
-            orders: The rows of each BatchNorm that has others than the batch, see `row_orders`.
+            orders: The order of rows of each BatchNorm whose rows are not those of the batch, see `row_orders`.
         """
         self._nodes, self._given, self._result = list(exported.graph.nodes), None, None
         self._exported, self._variables, self._orders = exported, variables, orders
@@ -72,7 +72,7 @@ class Program:
 
         Args:
             inputs: The module's inputs.
-            mode: How its layers behave.
+            mode: The mode of its layers.
 
         Raises:
             ExportError: An op has no TensorFlow function.
@@ -95,13 +95,13 @@ class Program:
         raise ExportError("torch: the graph has no output")
 
     def halves(self, head: Sequence[keras.layers.Layer]) -> tuple["Program", "Program"]:
-        """Return the graph up to the embedding, the one tensor that enters some layers, and the graph from there.
+        """Return the graph up to the embedding, the only tensor that enters the head, and the graph after it.
 
         Args:
             head: The layers of the head.
 
         Raises:
-            ExportError: Several tensors enter them, or what follows uses inputs or other weights.
+            ExportError: Not exactly one tensor enters the head, or ops after it use inputs or other weights.
         """
         owners = {node: self._owner(node) for node in self._nodes if node.op == "placeholder"}
         of_head = {node for node, owner in owners.items() if any(owner is layer for layer in head)}
@@ -130,7 +130,7 @@ class Program:
 
     def _call(self, node: Any, values: dict[Any, Any], mode: Mode) -> None:
         if node.target is operator.getitem:
-            if node.users:  # positions of a largest value, say, that a function does not return and nothing reads
+            if node.users:  # functions omit unused results, such as the positions of maxima
                 values[node] = values[node.args[0]][node.args[1]]
             return
         name = _name(node.target)
@@ -190,10 +190,10 @@ class Program:
         return order(weights, x.shape[0] // weights.shape[0])
 
     def _written(self, node: Any, values: dict[Any, Any]) -> None:
-        """Let later ops see what an op changed in place."""
+        """Let later ops see an op's in-place changes."""
         target = node.args[0]
         if isinstance(values[target], keras.Variable) or self._names.get(target.name) in self._constants:
-            return  # counts of batches, which nothing reads; other buffers are refused, see `check_buffers`
+            return  # batch counts, which nothing reads; other changed buffers are refused, see `check_buffers`
         view, value = target, values[node]
         values[target] = value
         while _is_view(view):
@@ -214,19 +214,19 @@ class Program:
 
 
 def _is_read_by_other_views(parent: Any, view: Any, values: Mapping[Any, Any]) -> bool:
-    """Return whether an op to come reads another view of a tensor, of which the value from before a change is known."""
+    """Return whether a later op reads another view of a tensor that was computed before a change, so is outdated."""
     others = [user for user in parent.users if user is not view and user in values and _is_view(user)]
     return any(reader not in values for other in others for reader in other.users)
 
 
 def check_buffers(graphs: Sequence[Any]) -> None:
-    """Refuse a buffer that an op changes and that is read, such as a moving average; BatchNorm's are no ops of their own.
+    """Refuse buffers that ops change and read, such as a moving average; BatchNorm updates its buffers without such ops.
 
     Args:
         graphs: The `ExportedProgram` of each mode.
 
     Raises:
-        ExportError: There is one.
+        ExportError: A buffer is changed and read.
     """
     changed, read = dict[str, Any](), set[str]()
     for exported in graphs:
@@ -249,21 +249,21 @@ def check_buffers(graphs: Sequence[Any]) -> None:
 
 
 def _root(node: Any) -> Any:
-    """Return the tensor that a node is a view of, or that it changed in place; itself if it is neither."""
+    """Return the tensor that a node is a view of or changed in place; the node itself if neither."""
     while _is_view(node) or _changed(node) is not None:
         node = node.args[0] if _is_view(node) else _changed(node)
     return node
 
 
 def _changed(node: Any) -> Any:
-    """Return the argument that a node writes to: its first one, or its `out`; None if it writes to none."""
+    """Return the argument that a node writes to: the first one, or `out`; None if it writes to none."""
     if node.op != "call_function":
         return None
     return node.args[0] if _changes(node.target) else node.kwargs.get("out")
 
 
 def _is_constant(node: Any) -> bool:
-    """Return whether a node computes one tensor from numbers alone, such as a window; PyTorch does that once."""
+    """Return whether a node computes a tensor from numbers only, such as a window; PyTorch computes it once."""
     import torch
 
     drawn = torch.Tag.nondeterministic_seeded in node.target.tags
@@ -290,7 +290,7 @@ def _changes(target: Any) -> bool:
 
 
 def is_known(target: Any) -> bool:
-    """Return whether the target of a call, an op of ATen or a function of Python, has a function here."""
+    """Return whether the target of a call, an ATen op or a Python function, has a function here."""
     name = _name(target)
     plain = name if name.startswith("_") else name.rstrip("_")
     return target is operator.getitem or plain in OPS or plain in RANDOM or plain in ("batch_norm", *CHECKS)
@@ -302,7 +302,7 @@ def _name(target: Any) -> str:
 
 
 def _arguments(node: Any, values: Mapping[Any, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments in the order of the schema, defaults filled in; those by keyword only by name."""
+    """Return positional arguments in the order of the schema, including defaults, and keyword-only arguments by name."""
     positional, keywords = [], {}
     for place, declared in enumerate(node.target._schema.arguments):
         if place < len(node.args):
@@ -345,16 +345,16 @@ def _filled_variables(value: Any) -> Any:
 
 
 def array_of(tensor: Any) -> np.ndarray[Any, Any]:
-    """Return the values of a tensor of PyTorch in the type that TensorFlow has for it."""
+    """Return the values of a PyTorch tensor in TensorFlow's type."""
     array: np.ndarray[Any, Any] = tensor.detach().cpu().numpy().astype(dtype_of(tensor.dtype).as_numpy_dtype)
     return array
 
 
 def dtype_of(dtype: Any) -> tf.DType:
-    """Return TensorFlow's type for PyTorch's; integers become int32, which LiteRT's borders have.
+    """Return TensorFlow's type for a PyTorch type; integers become int32, as in LiteRT's inputs and outputs.
 
     Raises:
-        ExportError: It is no type that trains here.
+        ExportError: The type is not supported.
     """
     name = str(dtype).removeprefix("torch.")
     kinds = {"float32": tf.float32, "int64": tf.int32, "int32": tf.int32, "int16": tf.int32, "int8": tf.int32}
@@ -367,7 +367,7 @@ def dtype_of(dtype: Any) -> tf.DType:
 
 
 def _scope(node: Any) -> str:
-    """Return a TensorFlow scope: the path of the module that an op belongs to."""
+    """Return a TensorFlow scope from the path of the module that an op belongs to."""
     cleaned = "".join(c if c.isalnum() or c in "_./" else "_" for c in path_of(node).removeprefix("L['self']"))
     return cleaned.strip("._").replace(".", "/") or "module"
 

@@ -14,10 +14,10 @@ from odt_sim.export.pytorch.registry import Function
 
 @dataclass(frozen=True)
 class Mode:
-    """How layers behave.
+    """The mode of layers.
 
     Attributes:
-        training: Whether BatchNorm uses the batch, and Dropout draws.
+        training: Whether BatchNorm uses the batch's statistics, and Dropout is active.
         generator: A `keras.random.SeedGenerator` for random ops.
         sample_weight: `[batch]`, 0 for padding rows; None if all rows are real.
     """
@@ -55,7 +55,7 @@ def _uniform(x: Any, *_: Any, mode: Mode, **__: Any) -> tf.Tensor:
 
 
 def _drawn_exponential(x: tf.Tensor, rate: float = 1.0, *, mode: Mode) -> tf.Tensor:
-    """Return draws of an exponential distribution, never 0; Gumbel's softmax takes their logarithm (arXiv:1611.01144)."""
+    """Return draws of an exponential distribution, never 0: Gumbel-softmax takes their logarithm (arXiv:1611.01144)."""
     return -tf.math.log(keras.random.uniform(tuple(x.shape), 1e-7, 1.0, seed=mode.generator)) / rate + 1e-30
 
 
@@ -68,13 +68,13 @@ def _drawn_uniform(x: tf.Tensor, low: float = 0.0, high: float = 1.0, *, mode: M
 
 
 def _bernoulli(x: tf.Tensor, probability: Any = None, *, mode: Mode) -> tf.Tensor:
-    """Return ones with a probability, else zeros; stochastic depth draws so."""
+    """Return ones with a probability, otherwise zeros; used by stochastic depth."""
     drawn = keras.random.uniform(tuple(x.shape), seed=mode.generator)
     return tf.cast(drawn < tf.stop_gradient(x if probability is None else probability), x.dtype)
 
 
 def _alpha_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode, channels: bool = False) -> tf.Tensor:
-    """Return x with values replaced by those of SELU at minus infinity, then of the same moments (arXiv:1706.02515)."""
+    """Return x with values replaced by SELU's limit at minus infinity, rescaled to its moments (arXiv:1706.02515)."""
     if not (train and mode.training and rate > 0):
         return x
     least = -1.7580993408473766
@@ -91,7 +91,7 @@ def _feature_alpha_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode
 def _randomized_relu(
     x: tf.Tensor, low: float = 1 / 8, high: float = 1 / 3, train: bool = False, *_: Any, mode: Mode
 ) -> tf.Tensor:
-    """Return x, times a slope below 0 that training draws for each value (arXiv:1505.00853)."""
+    """Return x, negative values multiplied by a slope, which training draws for each value (arXiv:1505.00853)."""
     draws = train and mode.training
     slope = keras.random.uniform(tuple(x.shape), low, high, seed=mode.generator) if draws else (low + high) / 2
     return tf.where(x > 0, x, x * slope)

@@ -9,10 +9,13 @@ from odt_sim.export.pytorch.registry import Function
 
 State = tuple[tf.Tensor, ...]
 Drop = Callable[[tf.Tensor, float, bool], tf.Tensor]
-"""Takes the values, the rate, and whether the layer trains."""
+"""Dropout, given the values, the rate, and whether the layer trains."""
 
 Cell = Callable[[tf.Tensor, tf.Tensor, State], State]
-"""Takes the products of the input and of the previous output, with biases, and the state; the output is its first."""
+"""A cell: given the products of input and previous output, with biases, and the state, it returns the new state.
+
+The first part of a state is the output.
+"""
 
 
 def _lstm(x: tf.Tensor, h: tf.Tensor, state: State) -> State:
@@ -66,7 +69,7 @@ def _layers(
     bidirectional: bool,
     batch_first: bool = False,
 ) -> tuple[Any, ...]:
-    """Run layers; `initial` has each state `[layers x directions, batch, units]`."""
+    """Run layers; each state in `initial` is `[layers x directions, batch, units]`."""
     time = 1 if batch_first else 0
     steps = tf.unstack(x, axis=time)
     directions = 2 if bidirectional else 1
@@ -79,7 +82,7 @@ def _layers(
         for direction in range(directions):
             place = layer * directions + direction
             own = list(weights[place * each : (place + 1) * each])
-            own_cell = _projected(cell, own.pop()) if each % 2 else cell  # of an LSTM with proj_size
+            own_cell = _projected(cell, own.pop()) if each % 2 else cell  # an LSTM with proj_size
             results, final = _direction(own_cell, steps, tuple(s[place] for s in initial), own, reverse=direction == 1)
             outputs.append(results)
             finals.append(final)

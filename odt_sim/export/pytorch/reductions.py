@@ -1,4 +1,4 @@
-"""ATen ops that reduce axes, or normalize over them."""
+"""ATen ops that reduce axes or normalize over them."""
 
 from collections.abc import Callable
 from math import inf, prod
@@ -25,7 +25,7 @@ def _reduce(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 
 
 def counted(x: tf.Tensor) -> tf.Tensor:
-    """Return a tensor with numbers in place of booleans, as PyTorch adds and multiplies them."""
+    """Return a tensor with integers instead of booleans, as PyTorch adds and multiplies them."""
     return tf.cast(x, tf.int32) if x.dtype == tf.bool else x
 
 
@@ -34,7 +34,7 @@ OPS.update({name: _reduce(function) for name, function in _PLAIN.items()})
 
 @computes("max", "min")
 def largest(x: tf.Tensor, dim: Any = None, keepdim: bool = False, *, least: bool = False) -> Any:
-    """Return the largest value; along an axis with its position; of two tensors elementwise."""
+    """Return the largest value; along an axis, also its position; for two tensors, the elementwise maximum."""
     reduce, position = (tf.reduce_min, tf.argmin) if least else (tf.reduce_max, tf.argmax)
     if dim is None:
         return tf.cast(reduce(counted(x)), x.dtype)
@@ -63,7 +63,7 @@ OPS["argmin"] = lambda x, dim=None, keepdim=False: argmax(-x, dim, keepdim)
 def variance(
     x: tf.Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: float | None = None
 ) -> tf.Tensor:
-    """Return the variance; by default without bias."""
+    """Return the variance, by default unbiased."""
     axes = axes_of(None if isinstance(dim, bool) else dim, len(x.shape))
     if isinstance(dim, bool):
         unbiased = dim
@@ -80,7 +80,7 @@ OPS["std"] = lambda *args, **kwargs: tf.sqrt(variance(*args, **kwargs))
 def variance_and_mean(
     x: tf.Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: float | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the variance, by default without bias, and the mean."""
+    """Return the variance, by default unbiased, and the mean."""
     axes = axes_of(None if isinstance(dim, bool) else dim, len(x.shape))
     mean = tf.reduce_mean(x, axis=axes, keepdims=keepdim)
     return variance(x, dim, unbiased, keepdim, correction=correction), mean
@@ -114,7 +114,7 @@ def log_softmax(x: tf.Tensor, dim: int, *_: Any, **__: Any) -> tf.Tensor:
 def vector_norm(
     x: tf.Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> tf.Tensor:
-    """Return a norm of any order but 0 over axes; the gradient at 0 is 0."""
+    """Return a norm over axes, of any order except 0; the gradient at 0 is 0."""
     order, axes, sizes = float(2 if order in (None, "fro") else order), axes_of(dim, len(x.shape)), tf.abs(x)
     if order == 0:
         raise Refusal("has ord=0, whose gradient is 0; count by (x != 0).sum()")
@@ -133,7 +133,7 @@ def vector_norm(
 
 @computes("cosine_similarity")
 def cosine_similarity(x: tf.Tensor, y: tf.Tensor, dim: int = 1, eps: float = 1e-8) -> tf.Tensor:
-    """Return the cosine between vectors along an axis."""
+    """Return the cosine similarity of vectors along an axis."""
     lengths = tf.maximum(vector_norm(x, 2, dim), eps) * tf.maximum(vector_norm(y, 2, dim), eps)
     return tf.reduce_sum(x * y, axis=dim) / lengths
 
@@ -146,7 +146,7 @@ def distances(x: tf.Tensor, y: tf.Tensor, order: float = 2, *_: Any) -> tf.Tenso
 
 @computes("topk")
 def topk(x: tf.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[tf.Tensor, ...]:
-    """Return the largest or least values along an axis, in order, and their positions."""
+    """Return the k largest or smallest values along an axis, in order, and their positions."""
     rank = len(x.shape)
     dim %= rank
     order = [*(d for d in range(rank) if d != dim), dim]
@@ -157,14 +157,14 @@ def topk(x: tf.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool
 
 @computes("kthvalue")
 def kth_value(x: tf.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[tf.Tensor, ...]:
-    """Return the k-th least value along an axis, and its position."""
+    """Return the k-th smallest value along an axis, and its position."""
     found = [part[(*[slice(None)] * (dim % len(x.shape)), k - 1)] for part in sort(x, dim)]
     return tuple(tf.expand_dims(part, dim) for part in found) if keepdim else tuple(found)
 
 
 @computes("median")
 def median(x: tf.Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Return the median, of an even number the lower one; along an axis with its position."""
+    """Return the median, or the lower of two medians; along an axis, also its position."""
     if dim is None:
         return median(tf.reshape(x, [-1]), 0)[0]
     return kth_value(x, (int(x.shape[dim]) + 1) // 2, dim, keepdim)
@@ -172,6 +172,6 @@ def median(x: tf.Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 @computes("sort")
 def sort(x: tf.Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> tuple[tf.Tensor, ...]:
-    """Return the values along an axis in order, and their positions; equal ones keep their order."""
+    """Return the values along an axis in order, and their positions; equal values keep their order."""
     ordered: tuple[tf.Tensor, ...] = topk(x, int(x.shape[dim]), dim, largest=descending)
     return ordered

@@ -1,4 +1,4 @@
-"""What cannot be exported of a PyTorch module, in one line."""
+"""Errors for PyTorch modules that cannot be exported, in one line."""
 
 import re
 import traceback
@@ -11,7 +11,7 @@ def check_module(module: Any) -> None:
     """Refuse modules that `torch.export` fails on without naming the cause.
 
     Raises:
-        ExportError: The module is TorchScript or quantized, has weights without values or complex ones, spectral
+        ExportError: The module is TorchScript or quantized, or has uninitialized or complex weights, spectral
             normalization, or a BatchNorm that counts batches.
     """
     import torch
@@ -51,13 +51,13 @@ def check_module(module: Any) -> None:
 
 
 def _has_spectral_norm(part: Any) -> bool:
-    """Return whether a module is the parametrization of spectral normalization (arXiv:1802.05957), or has its hook."""
+    """Return whether a module is the parametrization of spectral normalization, or has its hook (arXiv:1802.05957)."""
     hooks = part._forward_pre_hooks.values()
     return any(type(each).__name__ in ("_SpectralNorm", "SpectralNorm") for each in (part, *hooks))
 
 
 def untraceable(module: Any, error: Exception) -> ExportError:
-    """Return the error of a module that `torch.export` cannot trace."""
+    """Return the error for a module that `torch.export` cannot trace."""
     return ExportError(f"torch: torch.export cannot trace {type(module).__name__} ({_reason(error)})")
 
 
@@ -87,10 +87,10 @@ def _is_of_packed_sequence(error: Exception) -> bool:
 
 
 def check_outputs(graphs: dict[bool, Any], name: str) -> None:
-    """Refuse a module that returns more in one mode than in the other, such as auxiliary outputs while it trains.
+    """Refuse a module whose number of outputs depends on the mode, such as one with auxiliary outputs in training.
 
     Args:
-        graphs: The `ExportedProgram` for training and the one for evaluation.
+        graphs: The `ExportedProgram` of each mode, by whether it is for training.
         name: The module's class.
 
     Raises:
@@ -111,7 +111,7 @@ def check_real(exported: Any) -> None:
         exported: An `ExportedProgram`.
 
     Raises:
-        ExportError: One of them is complex.
+        ExportError: An input or output is complex.
     """
     signature = exported.graph_signature
     borders = {"takes": signature.user_inputs, "returns": signature.user_outputs}

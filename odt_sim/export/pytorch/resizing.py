@@ -1,4 +1,4 @@
-"""Resizing and sampling of images, and their windows as columns, in ATen."""
+"""ATen ops that resize and sample images, or rearrange their windows as columns."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,15 +14,15 @@ from odt_sim.export.pytorch.registry import OPS, Refusal, computes, over_last, p
 def resized(
     x: tf.Tensor, method: str, size: Any, scales: Any, *, aligned: bool | None = None, antialias: bool = False
 ) -> tf.Tensor:
-    """Return images of another size, `[batch, channels, ...]`.
+    """Return resized images, `[batch, channels, ...]`.
 
     Args:
-        x: The images, of one to three axes.
-        method: PyTorch's name of the interpolation between two rows, such as `bilinear`.
-        size: The new size of each axis, or None.
-        scales: The factor of each axis where `size` is None.
-        aligned: Whether the corners stay in place; None for methods that have no such setting.
-        antialias: Whether to average over what becomes smaller.
+        x: The images, with one to three spatial axes.
+        method: PyTorch's name of the interpolation, such as `bilinear`.
+        size: The new size of each spatial axis, or None.
+        scales: The factor of each spatial axis; it takes precedence over `size`.
+        aligned: Whether the corners stay in place; None for methods without this setting.
+        antialias: Whether to average when an image becomes smaller.
     """
     old = x.shape.as_list()[2:]
     new = [int(n * s) for n, s in zip(old, scales, strict=True)] if scales else list(size)
@@ -42,7 +42,7 @@ def _on_axis(x: tf.Tensor, axis: int, matrix: NDArray[np.float32]) -> tf.Tensor:
 
 
 def _shares(old: int, new: int, scale: float | None, method: str, aligned: Any, antialias: bool) -> NDArray[np.float32]:
-    """Return the shares `[old, new]` of each row in the new rows: PyTorch's resizing of a diagonal of ones."""
+    """Return the shares of each row in the new rows, `[old, new]`, from PyTorch's resizing of an identity matrix."""
     import torch
 
     wanted = {"size": (new, old)} if scale is None else {"scale_factor": (scale, 1.0)}
@@ -71,19 +71,19 @@ OPS["_upsample_bicubic2d_aa"] = _smooth("bicubic", antialias=True)
 
 @computes("affine_grid_generator")
 def affine_grid(transforms: tf.Tensor, size: Sequence[int], aligned: bool) -> tf.Tensor:
-    """Return the places `[batch, height, width, 2]` of affine transforms `[batch, 2, 3]` of images of a size."""
+    """Return the sampling positions, `[batch, height, width, 2]`, of affine transforms `[batch, 2, 3]` of images."""
     import torch
 
     if len(size) != 4:
         raise Refusal("makes places of volumes; use images")
     places = torch.nn.functional.affine_grid(torch.eye(2, 3)[None], [1, *size[1:]], aligned).reshape(-1, 2)
-    places = torch.cat([places, torch.ones(len(places), 1)], 1).numpy()  # in PyTorch's last digits
+    places = torch.cat([places, torch.ones(len(places), 1)], 1).numpy()  # identical to PyTorch's in the last digit
     return tf.reshape(tf.einsum("pk,njk->npj", tf.constant(places), transforms), [size[0], *size[2:], 2])
 
 
 @computes("grid_sampler", "grid_sampler_2d")
 def grid_sample(x: tf.Tensor, grid: tf.Tensor, method: int, padding: int, aligned: bool) -> tf.Tensor:
-    """Return the values of images at places `[batch, height, width, 2]` of -1 to 1 (arXiv:1506.02025)."""
+    """Return images sampled at positions `[batch, height, width, 2]` in -1 to 1 (arXiv:1506.02025)."""
     if len(x.shape) != 4 or method == 2 or padding == 2:
         raise Refusal("samples volumes, by bicubic interpolation or with reflection; use bilinear sampling of images")
     batch, channels, height, width = x.shape
@@ -105,15 +105,15 @@ def grid_sample(x: tf.Tensor, grid: tf.Tensor, method: int, padding: int, aligne
 
 
 def _place(x: tf.Tensor, count: int, padding: int, aligned: bool) -> tf.Tensor:
-    """Return places of -1 to 1 as numbers of rows; with padding by the border they stay inside."""
-    # Rounded as PyTorch rounds: the identity samples at whole places, where the gradient jumps.
+    """Return positions in -1 to 1 as row coordinates; border padding clips them to the image."""
+    # Round exactly as PyTorch: the identity samples at whole coordinates, where the gradient jumps.
     place = (x + 1) * ((count - 1) / 2) if aligned else (x + 1) * (count / 2) - 0.5
     return tf.clip_by_value(place, 0, count - 1) if padding == 1 else place
 
 
 @computes("im2col")
 def im2col(x: tf.Tensor, kernel: Any, dilation: Any, padding: Any, stride: Any) -> tf.Tensor:
-    """Return the windows of images as columns, `[batch, channels x places of a window, windows]`."""
+    """Return the windows of images as columns, `[batch, channels x positions in a window, windows]`."""
     batch, channels = x.shape[:2]
     kernel, dilation, padding, stride = (pair(each, 2) for each in (kernel, dilation, padding, stride))
     x = tf.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)]) if any(padding) else x
@@ -128,7 +128,7 @@ def im2col(x: tf.Tensor, kernel: Any, dilation: Any, padding: Any, stride: Any) 
 
 @computes("col2im")
 def col2im(x: tf.Tensor, size: Sequence[int], kernel: Any, dilation: Any, padding: Any, stride: Any) -> tf.Tensor:
-    """Return images as the sums of windows that overlap; along each axis this is a product with zeros and ones."""
+    """Return images as sums of overlapping windows: along each axis, a product with a matrix of zeros and ones."""
     kernel, dilation, padding, stride = (pair(each, 2) for each in (kernel, dilation, padding, stride))
     settings = list(zip(size, kernel, dilation, padding, stride, strict=True))
     counts = [_windows(n + 2 * p, k, d, s) for n, k, d, p, s in settings]
@@ -142,11 +142,11 @@ def col2im(x: tf.Tensor, size: Sequence[int], kernel: Any, dilation: Any, paddin
 
 
 def _windows(size: int, kernel: int, dilation: int, stride: int) -> int:
-    """Return how many windows an axis has."""
+    """Return the number of windows along an axis."""
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
 
 def _places(size: int, kernel: int, dilation: int, padding: int, stride: int, count: int) -> NDArray[np.float32]:
-    """Return for each place of each window of an axis the place of the image, as ones in `[kernel x windows, size]`."""
+    """Return the image position of each position in each window of an axis, as ones in `[kernel x windows, size]`."""
     at = (np.arange(kernel)[:, None] * dilation + np.arange(count) * stride - padding).reshape(-1)
     return np.asarray(at[:, None] == np.arange(size), np.float32)

@@ -1,6 +1,6 @@
-"""Which rows of a BatchNorm belong to which example, where a module joins other axes with the batch.
+"""The assignment of a BatchNorm's rows to examples, for modules that merge other axes with the batch axis.
 
-Models of time series do so: PatchTST normalizes `[batch x channels, ...]`. Rows that pad a batch must not count there either.
+Time-series models do this: PatchTST normalizes `[batch x channels, ...]`. Padding rows of a batch must not count there.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 
 Order = Callable[[tf.Tensor, int], tf.Tensor | None]
-"""Returns a value for each row, given one for each example and the rows of each example."""
+"""Returns a value for each row, given a value for each example and the number of rows per example."""
 
 _ORDERS: tuple[Callable[[tf.Tensor, int], tf.Tensor], ...] = (
     lambda values, each: tf.repeat(values, each),
@@ -20,16 +20,16 @@ _ORDERS: tuple[Callable[[tf.Tensor, int], tf.Tensor], ...] = (
 
 
 def row_orders(module: Any, given: Any, exported: Any, count: int) -> Mapping[str, Order]:
-    """Return the order of rows of each BatchNorm that has other rows than the batch, by its path.
+    """Return the order of rows of each BatchNorm whose rows are not those of the batch, by its path.
 
     Args:
         module: The `torch.nn.Module`.
         given: The arguments of its `forward`.
         exported: Its `ExportedProgram` for training.
-        count: The examples of a batch.
+        count: The number of examples in a batch.
 
     Raises:
-        ExportError: The rows of an example are neither neighbours nor at equal distances.
+        ExportError: The rows of an example are neither adjacent nor at a distance of `count`.
     """
     nodes, weights = [node for node in exported.graph.nodes if _normalizes(node)], _of_weights(exported)
     standardized = {path_of(node): _all_real for node in nodes if node in weights}
@@ -39,7 +39,7 @@ def row_orders(module: Any, given: Any, exported: Any, count: int) -> Mapping[st
 
 
 def _of_weights(exported: Any) -> set[Any]:
-    """Return the nodes that depend on no input, such as weights that a convolution standardizes (arXiv:1903.10520)."""
+    """Return the nodes that do not depend on inputs, such as standardized weights of a convolution (arXiv:1903.10520)."""
     inputs, found = set(exported.graph_signature.user_inputs), set[Any]()
     for node in exported.graph.nodes:
         if node.name not in inputs and all(each in found for each in node.all_input_nodes):
@@ -48,7 +48,7 @@ def _of_weights(exported: Any) -> set[Any]:
 
 
 def _all_real(values: tf.Tensor, each: int) -> None:
-    """Let all rows count."""
+    """Return None, so that all rows count."""
 
 
 def path_of(node: Any) -> str:
@@ -66,7 +66,7 @@ def _rows_of(node: Any) -> int:
 
 
 def _rows_of_first(module: Any, given: Any, paths: set[str]) -> dict[str, list[bool]]:
-    """Return for each row of each BatchNorm whether it depends on the first example: then NaN there reaches it."""
+    """Return whether each row of each BatchNorm depends on the first example, which is tested with NaN."""
     import torch
 
     rows = dict[str, list[bool]]()

@@ -1,4 +1,4 @@
-"""ATen ops on shapes: views, joins, slices, and tensors of constant content."""
+"""ATen ops on shapes: views, joins, slices and constant tensors."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -25,7 +25,7 @@ def reshape_as(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
 
 @computes("flatten")
 def flatten(x: tf.Tensor, start: int = 0, end: int = -1) -> tf.Tensor:
-    """Join neighbouring axes."""
+    """Merge adjacent axes."""
     shape, (first, last) = x.shape.as_list(), (start % len(x.shape), end % len(x.shape))
     return tf.reshape(x, [*shape[:first], -1, *shape[last + 1 :]])
 
@@ -53,7 +53,7 @@ def transpose(x: tf.Tensor, a: int, b: int) -> tf.Tensor:
 
 @computes("movedim", "moveaxis")
 def movedim(x: tf.Tensor, source: Any, destination: Any) -> tf.Tensor:
-    """Move axes to other places; the others keep their order."""
+    """Move axes to other positions; the others keep their order."""
     rank = len(x.shape)
     moved = dict(zip(axes_of(destination, rank), axes_of(source, rank), strict=True))
     rest = iter(axis for axis in range(rank) if axis not in moved.values())
@@ -74,13 +74,13 @@ def transpose_matrices(x: tf.Tensor) -> tf.Tensor:
 
 @computes("unsqueeze")
 def unsqueeze(x: tf.Tensor, dim: int) -> tf.Tensor:
-    """Insert an axis of one."""
+    """Insert an axis of size 1."""
     return tf.expand_dims(x, dim)
 
 
 @computes("squeeze")
 def squeeze(x: tf.Tensor, dim: Any = None) -> tf.Tensor:
-    """Remove axes of one."""
+    """Remove axes of size 1."""
     axes = [d for d in axes_of(dim, len(x.shape)) if x.shape[d] == 1]
     return tf.squeeze(x, axes) if axes else x
 
@@ -131,7 +131,7 @@ def chunk(x: tf.Tensor, chunks: int, dim: int = 0) -> list[tf.Tensor]:
 
 @computes("split", "split_with_sizes", "unsafe_split")
 def split(x: tf.Tensor, size: Any, dim: int = 0) -> list[tf.Tensor]:
-    """Split an axis into parts of a size, or of given sizes."""
+    """Split an axis into parts of one size or of given sizes."""
     length = int(x.shape[dim])
     sizes = [min(size, length - i) for i in range(0, length, size)] if isinstance(size, int) else list(size)
     return list(tf.split(x, sizes, axis=dim))
@@ -139,7 +139,7 @@ def split(x: tf.Tensor, size: Any, dim: int = 0) -> list[tf.Tensor]:
 
 @computes("tensor_split")
 def tensor_split(x: tf.Tensor, given: Any, dim: int = 0) -> list[tf.Tensor]:
-    """Split an axis into a number of parts, the first ones longer by one, or before given places."""
+    """Split an axis into a number of parts, of which the first may be longer by one, or at given positions."""
     length = int(x.shape[dim])
     if isinstance(given, int):
         sizes = [length // given + (i < length % given) for i in range(given)]
@@ -180,7 +180,7 @@ def _at(x: tf.Tensor, dim: int, index: Any) -> tuple[Any, ...]:
 
 
 def _with_slice(x: tf.Tensor, value: tf.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    """Return x with other values in a range of slices, as after `x[start:end] = value`."""
+    """Return x with new values in a range of slices, as after `x[start:end] = value`."""
     start, end, _ = slice(start, end).indices(x.shape[dim])
     if step == 1:
         return tf.concat([x[_at(x, dim, slice(0, start))], value, x[_at(x, dim, slice(end, None))]], dim)
@@ -195,25 +195,27 @@ def _with_selected(x: tf.Tensor, value: tf.Tensor, dim: int, index: int) -> tf.T
 
 
 PUT_BACK: dict[str, Function] = {"slice": _with_slice, "select": _with_selected, "to": lambda x, value, *_: value}
-"""The function that returns a tensor with other values in a view, for the ops that make such views; `to` is one of the whole
-tensor where it changes no type."""
+"""The function that returns a tensor with new values in a view, by the op that creates the view.
+
+`to` creates a view of the whole tensor if it does not change the type.
+"""
 
 
 @computes("slice_scatter")
 def slice_scatter(x: tf.Tensor, value: tf.Tensor, *place: Any) -> tf.Tensor:
-    """Return x with other values in a range of slices."""
+    """Return x with new values in a range of slices."""
     return _with_slice(x, value, *place)
 
 
 @computes("select_scatter")
 def select_scatter(x: tf.Tensor, value: tf.Tensor, *place: Any) -> tf.Tensor:
-    """Return x with another slice."""
+    """Return x with one slice replaced."""
     return _with_selected(x, value, *place)
 
 
 @computes("copy", "fill")
 def copy(x: tf.Tensor, value: Any, *_: Any) -> tf.Tensor:
-    """Return other values in the shape and type of a tensor."""
+    """Return values in the shape and type of a tensor."""
     return tf.broadcast_to(tf.cast(value, x.dtype), x.shape)
 
 
@@ -225,7 +227,7 @@ def flip(x: tf.Tensor, dims: Sequence[int]) -> tf.Tensor:
 
 @computes("roll")
 def roll(x: tf.Tensor, shifts: Any, dims: Any = ()) -> tf.Tensor:
-    """Shift values around along axes."""
+    """Shift values along axes, with wrap-around."""
     if not dims:
         return tf.reshape(tf.roll(tf.reshape(x, [-1]), shifts[0], 0), x.shape)
     return tf.roll(x, list(shifts), list(dims))
@@ -233,7 +235,7 @@ def roll(x: tf.Tensor, shifts: Any, dims: Any = ()) -> tf.Tensor:
 
 @computes("unfold")
 def unfold(x: tf.Tensor, dim: int, size: int, step: int) -> tf.Tensor:
-    """Return the windows along an axis; their values are the last axis."""
+    """Return the windows along an axis, with their elements on a new last axis."""
     dim %= len(x.shape)
     count = (x.shape[dim] - size) // step + 1
     windows = [x[_at(x, dim, slice(i, i + (count - 1) * step + 1, step))] for i in range(size)]
@@ -242,7 +244,7 @@ def unfold(x: tf.Tensor, dim: int, size: int, step: int) -> tf.Tensor:
 
 @computes("pad", "constant_pad_nd")
 def pad(x: tf.Tensor, pads: Sequence[int], mode: Any = "constant", value: float | None = None) -> tf.Tensor:
-    """Pad the last axes; the pads begin with the last one. Negative pads cut."""
+    """Pad the last axes; `pads` begins with the last axis, and negative pads cut."""
     if not isinstance(mode, str):
         mode, value = "constant", mode
     behind = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1]
@@ -259,7 +261,7 @@ def pad(x: tf.Tensor, pads: Sequence[int], mode: Any = "constant", value: float 
 
 
 def _lengthened(x: tf.Tensor, axis: int, width: tuple[int, int], mode: str) -> tf.Tensor:
-    """Pad one axis by its values from the other end, or by those at the edge."""
+    """Pad one axis with its values from the opposite end, or with those at the edge."""
     (low, high), size = width, x.shape[axis]
     if mode == "circular":
         before, behind = x[_at(x, axis, slice(size - low, size))], x[_at(x, axis, slice(0, high))]
@@ -308,7 +310,7 @@ def arange(*bounds: Any, dtype: tf.DType | None = None, **_: Any) -> tf.Tensor:
 
 @computes("linspace")
 def linspace(start: float, end: float, steps: int, *, dtype: tf.DType | None = None, **_: Any) -> tf.Tensor:
-    """Return evenly spaced numbers, in PyTorch's last digits: a grid of images samples at whole places, where they matter."""
+    """Return evenly spaced numbers, exactly as PyTorch: grids sample images at whole coordinates, where digits matter."""
     import torch
 
     return tf.cast(torch.linspace(start, end, steps).numpy(), dtype or tf.float32)
@@ -333,6 +335,6 @@ OPS["triu"] = lambda x, diagonal=0: tril(x, diagonal, upper=True)
 
 @computes("to", "_to_copy", "type_as", "to_dtype")
 def to(x: tf.Tensor, *given: Any, dtype: tf.DType | None = None, **_: Any) -> tf.Tensor:
-    """Convert the type; devices and memory formats change nothing."""
+    """Convert the type; devices and memory formats are ignored."""
     kinds = [g if isinstance(g, tf.DType) else g.dtype for g in given if isinstance(g, tf.DType | tf.Tensor)]
     return tf.cast(x, dtype or (kinds[0] if kinds else x.dtype))
