@@ -7,7 +7,7 @@ ALIKE = 0.85  # similarity by `difflib`: an extra, missing or swapped letter in 
 
 
 def warn_of_misspelt(kind: type, base: type) -> None:
-    """Warn of a class's public members whose names are nearly those of members of its base class.
+    """Warn about public members of a class whose names are nearly those of members of its base class.
 
     Args:
         kind: A subclass.

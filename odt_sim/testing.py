@@ -281,7 +281,7 @@ class DiesInRound(SerialBackend):
         """Create the backend; it survives earlier rounds.
 
         Args:
-            round: In which it dies.
+            round: The round in which it dies.
             runtime: The runtime for the model's file.
         """
         super().__init__(runtime.name, runtime.python)

@@ -1,4 +1,4 @@
-"""The command `odt-sim benchmark`: tune strategies on several tasks, and rank them."""
+"""The command `odt-sim benchmark`: tune strategies on several tasks and rank them."""
 
 import shlex
 import sys

@@ -1,4 +1,4 @@
-"""The command `odt-sim doctor`: say whether a `.tflite` file trains, and what is wrong with it or with the environment."""
+"""The command `odt-sim doctor`: report whether a `.tflite` file trains, and problems of the file or the environment."""
 
 import argparse
 import json

@@ -176,7 +176,7 @@ def _validated(summary: Summary) -> float:
 
 
 def _own_storage(config: DictConfig, job: str) -> list[str]:
-    """Set a separate storage below `run.storage` for a sweep's job, and return the override for resuming it alone."""
+    """Set a separate storage below `run.storage` for a sweep's job, and return the override for resuming this job."""
     if not isinstance(config.run.storage, str):
         return []
     config.run.storage = f"{config.run.storage.rstrip('/')}/{job}"

@@ -140,13 +140,13 @@ def settle_job(config: DictConfig, folder: Path) -> Summary | None:
 
 
 def run_before(folder: Path, overrides: Sequence[str]) -> Path | None:
-    """Return another job of a sweep with the same overrides; None without one, and in a search, which may draw values twice.
+    """Return another job of a sweep with the same overrides; None without one, or in a search, which may repeat values.
 
-    Its configuration differs nevertheless: another version of odt_sim had other settings or defaults.
+    The configuration of this job differs, because another version of odt_sim had other settings or defaults.
 
     Args:
         folder: The folder of a job that has not begun.
-        overrides: The job's.
+        overrides: The job's overrides.
     """
     if HydraConfig.get().sweeper._target_ == SWEEPER:
         return None

@@ -219,14 +219,14 @@ def _comparable(config: DictConfig, *ignored: str) -> Any:
 
 
 def _completed(config: DictConfig) -> DictConfig:
-    """Return the configuration with the defaults of what it lacks, since an earlier version had no such setting or group."""
+    """Return the configuration with defaults for settings and groups that an earlier version lacked."""
     options = {group: option for group, option in _default_options().items() if group not in config}
     return cast(DictConfig, OmegaConf.merge(OmegaConf.create(defaults() | options), config))
 
 
 @cache
 def _default_options() -> dict[str, Any]:
-    """Return the settings of the default option of each group of components."""
+    """Return the settings of the default option of each component group that affects results."""
     folder = files("odt_sim.conf")
     entries = yaml.safe_load(folder.joinpath("config.yaml").read_text())["defaults"]
     chosen = {group: name for entry in entries if isinstance(entry, dict) for group, name in entry.items()}

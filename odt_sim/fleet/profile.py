@@ -18,7 +18,7 @@ TIMED = ("train", "infer")
 
 @dataclass(frozen=True)
 class Timing(Settings, group="timing"):
-    """The time of one signature's calls, without those that warm it up."""
+    """The time of one signature's calls, without warm-up calls."""
 
     batch: int = setting(MISSING, "rows of a call", least=1)
     median: float = setting(MISSING, "milliseconds of a call: half of the calls take less", above=0)

@@ -118,7 +118,7 @@ class Comparison:
 
     @cached_property
     def by_data(self) -> tuple[tuple[Configuration, ...], ...]:
-        """The configurations on each data, partition and fleet: figures on different ones answer different questions."""
+        """The configurations, grouped by data, partition and fleet: figures of different groups do not compare."""
         groups: dict[object, list[Configuration]] = {}
         for row in self.rows:
             groups.setdefault(data_key(row.runs[0]), []).append(row)
@@ -135,7 +135,7 @@ class Comparison:
         )
 
     def best(self, column: Column, rows: Sequence[Configuration]) -> float | None:
-        """Return the best mean of a column in rows on one data; None without a best, or if more than half share it."""
+        """Return the best mean of a column in rows on the same data; None without one, or if more than half share it."""
         means = [figure.mean for row in rows if not row.pruned and (figure := row.values[column.key])]
         if column.higher_is_better is None or not means:
             return None

@@ -32,7 +32,7 @@ def training_steps(run: Run) -> float | None:
 
 
 def kilojoules(run: Run) -> float | None:
-    """Return the energy of all rounds and of one deployment in thousands of joules, so that fine-tuning is counted."""
+    """Return the energy of all rounds and of one deployment, with its fine-tuning, in thousands of joules."""
     rounds, deployment = run.complete.joules, run.complete.deploy_joules
     return None if rounds is None or deployment is None else (rounds + deployment) / 1e3
 

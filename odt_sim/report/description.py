@@ -59,7 +59,7 @@ def settings(comparison: Comparison) -> dict[str, str]:
 
 
 def result(comparison: Comparison) -> str:
-    """Return which configuration serves the fleet best, by how much, and at whose expense."""
+    """Return which configuration serves the fleet best, by how much, and how its worst-served devices fare."""
     rankings = [ranked for rows in comparison.by_data if (ranked := _ranked(rows, comparison.metric))]
     if not rankings:
         return "There is nothing to compare."
@@ -111,7 +111,7 @@ def not_evaluated(comparison: Comparison) -> str | None:
 
 
 def other_seeds(comparison: Comparison) -> str | None:
-    """Return which seeds configurations on the same data have, where they are not the same; None if they are."""
+    """Return which configurations on the same data have different seeds, with the seeds; None if all are the same."""
     groups = [_labels_by_seeds(rows) for rows in comparison.by_data]
     listed = "; ".join(
         f"{seeds} ({_some(labels)})" for group in groups if len(group) > 1 for seeds, labels in group.items()
@@ -214,7 +214,7 @@ def optimism(comparison: Comparison) -> str | None:
 
 
 def unseen_train(comparison: Comparison, cost: str = "training steps") -> str:
-    """Return that a cost of local training has that of unseen devices; empty without such."""
+    """Return that a cost of local training includes unseen devices; empty without any."""
     if not any(run.name == "local" and run.complete.unseen for run in comparison.runs):
         return ""
     return f" Under local, unseen devices train in each round as well, and their {cost} count."

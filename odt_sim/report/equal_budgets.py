@@ -34,10 +34,10 @@ class AtBudget:
 
     Attributes:
         budget: The cost.
-        limit: The most that all configurations have spent that spend anything.
-        values: By label the weighted mean of the metric after the last evaluated round within the limit, over seeds; None
-            if a seed has no such round.
-        best: The labels of the best value on each data; none where others share it.
+        limit: The smallest total cost of a run that spends anything.
+        values: The weighted mean of the metric after the last evaluated round within the limit, over seeds, by label;
+            None if a seed has no such round.
+        best: The labels of the best value on each data; none if several configurations share it.
     """
 
     budget: Budget

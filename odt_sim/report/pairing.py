@@ -81,8 +81,9 @@ def pair_all(
             the selected one of several. By default `fedavg`, or the first strategy if there is no `fedavg`.
 
     Returns:
-        A comparison for each configuration that is not a reference itself, in their order, without those that the pruner of
-        a search ended: after fewer rounds they are worse, and more tests would hide the differences of the others.
+        A comparison for each configuration that is not a reference itself, in order. Configurations that a search's
+        pruner ended are left out: they are worse after fewer rounds, and more tests would hide the differences of the
+        others.
 
     Raises:
         ConfigurationError: There is no such label or strategy.

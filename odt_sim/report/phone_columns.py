@@ -30,12 +30,9 @@ def hours_to_target(run: Run, metric: str, target: float | None) -> float | None
 
 
 def joules_each_time(run: Run) -> float | None:
-    """Return the energy that a device spends each time it is selected, mean over all times that ended."""
-    ended = (
-        sum(  # an asynchronous server has selected devices that still train at the end, whose energy is in no record
-            (record.reported or 0) + (record.late or 0) + (record.left or 0) + (record.stale or 0)
-            for record in run.rounds
-        )
+    """Return the mean energy that a device spends each time it is selected, over all times that ended."""
+    ended = sum(  # an asynchronous server's selected devices may still train at the end; no record has their energy
+        (record.reported or 0) + (record.late or 0) + (record.left or 0) + (record.stale or 0) for record in run.rounds
     )
     return run.complete.joules / ended if run.complete.joules is not None and ended else None
 

@@ -40,7 +40,7 @@ class Difference:
 
 
 def differences(comparison: Comparison) -> list[Difference]:
-    """Return what differs between the runs, in the order data, split, model, code, versions, platform and processor.
+    """Return the differences between the runs, in the order data, split, model, code, versions, platform and processor.
 
     The content of the data and its split are compared between runs of the same seed, because they may depend on it.
     """

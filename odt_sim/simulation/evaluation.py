@@ -26,9 +26,9 @@ PREFIXES = ("train_", "validation_", "global_", "local_", "others_", "adapted_",
 """The prefixes of measured columns; names of a strategy's own records must not begin with them."""
 
 DEPLOY_WORK = "deploy_work"
-"""The calls and rows by signature that `deploy` takes: no column of a record, which has their cost on the clock."""
+"""The key of the calls and rows of `deploy` by signature; records have their cost on the clock instead of this column."""
 
-COMMON = 256  # test examples that are common to all devices: their cost does not grow with the fleet
+COMMON = 256  # test examples shared by all devices: their cost does not grow with the fleet
 
 
 class Evaluation:

@@ -23,7 +23,7 @@ from odt_sim.simulation.job import Job
 
 
 def holds_results(directory: Path) -> bool:
-    """Return whether a folder contains rounds of a run or its summary; a recorded failure alone is no result.
+    """Return whether a folder contains rounds of a run or its summary; a recorded failure is no result.
 
     Raises:
         CheckpointError: These files are damaged.

@@ -13,7 +13,7 @@ LoadedCode = Mapping[str, Any]
 def loaded_code() -> LoadedCode:
     """Return the user's modules that this process has imported.
 
-    Editing a file has no effect alone: this process runs the earlier code until it imports the module again.
+    Editing a file alone has no effect: this process runs the earlier code until it imports the module again.
     """
     found = {name: getattr(module, "__spec__", None) for name, module in list(sys.modules.items())}
     return {name: spec for name, spec in found.items() if spec and is_users(str(spec.origin))}

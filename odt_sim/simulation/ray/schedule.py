@@ -99,7 +99,7 @@ class Schedule:
         return tasks
 
     def _is_one_call(self, share: deque[int]) -> bool:
-        """Return whether an idle actor's `AHEAD` calls would exhaust its share, and one call may have so many devices."""
+        """Return whether an idle actor's `AHEAD` calls would exhaust its share, and one call may have all its devices."""
         left = deque(share)
         for _ in range(AHEAD):
             self._call(left)
