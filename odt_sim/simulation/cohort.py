@@ -30,7 +30,7 @@ def choose_unseen(devices: int, unseen: int | Sequence[int], seed: int) -> NDArr
 def choose_hostile(
     devices: int, unseen: int | Sequence[int], hostile: int | Sequence[int], seed: int
 ) -> frozenset[int]:
-    """Return the ids of the hostile devices, drawn from those that train.
+    """Return the ids of the hostile devices, which take part in training.
 
     Args:
         devices: The number of all devices.
