@@ -91,7 +91,7 @@ def saved_simulation(folder: Path, overrides: Sequence[str] = ()) -> Simulation:
 
 
 def saved_model(folder: Path, path: Path) -> TrainableModel:
-    """Return a model file of a run as a model, with the run's settings of the model; a run from Python has none.
+    """Return the model in a file of a run, with the run's model settings; a run from Python has none.
 
     Args:
         folder: The run's folder.

@@ -9,7 +9,7 @@ LOOKALIKES = {"−": "-", "–": "-", "±": "+-", "…": "...", "↗": "^", "†
 
 
 def never_fail() -> None:
-    """Replace characters that the encoding of stdout or stderr lacks by lookalikes, to avoid an error after a run."""
+    """Replace characters that the encoding of stdout or stderr lacks with lookalikes, to avoid an error after a run."""
     codecs.register_error("lookalikes", _lookalikes)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

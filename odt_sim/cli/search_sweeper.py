@@ -133,7 +133,7 @@ class SearchSweeper(Sweeper):
 def best_trial(figures: Mapping[int, float], folder: Path, maximize: bool) -> int:
     """Return the trial that validates best; the first of equals.
 
-    As in reports, trials with more finite figures of devices come first, so that a trial cannot win because diverged
+    As in reports, trials with more devices with finite figures come first, so that a trial cannot win because diverged
     devices are missing from its mean.
 
     Args:

@@ -1,8 +1,8 @@
 """The command's settings: those that classes declare, and those of components.
 
 A component is the class or function that the `_target_` of a group such as `strategy` names. Its settings are the
-target's parameters, with the annotation as type and the docstring's `Args:` as documentation. For `**settings:
-Unpack[T]`, they are the entries of the `TypedDict` T, with attributes of the target's class as defaults.
+target's parameters, with the annotation as type and the docstring's `Args:` as documentation. For
+`**settings: Unpack[T]`, they are the entries of the `TypedDict` T, with attributes of the target's class as defaults.
 """
 
 import inspect

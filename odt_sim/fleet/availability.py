@@ -46,7 +46,7 @@ class Always:
 
 @dataclass(frozen=True, eq=False)
 class Daily:
-    """A share of devices is available that follows the local time of day, as a cosine with its peak at 2:00 at night.
+    """The share of available devices follows the local time of day, as a cosine with its peak at 2:00 at night.
 
     A device is available while the share is above a number that is drawn for the device each day: at most once a day,
     around the peak. A day begins at 14:00, when the share is lowest. Bonawitz et al., "Towards federated learning at

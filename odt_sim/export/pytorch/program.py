@@ -214,7 +214,7 @@ class Program:
 
 
 def _is_read_by_other_views(parent: Any, view: Any, values: Mapping[Any, Any]) -> bool:
-    """Return whether a later op reads another view of a tensor that was computed before a change, so is outdated."""
+    """Return whether a later op reads another view of a tensor, which was computed before a change to it."""
     others = [user for user in parent.users if user is not view and user in values and _is_view(user)]
     return any(reader not in values for other in others for reader in other.users)
 
