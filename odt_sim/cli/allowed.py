@@ -1,4 +1,4 @@
-"""The shipped strategies that a model's file allows."""
+"""The shipped strategies that a model file supports."""
 
 from collections import defaultdict
 from importlib.resources import files

@@ -83,7 +83,7 @@ class Asked:
 
 
 def benchmark(arguments: Sequence[str]) -> int:
-    """Tune strategies on several tasks, write the page of their ranks and return the exit code.
+    """Tune strategies on several tasks, write the ranking page and return the exit code.
 
     The same command resumes interrupted work; further strategies, tasks, trials and seeds are added to finished ones.
     """

@@ -95,10 +95,10 @@ def saved_model(folder: Path, path: Path) -> TrainableModel:
 
     Args:
         folder: The run's folder.
-        path: The file.
+        path: The model file.
 
     Raises:
-        OdtSimError: The settings are damaged, or the file is no trainable model.
+        OdtSimError: The settings are damaged, or the file is not a trainable model.
     """
     return model(saved_config(folder), path) if is_saved(folder) else TrainableModel.load(path)
 
@@ -169,7 +169,7 @@ def compares_upwards(config: DictConfig) -> bool:
     """Return whether larger values are better for the metric by which a configuration's runs compare.
 
     Raises:
-        ConfigurationError: `run.metric` is no metric.
+        ConfigurationError: `run.metric` is not a metric.
         OdtSimError: The configured model cannot be exported or read.
     """
     add_working_folder()
@@ -183,7 +183,7 @@ def compares_upwards(config: DictConfig) -> bool:
 
 
 def _callbacks(config: DictConfig) -> list[Function | Observer]:
-    """Return the functions and observers that `callbacks` names."""
+    """Return the functions and observers in `callbacks`."""
     return [_callback(item) for item in config.get("callbacks") or ()]
 
 
@@ -208,7 +208,7 @@ def model(config: DictConfig, path: Path | None = None, strategy: Strategy | Non
         strategy: A strategy; a Keras model is exported with all capabilities that it needs.
 
     Raises:
-        ModelError: The file is no trainable model.
+        ModelError: The file is not a trainable model.
         ExportError: The Keras model cannot be exported.
     """
     if "build" in config.model:
@@ -335,7 +335,7 @@ def check(config: DictConfig) -> None:
         if not isinstance(found := (model.get(key) or {}).get(name, ""), str):
             raise ConfigurationError(f"model.{key}.{name}: expected text, found {found}")
     given, own = config.train.learning_rate, (model.get("optimizer") or {}).get("learning_rate")
-    if given is not None and isinstance(own, int | float) and given != own:  # a schedule may be overridden
+    if given is not None and isinstance(own, int | float) and given != own:  # overriding a schedule is allowed
         raise ConfigurationError(
             f"train.learning_rate: expected null or model.optimizer.learning_rate, {own}, found {given}; set one of the two, "
             "such as by model.optimizer.learning_rate=null"

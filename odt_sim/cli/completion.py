@@ -64,7 +64,7 @@ OVERRIDDEN = ("run", "export", "tune", "benchmark")
 
 
 def completion(arguments: Sequence[str]) -> int:
-    """Print a shell's script, or the candidates for a line, and return the exit code."""
+    """Print a shell's script, or the completions of a line, and return the exit code."""
     parser = argparse.ArgumentParser(
         "odt-sim completion", usage="%(prog)s [-h] SHELL", description="Print the completion script for a shell."
     )
@@ -75,7 +75,7 @@ def completion(arguments: Sequence[str]) -> int:
     if options.shell:
         print(SCRIPTS[options.shell], end="")
     else:
-        _, *words = f"{options.query}|".split()  # the mark keeps an empty last word
+        _, *words = f"{options.query}|".split()  # the mark preserves an empty last word
         print("\n".join(candidates([*words[:-1], words[-1].removesuffix("|")])))
     return 0
 

@@ -64,7 +64,7 @@ def build(node: Any, group: str) -> Any:
         cause = error.__cause__ or error
         reason = " ".join(str(cause).split())
         if isinstance(cause, ImportError) or reason.startswith("Expected a callable target"):
-            _check_target(target, f"{group}._target_")  # unless a node within the group failed
+            _check_target(target, f"{group}._target_")  # raises unless a nested node failed
         raise ConfigurationError(
             f"{group}: {type(cause).__name__}: {reason}{_how_to_set(group, target, reason)}"
         ) from error
@@ -78,7 +78,7 @@ def build(node: Any, group: str) -> Any:
 
 
 def _check_target(target: str, key: str) -> None:
-    """Check that a name can be imported, and is a class or function.
+    """Check that a name can be imported and is callable.
 
     Raises:
         ConfigurationError: The name cannot be imported, or is neither a class nor a function.

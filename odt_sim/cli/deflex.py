@@ -16,7 +16,7 @@ from odt_sim.model.trainable import read_file
 
 
 def deflex(arguments: Sequence[str]) -> int:
-    """Write the rewritten file, print what changed, and return the exit code."""
+    """Rewrite the file, print what changed, and return the exit code."""
     description = (
         "Rewrite a .tflite file with Flex ops so that it trains on any LiteRT interpreter, with the same results."
     )
@@ -39,10 +39,10 @@ def deflex(arguments: Sequence[str]) -> int:
 
 
 def rewrite(source: Path, output: Path, batch_size: int | None) -> tuple[Graph, int]:
-    """Write the rewritten file; return the graph and the size of the source.
+    """Write the rewritten file; return the source's graph and its size in bytes.
 
     Raises:
-        ModelError: The source is no readable `.tflite` file.
+        ModelError: The source is not a readable `.tflite` file.
         ExportError: The output exists, or the source cannot be rewritten; nothing is written.
     """
     content = read_file(source)

@@ -104,7 +104,7 @@ def _devices(data: "FederatedData", options: argparse.Namespace) -> Sequence[int
 
 
 def _promises(folder: Path) -> bool:
-    """Return whether a run promises differential privacy."""
+    """Return whether a run guarantees differential privacy."""
     summary = RunFolder(folder).summary()
     return summary is not None and summary.privacy is not None
 

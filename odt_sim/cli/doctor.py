@@ -15,10 +15,10 @@ from odt_sim.errors import ConfigurationError
 
 
 def doctor(arguments: Sequence[str]) -> int:
-    """Print the diagnosis of a file.
+    """Print the diagnosis of a file or of the environment.
 
     Returns:
-        0; 1 if a finding prevents training.
+        The exit code: 0, or 1 if a finding prevents training.
     """
     parser = argparse.ArgumentParser(
         "odt-sim doctor",

@@ -153,7 +153,7 @@ def _required() -> list[Requirement]:
 
 
 def _extras() -> dict[str, list[Requirement]]:
-    """Return the packages of each extra that users install."""
+    """Return the packages of each extra except `NOT_LISTED`."""
     extras: dict[str, list[Requirement]] = {}
     for requirement in _requirements():
         if requirement.marker is not None:

@@ -29,7 +29,7 @@ GAP = 2
 
 
 def inspect(arguments: Sequence[str]) -> int:
-    """Print a file and return the exit code."""
+    """Print the content of a file, or write it as a page, and return the exit code."""
     parser = argparse.ArgumentParser("odt-sim inspect", description="Print what a .tflite file holds.")
     parser.add_argument("file", type=Path, metavar="FILE", help="a .tflite file")
     parser.add_argument("--html", type=Path, metavar="OUT", help="write a page with its graphs and weights instead")
@@ -46,7 +46,7 @@ def print_model(path: Path) -> None:
     """Print whether a file trains here, its signatures, weights and ops.
 
     Raises:
-        ModelError: The file cannot be read, is no `.tflite` file, or is damaged.
+        ModelError: The file cannot be read, is not a `.tflite` file, or is damaged.
     """
     content, where = read_file(path), str(path)
     try:
@@ -70,7 +70,7 @@ def _print_file(console: Console, path: Path, content: bytes, verdict: str) -> N
 
 
 def _print_trainable(path: Path, content: bytes, model: TrainableModel, adaptation: Adaptation) -> None:
-    from odt_sim.cli.allowed import allowed_strategies  # which imports all strategies
+    from odt_sim.cli.allowed import allowed_strategies  # imports all strategies
 
     console = Console()
     verdict = "[green]trains here[/green]"
@@ -105,7 +105,7 @@ def _print_graph(console: Console, graph: Graph, roles: Roles) -> None:
 
 
 def _own_signatures(graph: Graph, roles: Roles) -> Table:
-    """Return the file's own signatures, with their roles."""
+    """Return a table of the file's own signatures with their roles."""
     table = Table("signature", "role", "inputs", "outputs", title="Signatures", title_justify="left", box=None)
     by_signature = {role.signature: role for role in roles.found.values()}
     for name, entry in graph.signatures.items():
@@ -169,7 +169,7 @@ def _training(model: TrainableModel) -> str:
         return "no manifest: exported by another tool"
     settings = {key: value for key, value in model.manifest.optimizer.items() if value and key != "name"}
     if not settings.get("use_ema"):
-        settings.pop("ema_momentum", None)  # Keras sets it even if nothing is averaged
+        settings.pop("ema_momentum", None)  # Keras sets it even without averaging
     rate = settings.pop("learning_rate", None)
     name = model.manifest.optimizer.get("name", "unknown")
     optimizer = " ".join([str(name), *(f"{k}={v}" for k, v in settings.items())])
@@ -180,7 +180,7 @@ def _training(model: TrainableModel) -> str:
 
 
 def _loss(output: Output) -> str:
-    """Return a loss in words, such as `0.5 mean_squared_error of outputs (size)`."""
+    """Return the description of a loss, such as `0.5 mean_squared_error of outputs (size)`."""
     weight = "" if output.loss_weight == 1 else f"{output.loss_weight:g} "
     name = f" ({output.name})" if output.name else ""
     ignored = "" if output.ignore_class is None else f" without label {output.ignore_class}"

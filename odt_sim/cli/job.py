@@ -78,7 +78,7 @@ def run_job(config: DictConfig, outcome: Outcome) -> float:
         job = os.path.relpath(folder, settings.sweep.dir) if swept else None
         return _validated(_run(config, folder, overrides, job))
     except OdtSimError as error:
-        if error.in_user_code and settings.runtime.choices.get("backend") == "serial":  # the backend for debugging
+        if error.in_user_code and settings.runtime.choices.get("backend") == "serial":  # used for debugging
             traceback.print_exception(error.__cause__)
         message = _one_line(error)
         if not swept:
@@ -203,7 +203,7 @@ def _hint_of_run(folder: Path, start: Path, overrides: Sequence[str]) -> str:
 
 
 def resume_hint(folder: Path, start: Path, overrides: Sequence[str] = ()) -> str:
-    """Return how to resume a run or a sweep from the folder in which the command started."""
+    """Return the command that resumes a run or a sweep from the folder in which this command started."""
     path = start / folder
     if path.is_relative_to(start) and not is_submitted():
         path = path.relative_to(start)

@@ -100,7 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     Returns:
-        0; 1 for an error, printed in one line, or for a failed job of a sweep; 2 for incorrect usage; 130 after Ctrl-C.
+        0 for success; 1 for an error, printed in one line, or a failed job of a sweep; 2 for incorrect usage; 130 after
+        Ctrl-C.
     """
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))

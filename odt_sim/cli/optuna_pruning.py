@@ -23,7 +23,7 @@ class Pruning(Observer):
     waits = True
 
     def __init__(self, folder: Path, number: int, name: str, settings: dict[str, object] | None) -> None:
-        """Follow a trial.
+        """Create the observer of a trial.
 
         Args:
             folder: The sweep's folder.
@@ -40,7 +40,7 @@ class Pruning(Observer):
         return any(stops)
 
     def on_round(self, record: RoundRecord) -> bool:
-        """Stop after a round whose figure the pruner rejects."""
+        """Stop after a round with a validation result that the pruner rejects."""
         from optuna.trial import Trial
 
         metric = first_metric(record.figures, "validation_")

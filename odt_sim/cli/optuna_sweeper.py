@@ -83,7 +83,7 @@ class OptunaSweeper(SearchSweeper):
 
 
 def _check_same(study: Any, space: Space, fixed: Sequence[str], folder: Path) -> None:
-    """Refuse to mix trials of different searches."""
+    """Refuse a study of another search; a new study records its search."""
     searched = {key: repr(dimension) for key, dimension in space.items()}
     wanted = json.dumps([searched, [each for each in fixed if not each.startswith(IRRELEVANT)]])
     found = study.user_attrs.get("search")

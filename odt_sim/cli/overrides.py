@@ -1,4 +1,4 @@
-"""Overrides: composition of the configuration, unknown keys and sweeps."""
+"""Overrides: configuration composition, unknown keys and sweeps."""
 
 import re
 from argparse import ArgumentParser
@@ -32,7 +32,7 @@ HYDRA_FLAGS = frozenset(  # https://hydra.cc/docs/advanced/hydra-command-line-fl
 OWN = ("hydra", "user")  # groups whose keys are not checked
 OPTIMIZER = "model.optimizer"  # accepts the settings of any optimizer
 OPTIONAL = frozenset(f"model.{name}" for name in OPTIONS)
-CLOSE = 0.75  # similarity, 0 to 1, above which a name is suggested
+CLOSE = 0.75  # least similarity, 0 to 1, of a name that is suggested
 MODEL_FILES = {".keras": "model=keras_file", ".h5": "model=keras_file", ".tflite": "model=tflite"}
 NO_PATH = (
     "model.path: the chosen model has none; add model=tflite for a .tflite file, model=keras_file for one of Keras"

@@ -127,7 +127,7 @@ OmegaConf.register_new_resolver("odt_job_folder", job_folder, replace=True)
 
 
 def settle_job(config: DictConfig, folder: Path) -> Summary | None:
-    """Replace `run.resume` of a resumed sweep by the job's folder, or by null for a job that has not begun.
+    """Replace `run.resume` of a resumed sweep by the job's folder, or by null for a job that has not started.
 
     Returns:
         The summary of a finished job; None for other jobs.

@@ -1,4 +1,4 @@
-"""The command `odt-sim run`: one run, or a sweep of several."""
+"""The command `odt-sim run`: a single run, or a sweep."""
 
 import os
 import sys

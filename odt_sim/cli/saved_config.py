@@ -88,7 +88,7 @@ def saved_config(folder: Path) -> DictConfig:
 
 
 def saved_overrides(folder: Path) -> list[str]:
-    """Return the overrides that are saved in a run's folder.
+    """Return the saved overrides of a run.
 
     Raises:
         ConfigurationError: The file is damaged.
@@ -153,7 +153,7 @@ def is_saved(folder: Path) -> bool:
 
 
 def is_saved_as(folder: Path, config: DictConfig) -> bool:
-    """Return whether the run in a folder has the same configuration, apart from `run.resume` and `IRRELEVANT`."""
+    """Return whether the run in a folder has the same configuration, except for `run.resume` and `IRRELEVANT`."""
     try:
         saved = OmegaConf.load(folder / ".hydra" / CONFIG)
     except DAMAGED:

@@ -12,7 +12,7 @@ from odt_sim.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values.
+    """A choice among several values.
 
     Attributes:
         values: The values as written in an override, at least one.
@@ -27,7 +27,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Interval:
-    """A number between two bounds, both included.
+    """A number between two inclusive bounds.
 
     Attributes:
         low: Lower bound.

@@ -28,7 +28,7 @@ GROUP = "hydra.sweeper"
 
 @dataclass(frozen=True)
 class Best:
-    """The trial that validates best.
+    """The trial with the best validation result.
 
     Attributes:
         trial: Its number, which is also its job's number.
@@ -54,7 +54,7 @@ class SearchSweeper(Sweeper):
             params: Overrides of the search, as in `hydra.sweeper.params` of Hydra's sweeper.
 
         Raises:
-            ConfigurationError: A number is not a whole number, or too small.
+            ConfigurationError: A number is not an integer, or is too small.
         """
         self._n_trials = checked_count("n_trials", n_trials, 1, group=GROUP)
         self._n_jobs = checked_count("n_jobs", n_jobs, 1, group=GROUP)
@@ -98,7 +98,7 @@ class SearchSweeper(Sweeper):
             space: The search space.
             fixed: The overrides that all trials share.
             folder: The sweep's folder.
-            maximize: Whether a larger validation figure is better.
+            maximize: Whether a larger validation result is better.
 
         Returns:
             The best trial; None if no trial has a validation figure.
@@ -119,7 +119,7 @@ class SearchSweeper(Sweeper):
         return compares_upwards(config)
 
     def run_trials(self, drawn: Mapping[int, Sequence[str]], fixed: Sequence[str]) -> list[float]:
-        """Run consecutive trials together, and return the validation figure of each; NaN if it failed or has none.
+        """Run consecutive trials together, and return each validation result; NaN for a trial without one.
 
         Args:
             drawn: The drawn overrides of each trial, by number.
@@ -137,9 +137,9 @@ def best_trial(figures: Mapping[int, float], folder: Path, maximize: bool) -> in
     devices are missing from its mean.
 
     Args:
-        figures: The finite validation figure of each trial, at least one.
+        figures: The finite validation result of each trial, at least one.
         folder: The sweep's folder.
-        maximize: Whether a larger figure is better.
+        maximize: Whether a larger result is better.
     """
     sign = 1 if maximize else -1
     return max(sorted(figures), key=lambda number: (_devices(folder / str(number)), sign * figures[number]))

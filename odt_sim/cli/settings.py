@@ -56,7 +56,7 @@ class Component(NamedTuple):
 
 
 def component(group: str, target: str) -> Component | None:
-    """Return the settings of a group's component; None if it cannot be imported or has no signature.
+    """Return the settings of a group's component; None if the component cannot be imported or has no signature.
 
     Args:
         group: One of `COMPONENTS`.
@@ -101,7 +101,7 @@ def _texts(documented: Any) -> dict[str, str]:
 
 
 def argument_texts(docstring: str) -> dict[str, str]:
-    """Return the documentation of arguments or attributes, by name, from a clean Google-style docstring.
+    """Return the documentation of arguments or attributes, by name, from a dedented Google-style docstring.
 
     Python's `None` becomes `null`, as on the command line.
     """

@@ -112,7 +112,7 @@ def _arguments(build: Mapping[str, Any]) -> list[Setting]:
 
 @cache
 def _zoo_texts() -> dict[str, dict[str, str]]:
-    """Return the documentation of the arguments of the shipped models; importing them would import TensorFlow."""
+    """Return the documentation of the shipped models' arguments, parsed since an import would import TensorFlow."""
     tree = ast.parse(files("odt_sim.export").joinpath("zoo.py").read_text())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     return {node.name: argument_texts(ast.get_docstring(node) or "") for node in functions}

@@ -1,4 +1,4 @@
-"""Pass a command's report to the tracker of its runs."""
+"""Pass the report of a command to the tracker of its runs."""
 
 import io
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odt_sim.report.comparison import Comparison
 
 WIDTH = 120
-"""The columns of the tables."""
+"""The width of the tables in characters."""
 
 
 def track_report(comparison: "Comparison", folder: Path) -> None:

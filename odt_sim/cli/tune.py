@@ -140,7 +140,7 @@ def split_arguments(command: str, arguments: Sequence[str], own: Collection[str]
 
 
 def whole_number(command: str, name: str, value: str, low: int = 0) -> int:
-    """Return the value of a command's argument.
+    """Return the integer value of a command's argument.
 
     Raises:
         ConfigurationError: The value is no whole number, or too small.
@@ -190,7 +190,7 @@ def cleared_rate(config: DictConfig, overrides: Sequence[str]) -> list[str]:
 
 
 def checked_model(strategies: Sequence[str], overrides: Sequence[str]) -> TrainableModel:
-    """Return the configured model, after checks of each strategy's configuration and of the data.
+    """Return the configured model after checking each strategy's configuration and the data.
 
     Raises:
         OdtSimError: A setting, the model or the data does not fit.

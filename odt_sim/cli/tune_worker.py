@@ -1,4 +1,4 @@
-"""A process of `odt-sim tune`: the command `odt-sim`, which ends with its parent.
+"""A process of `odt-sim tune`: runs the command `odt-sim`, and ends when its parent ends.
 
 The first argument is the parent's process id; the others are the command's arguments.
 """
