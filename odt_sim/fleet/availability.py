@@ -54,8 +54,8 @@ class Daily:
 
     Attributes:
         habits: The devices' time zones.
-        peak: The share at the peak.
-        low: The share at the low.
+        peak: The share of available devices at the peak.
+        low: The share of available devices at the low.
     """
 
     habits: Habits
@@ -88,7 +88,7 @@ class Daily:
 
 
 LOW = 14
-"""The local hour at which the share of a daily curve is lowest; its peak is 12 hours later."""
+"""The local hour at which the share of a daily curve is lowest; the peak is 12 hours later."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class Charging:
     """Devices are available while they charge, are idle and on an unmetered network, as in Bonawitz et al. (2019).
 
     Attributes:
-        habits: The users' habits: a device that charges at night is idle and on Wi-Fi.
+        habits: The users' habits; a device that charges at night is idle and on Wi-Fi.
     """
 
     habits: Habits
@@ -131,7 +131,7 @@ class Markov:
 
     @property
     def cell(self) -> float:
-        """The seconds of a cell, in which two events are expected."""
+        """The length of a cell in seconds, with two expected events."""
         return 2 * self.on * self.off / (self.on + self.off)
 
     def available(self, ids: Ids, time: Times) -> Flags:

@@ -18,7 +18,7 @@ from odt_sim.fleet.habits import HOUR, LONGEST_DAY, Habits, Times
 
 @dataclass(frozen=True, eq=False)
 class Batteries:
-    """The batteries after the work that was committed so far.
+    """The batteries after all work committed so far.
 
     Attributes:
         habits: The habits that decide when devices charge.

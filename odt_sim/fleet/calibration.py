@@ -145,7 +145,7 @@ def calibrated(model: TrainableModel, folder: Path | None = None, given: Path | 
         given: The file of a calibration to use instead of a measurement.
 
     Raises:
-        ConfigurationError: A file is no calibration of this model.
+        ConfigurationError: A file is not a calibration of this model.
         ModelError: LiteRT cannot run the model.
         FileError: The cache cannot be written.
     """

@@ -22,7 +22,7 @@ SHORTEST_NIGHT = 5.0
 
 @dataclass(frozen=True)
 class DeviceClass(Settings, group="profile"):
-    """A class of devices, such as a phone of the lower price range."""
+    """A class of devices, such as phones of the lower price range."""
 
     name: str = setting(MISSING, "name of the class")
     share: float = setting(MISSING, "part of the population; the shares of a table are divided by their sum", above=0)
@@ -75,7 +75,7 @@ class Population:
 
     Attributes:
         classes: The classes, in the order of their table.
-        of_device: `[devices]` int16, the number of each device's class.
+        of_device: `[devices]` int16, the index of each device's class.
     """
 
     classes: tuple[DeviceClass, ...]

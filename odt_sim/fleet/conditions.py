@@ -30,8 +30,8 @@ class Conditions:
 
     Attributes:
         population: The class of each device.
-        habits: When devices charge and are on Wi-Fi.
-        availability: When devices are available.
+        habits: The times at which devices charge and are on Wi-Fi.
+        availability: The times at which devices are available.
         batteries: The batteries at the start of a run.
         costs: The costs of work.
         settings: The settings behind these, as text by dotted name.
@@ -102,7 +102,7 @@ def available_when(when: AvailabilitySettings, habits: Habits) -> Availability:
     """Return the availability of a fleet's devices.
 
     Raises:
-        ConfigurationError: There is no such kind, or the trace is unusable.
+        ConfigurationError: The kind is unknown, or the trace is unusable.
     """
     if when.kind is None or when.kind == "always":
         return Always()

@@ -103,7 +103,7 @@ class Costs:
 
     Attributes:
         population: The devices' classes.
-        calibration: The time of the model's calls on this machine, and its memory.
+        calibration: The time of the model's calls on the measured machine, and its memory.
     """
 
     population: Population

@@ -1,4 +1,4 @@
-"""When people charge their phones and are on Wi-Fi: pure functions of seed, device and time.
+"""The times at which people charge their phones and are on Wi-Fi: pure functions of seed, device and time.
 
 Time is in seconds; 0 is Monday, 5 January 2026, 00:00 UTC. A device is in a time zone and charges once a night. The
 hour at which it is plugged in and the duration are drawn for each night, around the device's own habit. While a device
@@ -134,7 +134,7 @@ def offset_of(zone: str) -> float:
     """Return the hours by which a time zone is ahead of UTC at time 0; later clock changes are ignored.
 
     Raises:
-        ConfigurationError: There is no such time zone.
+        ConfigurationError: The time zone is unknown.
     """
     try:
         offset = START.replace(tzinfo=ZoneInfo(zone)).utcoffset()

@@ -1,6 +1,6 @@
 """Random numbers for many devices, which depend only on the seed, the purpose, the device and a count.
 
-A generator for each device would cost microseconds; a hash of integers costs nanoseconds on arrays. The hash is the output
+A generator per device would take microseconds; hashing an array takes nanoseconds per device. The hash is the output
 function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 """
 

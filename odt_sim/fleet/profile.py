@@ -13,7 +13,7 @@ from odt_sim.files import write_file
 
 FORMAT_VERSION = 1
 TIMED = ("train", "infer")
-"""The signatures that are timed."""
+"""The timed signatures."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class DeviceProfile(Settings, group="profile"):
     measured: str = setting("", "the time of the upload, ISO 8601 in UTC")
 
     def __post_init__(self) -> None:
-        """Check the types and ranges, and that both signatures were timed.
+        """Check types and ranges, and that both signatures were timed.
 
         Raises:
             ConfigurationError: A value does not fit its declaration.

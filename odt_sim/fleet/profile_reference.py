@@ -5,7 +5,7 @@ from odt_sim.fleet.profile import FORMAT_VERSION, DeviceProfile, Timing
 
 
 def page() -> str:
-    """Return the reference."""
+    """Return the reference page."""
     return "\n".join(
         [
             "# Device profiles",

@@ -40,7 +40,7 @@ class _Order:
         self._taken = np.zeros(0, np.int64)
 
     def take(self, wanted: int) -> Ids:
-        """Return the next numbers of the order; fewer at its end."""
+        """Return up to `wanted` next integers of the order."""
         left = self._count - len(self._taken)
         if 4 * (len(self._taken) + wanted) >= self._count:  # too many numbers would repeat
             rest = np.setdiff1d(np.arange(self._count), self._taken, assume_unique=True)

@@ -28,7 +28,7 @@ def device_classes(table: str) -> tuple[DeviceClass, ...]:
             files.
 
     Raises:
-        ConfigurationError: There is no such table, it lacks a column, or a value does not fit.
+        ConfigurationError: The table does not exist or lacks a column, or a value does not fit.
     """
     if table == SHIPPED:
         text = files("odt_sim.fleet").joinpath(f"{SHIPPED}.yaml").read_text()
@@ -129,7 +129,7 @@ def _measured(path: Path) -> DeviceClass:
 
 
 USABLE_MEMORY = 0.25
-"""The part of a phone's memory that an app in the background may use: the estimate of the shipped table."""
+"""The fraction of a phone's memory that a background app may use, estimated as in the shipped table."""
 
 
 def _checked(found: list[DeviceClass], where: str) -> tuple[DeviceClass, ...]:

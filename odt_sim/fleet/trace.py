@@ -94,7 +94,7 @@ class Trace:
         """See `odt_sim.fleet.availability.Availability`.
 
         Raises:
-            SimulationError: The trace ends before that time.
+            SimulationError: The trace does not extend beyond that time.
         """
         return self.until(ids, time) > time
 
@@ -102,7 +102,7 @@ class Trace:
         """See `odt_sim.fleet.availability.Availability`.
 
         Raises:
-            SimulationError: The trace ends before that time.
+            SimulationError: The trace does not extend beyond that time.
         """
         times = np.broadcast_to(np.asarray(time, np.float64), len(ids))
         if len(ids) and times.max() >= self.end:
