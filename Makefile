@@ -3,7 +3,7 @@ BIN := .venv/bin
 FLEX_BIN := .venv-flex/bin
 FLOWER_BIN := .venv-flower/bin
 
-# uv takes seconds where pip takes minutes, and the environments share its downloads. It finds what pip's variables name.
+# uv takes seconds instead of minutes, and the environments share its downloads. It uses the sources of pip's variables.
 UV := .venv/bin/uv
 INSTALL = .ci/install
 export UV_SYSTEM_CERTS ?= true
@@ -15,10 +15,10 @@ ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-# Where an image sets it, each pytest, command and Ray worker compiles all modules again: 15 s and 0.5 s.
+# Some images set it. Then every pytest (15 s), command and Ray worker (0.5 s) compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Files with long tests come first, see tests/conftest.py: at the end no core waits for another.
+# Files with long tests come first (see tests/conftest.py), so that no core waits for another at the end.
 ALL_CORES = --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo docs test test-slow test-both test-main test-flex test-flower test-torch test-oldest-ray test-newest test-phone test-browsers lint-phone test-cluster test-all fuzz torture check benchmarks clean
@@ -32,15 +32,15 @@ test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, i
 test-slow: .venv/.dev-installed  ## run the slow tests: kills, clusters, fuzzing, every shipped model
 	$(BIN)/pytest $(ALL_CORES) -m "slow and not phone"
 
-test-both: .venv/.dev-installed  ## run the fast and the slow tests at once: they share the start of TensorFlow, of Ray and of pytest
+test-both: .venv/.dev-installed  ## run the fast and the slow tests at once, so that TensorFlow, Ray and pytest start once
 	$(BIN)/pytest $(ALL_CORES) -m "not phone"
 
-test-main: .venv/.all-installed tests/phone/node_modules/.installed  ## run all tests of .venv at once: those above and below but for flex and flower
+test-main: .venv/.all-installed tests/phone/node_modules/.installed  ## run all tests of .venv at once: all except flex and flower
 	$(BIN)/pytest $(ALL_CORES)
 
 test-all: test-main test-flex test-flower test-oldest-ray lint-phone  ## run all tests
 
-fuzz: .venv/.dev-installed  ## 2,000 damaged models, 500 checkpoints, 500 configurations: some minutes
+fuzz: .venv/.dev-installed  ## fuzz with 2,000 damaged models, 500 checkpoints, 500 configurations: some minutes
 	FUZZ=long $(BIN)/pytest tests/fuzz
 
 torture: .venv/.dev-installed  ## kill runs of 30 rounds 85 times each, remove nodes, 2,000 rounds, 50 jobs: half an hour
@@ -52,10 +52,10 @@ test-flex: .venv-flex/.installed  ## run the tests of the Flex flavour, with Ten
 test-flower: .venv-flower/.installed  ## run the tests with Flower, Hugging Face's datasets and Hydra's Ray launcher
 	FLWR_TELEMETRY_ENABLED=0 RAY_ADDRESS=local $(FLOWER_BIN)/pytest tests/flower $(wildcard tests/data/test_hugging_face.py tests/cli/test_ray_launcher.py)
 
-test-torch: .venv/.all-installed  ## run the tests of PyTorch modules
+test-torch: .venv/.all-installed  ## run the tests of PyTorch models
 	$(BIN)/pytest --numprocesses auto tests/pytorch
 
-test-oldest-ray: .venv/.dev-installed  ## run short tests on the oldest Ray that pyproject.toml allows; all others run on the newest
+test-oldest-ray: .venv/.dev-installed  ## run short tests on the oldest Ray that pyproject.toml allows; all other tests use the newest
 	.ci/ray_versions
 
 test-newest: .venv/.dev-installed  ## run short tests on the newest releases that pyproject.toml allows, without constraints.txt
@@ -75,7 +75,7 @@ test-browsers: .venv/.dev-installed tests/phone/node_modules/.installed  ## trai
 test-cluster: .venv/.all-installed  ## run the tests of ray job submit, S3 and the trackers, with their packages
 	$(BIN)/pytest $(ALL_CORES) tests/cluster tests/trackers
 
-check: .venv/.dev-installed  ## lint, check the formatting and the types
+check: .venv/.dev-installed  ## run the linter, the format check and the type check
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -83,7 +83,7 @@ check: .venv/.dev-installed  ## lint, check the formatting and the types
 docs: .venv/.dev-installed  ## build the documentation site into build/site, offline
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-benchmarks: .venv/.dev-installed  ## measure; see benchmarks/README.md
+benchmarks: .venv/.dev-installed  ## run two benchmarks; see benchmarks/README.md
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/coordination.py
 
@@ -122,7 +122,7 @@ tests/phone/node_modules/.installed: tests/phone/package.json | browser
 	npm install --prefix tests/phone --silent --no-package-lock --no-audit --no-fund
 	touch $@
 
-clean:  ## remove the environments and what tools left
+clean:  ## remove the environments, build folders and caches
 	rm -rf .venv .venv-flex .venv-flower tests/phone/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 help:  ## list the targets

@@ -1,1 +1,1 @@
-"""The configuration that is shipped: one folder for each Hydra group."""
+"""The shipped configuration, with one folder per Hydra group."""

@@ -1,4 +1,4 @@
-"""Compare strategies over a fleet, the demo: `python experiments/compare.py [OVERRIDE ...]`."""
+"""The demo, which compares strategies over a fleet: `python experiments/compare.py [OVERRIDE ...]`."""
 
 import sys
 

@@ -1,8 +1,8 @@
 """Write the roles of plays in LEAF's format, for `data=shakespeare`: `python experiments/roles.py TEXTS FOLDER`.
 
-TEXTS holds plays as text in Project Gutenberg's layout: a role's name alone on a line, ended by a full stop, then its lines
-until an empty one. An example is 80 characters of a role's lines in order, and the character that follows (Caldas et al.,
-"LEAF: A Benchmark for Federated Settings", 2018).
+TEXTS contains plays as text files in Project Gutenberg's layout: a role's name and a full stop on a separate line,
+followed by its lines up to an empty line. An example is 80 consecutive characters of a role's lines, and the next
+character (Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018).
 """
 
 import argparse
@@ -19,7 +19,7 @@ STAGE_DIRECTION = re.compile(r"\[[^\]]*\]")
 
 
 def roles(play: Path) -> dict[str, str]:
-    """Return the lines of each role of a play, in their order."""
+    """Return the lines of each role of a play, in order."""
     lines: dict[str, list[str]] = defaultdict(list)
     for speech in re.split(r"\n\s*\n", STAGE_DIRECTION.sub("", play.read_text("latin-1"))):
         name, _, said = speech.strip().partition("\n")
