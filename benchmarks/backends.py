@@ -1,9 +1,10 @@
-"""Updates a second on each backend, in turn in one process, for models from tiny to large.
+"""Updates per second on each backend, for models from tiny to large.
 
-All train by FedAvg without evaluation, 10 of 100 devices a round with 96 examples each, 3 steps of batch 32; every round is
-committed. A turn is one run of each backend; its first rounds, in which interpreters are built, are left out. Ray runs only
-in its own run, as its idle processes take time from others. The output is the median of updates a second and the median and
-the quartiles of the turns' ratios to one thread in one process.
+All backends train by FedAvg without evaluation: 10 of 100 devices per round, each with 96 examples and 3 steps of batch
+32. Every round is committed. The backends take turns in one process. A turn is one run of each backend, without its
+first rounds, which build interpreters. Ray is started only for its own runs, since its idle processes would slow the
+others. The output is the median of updates per second, and the median and quartiles of the turns' ratios to the serial
+backend.
 
     python benchmarks/backends.py [MODEL ...] [--turns 7] [--seconds 4]
 """
@@ -48,7 +49,7 @@ MODELS: dict[str, Callable[[], Path]] = {
 
 
 class Clock(Observer):
-    """The seconds of rounds."""
+    """An observer that records the seconds of rounds."""
 
     waits = True
 
@@ -60,7 +61,7 @@ class Clock(Observer):
 
 
 def updates_a_second(model: TrainableModel, data: FederatedData, backend: Backend, rounds: int) -> float:
-    """Return the speed of one run."""
+    """Return the updates per second of one run."""
     clock, total = Clock(), WARM_UP + rounds + 1  # the last round is evaluated, so it is not measured
     with tempfile.TemporaryDirectory() as folder:
         Simulation(
@@ -80,7 +81,7 @@ def updates_a_second(model: TrainableModel, data: FederatedData, backend: Backen
 
 
 def turns_of(model: TrainableModel, data: FederatedData, turns: int, seconds: float) -> np.ndarray:
-    """Return updates a second by turn and backend, `[turns, backends]`; each run takes about `seconds` in one thread."""
+    """Return `[turns, backends]` updates per second; each run takes about `seconds` on the serial backend."""
     speed = updates_a_second(model, data, SerialBackend(), 10)
     rounds = max(10, round(seconds * speed / COHORT))
     makers = BACKENDS.values()

@@ -1,9 +1,9 @@
-"""Time one training step of each shipped model in Chromium, on LiteRT.js, beside the same step in Python.
+"""Time one training step of each shipped model in Chromium, on LiteRT.js, and in Python.
 
-Both run the same calls on one thread and take turns of `--seconds`. Printed is the mean step of the fastest 20 ms of all
-turns, which other programs disturb least, and the load of the machine.
+Both run the same calls on one thread and take turns of `--seconds`. The output is the mean step of the fastest 20 ms of
+all turns, which other programs disturb least, and the load of the machine.
 
-    python benchmarks/browser.py [MODEL ...] [--turns 5] [--seconds 1]
+    python benchmarks/browser.py [MODEL ...] [--turns 10] [--seconds 0.5]
 
 A MODEL is an option of `conf/model`. Needs Chromium and the npm packages of `make test-phone`.
 """
@@ -33,12 +33,12 @@ FURTHER = {"mobilenet_transfer": ["model.build.weights=null"]}
 
 
 class Turns:
-    """A training step of one model in both runtimes.
+    """Repeated timing of one model's training step in both runtimes.
 
     Attributes:
         rows: The rows of a batch.
-        python: Milliseconds of a step in Python.
-        chromium: Milliseconds of a step in Chromium.
+        python: The fewest milliseconds of a step in Python.
+        chromium: The fewest milliseconds of a step in Chromium.
     """
 
     def __init__(self, page: Any, name: str) -> None:

@@ -1,8 +1,8 @@
-"""The cost of committing a round with device states, by the size of the fleet; nothing trains.
+"""The cost of committing a round with device states, by the size of the fleet, without training.
 
-Each round draws a cohort, looks up its states' versions, and commits new ones; every 50th is the one to report. The output
-is the CPU time of a round, the bytes a commit writes, the growth of memory since the first round, and the CPU time of
-resuming from the last commit.
+Each round draws a cohort, looks up the versions of its states, and commits new versions. Every 50th commit becomes the
+best one, which is kept for the report. The output is the CPU time of a round, the bytes written per commit, the growth
+of memory since the first round, and the CPU time of resuming from the last commit.
 
     python benchmarks/commits.py [--devices 1000 100000 1000000] [--cohort 100] [--rounds 3000] [--folder /dev/shm]
 """

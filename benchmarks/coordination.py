@@ -1,16 +1,17 @@
-"""The cost of coordination: updates a second on a backend against bare loops in as many processes.
+"""The cost of coordination: updates per second on a backend, compared with bare loops in as many processes.
 
-Both train the same `.tflite` file on the same devices for the same number of steps, in turn within one process. A turn of
-the simulation (FedAvg, rounds committed as in a command) is some rounds between its first and its last; those of `auto`
-include the rounds in which it compares. The bare loops run after the simulation, while its workers are idle. A bare loop
-is LiteRT alone: restore the weights, three steps on fixed batches, read the weights; no shuffling, no sum, no
-synchronization at the end of a round. Loops that are compared with Ray have the niceness of its workers, so that other
-load slows both alike.
+Both train the same `.tflite` file on the same devices for the same number of steps, and take turns. A turn of the
+simulation (FedAvg, with rounds committed as in a command) consists of rounds after its first and before its last; with
+`auto`, they include the rounds in which it compares backends. The bare loops run after the simulation, while its
+workers are idle. A bare loop uses only LiteRT: it restores the weights, takes three steps on fixed batches, and reads
+the weights, without shuffling, sums or synchronization at the end of a round. Loops that are compared with Ray have the
+niceness of Ray's workers, so that other load slows both alike.
 
-The CPU time of each kind of process is measured too: on a loaded machine it says more than the wall clock.
+The CPU time of each kind of process is also measured, since it is more reliable than wall-clock time on a loaded
+machine.
 
-The last measurement, with Ray, is an empty device: a cohort of 1,000 devices that train nothing, with a model of 650
-parameters. It is the cost of a device beside its training.
+The last measurement, with Ray, is the cost of a device without training: a cohort of 1,000 devices that train nothing,
+with a model of 650 parameters.
 
     python benchmarks/coordination.py [--backend ray processes auto] [--cohort 10] [--repetitions 11] [--seconds 2]
 """
@@ -52,14 +53,14 @@ BACKENDS: dict[str, Callable[[int], Backend]] = {
     "auto": lambda workers: AutoBackend(),
 }
 
-MARKS: list[tuple[float, Counter[str]]] = []  # time and CPU time at the ends of marked rounds; Ray copies the strategy
+MARKS: list[tuple[float, Counter[str]]] = []  # times at the ends of marked rounds; global, as Ray copies strategies
 
 
 class Bare:
-    """Processes that train their share of the devices in a loop over one interpreter."""
+    """Processes that each train a share of the devices in a loop with one interpreter."""
 
     def __init__(self, model: TrainableModel, data: FederatedData, processes: int, niceness: int) -> None:
-        """Start the processes; not measured."""
+        """Start the processes, before any measurement."""
         spawn = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         for _ in range(processes):
@@ -70,7 +71,7 @@ class Bare:
         self._ask([[0]] * processes)  # wait until they have started
 
     def seconds(self, devices: list[int]) -> float:
-        """Return the seconds in which each device is trained once."""
+        """Return the seconds that it takes to train each device once."""
         count = len(self._pipes)
         started = time.perf_counter()
         self._ask([devices[i::count] for i in range(count)])
@@ -109,12 +110,12 @@ def _loop(
 
 
 def cpu_seconds() -> Counter[str]:
-    """Return the CPU time of this run so far, by kind of process."""
+    """Return the CPU time used so far, by kind of process."""
     own = psutil.Process()
     seconds, times = Counter[str](), own.cpu_times()
     seconds["coordinator"] += times.user + times.system
     for process in own.children(recursive=True):
-        with suppress(psutil.Error):  # it has ended
+        with suppress(psutil.Error):  # the process has ended
             command = " ".join(process.cmdline())
             kind = "bare loops" if "spawn_main" in command else "actors" if "_Host" in command else "Ray"
             kind = "helpers" if process.cmdline() == own.cmdline() else kind
@@ -124,20 +125,20 @@ def cpu_seconds() -> Counter[str]:
 
 
 class TrainsNothing(FedAvg):
-    """Send no change."""
+    """FedAvg without training: each update is zero."""
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         return Update({"weights": Weights.zeros(weights_of(broadcast).layout)}, 1.0, np.zeros(0, np.float32))
 
 
 class Marked(FedAvg):
-    """FedAvg that marks the ends of two rounds; nothing observes the run, so rounds are committed as in the command's."""
+    """FedAvg that marks the ends of two rounds, without an observer, so that rounds are committed as in a command."""
 
     def __init__(self, first: int, last: int) -> None:
         self._marked, self._rounds = (first, last), 0
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Mark the end of a round, if it is one of the two."""
+        """Mark the end of a round if it is one of the two."""
         self._rounds += 1
         if self._rounds in self._marked:
             MARKS.append((time.perf_counter(), cpu_seconds()))
@@ -145,11 +146,11 @@ class Marked(FedAvg):
 
 
 class Turns:
-    """Alternate between some rounds of a simulation and as many devices in the bare loops.
+    """Alternating turns of rounds of a simulation and of as many devices in the bare loops.
 
     Attributes:
-        coordinated: Updates a second of each turn of the simulation.
-        bare: Updates a second of each turn of the bare loops.
+        coordinated: Updates per second of each turn of the simulation.
+        bare: Updates per second of each turn of the bare loops.
         coordinated_cpu: CPU seconds of the simulation's turns, by kind of process.
         bare_cpu: CPU seconds of the bare loops' turns.
     """
@@ -159,8 +160,8 @@ class Turns:
 
         Args:
             bare: The bare loops.
-            cohort: Devices of a round.
-            rounds: Rounds of a turn.
+            cohort: Devices per round.
+            rounds: Rounds per turn.
         """
         self._loops = bare
         self._devices = [device % DEVICES for device in range(cohort * rounds)]
@@ -169,26 +170,26 @@ class Turns:
         self.coordinated_cpu, self.bare_cpu = Counter[str](), Counter[str]()
 
     def add_marked(self) -> None:
-        """Add a turn of the simulation, from the two rounds that were marked."""
+        """Add a turn of the simulation from the two marked rounds."""
         (started, before), (ended, after) = MARKS
         MARKS.clear()
         self.coordinated.append(len(self._devices) / (ended - started))
         self.coordinated_cpu += after - before
 
     def train_bare(self) -> None:
-        """Run the turns of the bare loops."""
+        """Run a turn of the bare loops."""
         before = cpu_seconds()
         self.bare.append(len(self._devices) / self._loops.seconds(self._devices))
         self.bare_cpu += cpu_seconds() - before
 
     def milliseconds(self, cpu: Counter[str]) -> dict[str, float]:
-        """Return CPU milliseconds an update, by kind of process."""
+        """Return the CPU milliseconds per update, by kind of process."""
         updates = len(self._devices) * len(self.bare)
         return {kind: 1e3 * seconds / updates for kind, seconds in cpu.most_common()}
 
 
 def measure(name: str, cohort: int, repetitions: int, seconds: float, processes: int) -> Turns:
-    """Return the turns of one backend and cohort size, each about `seconds` long."""
+    """Return the turns of a backend and a cohort size; a turn takes about `seconds`."""
     model, data = shipped_model("mnist_cnn"), fleet_of(*random_images(DEVICES * EXAMPLES), DEVICES)
     bare = Bare(model, data, processes, WORKER_NICENESS if name == "ray" else 0)
     devices = list(range(max(10, processes)))
@@ -216,7 +217,7 @@ def measure(name: str, cohort: int, repetitions: int, seconds: float, processes:
 
 
 def print_turns(name: str, cohort: int, processes: int, turns: Turns) -> None:
-    """Print the medians and the split of the CPU time."""
+    """Print the medians and the breakdown of the CPU time."""
     ratios = np.divide(turns.coordinated, turns.bare)
     low, high = np.quantile(ratios, [0.25, 0.75])
     print(f"{name}, cohort {cohort}, {processes} workers, {len(ratios)} turns each, load {os.getloadavg()[0]:.1f}")
@@ -229,7 +230,7 @@ def print_turns(name: str, cohort: int, processes: int, turns: Turns) -> None:
 
 
 def print_empty(repetitions: int, processes: int) -> None:
-    """Print the cost of an empty device: wall clock with all processes busy, and CPU time of all."""
+    """Print the cost of a device without training: wall-clock time with all processes busy, and their CPU time."""
     x = np.random.default_rng(0).standard_normal((EMPTY, 8, 8, 1), np.float32)
     wall, cpu = [time.perf_counter()], [sum(cpu_seconds().values())]
 

@@ -1,8 +1,8 @@
-"""Memory over a long run: 500 rounds on Ray, each process weighed every 20 rounds.
+"""Memory over a long run: 500 rounds on Ray, measured every 20 rounds.
 
-The workload is that of the peers: 100 devices with 96 images each, 10 a round, a CNN of 56,714 parameters, here one step
-each; every round is committed and every 20th evaluated. Measured are the private memory (USS) of the coordinator and of each
-actor, and the contents of Ray's object store.
+The workload is the CNN of `peers.py` with one step per device: 100 devices with 96 images each, 10 devices per round,
+56,714 parameters. Every round is committed, and every 20th is evaluated. The measurements are the private memory (USS)
+of the coordinator and of each actor, and the bytes in Ray's object store.
 
     python benchmarks/endurance.py [--rounds 500] [--strategy fedavg] [--backend ray]
 """
@@ -27,23 +27,23 @@ from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.serial import SerialBackend
 
 DEVICES, EXAMPLES, COHORT = 100, 96, 10
-FIRST = 20  # first weighing, and the rounds between two weighings
+FIRST = 20  # the round of the first measurement, and the rounds between two measurements
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"
 
 
 class Scale(Observer):
-    """Weighs this process, the actors and the object store.
+    """An observer that measures the memory of this process, the actors and the object store.
 
     Attributes:
-        weights: Megabytes of each weighing, by what was weighed.
+        weights: Megabytes of each measurement, by process or store.
     """
 
     def __init__(self) -> None:
-        """Start without a weighing."""
+        """Start without measurements."""
         self.weights: dict[str, list[float]] = {}
 
     def on_round(self, record: RoundRecord) -> None:
-        """Weigh every 20 rounds."""
+        """Measure every 20 rounds."""
         if record["round"] % FIRST:
             return
         found = {"coordinator": own()} | {f"actor {pid}": own(pid) for pid in actors()}
@@ -55,13 +55,13 @@ class Scale(Observer):
 
 
 def actors() -> list[int]:
-    """Return the processes of the Ray actors."""
+    """Return the process ids of the Ray actors."""
     children = psutil.Process().children(recursive=True)
     return sorted(process.pid for process in children if "_Host" in " ".join(process.cmdline()))
 
 
 def object_store() -> int:
-    """Return the bytes of all objects in this node's store."""
+    """Return the bytes of all objects in this node's object store."""
     import ray
     from ray._private.internal_api import node_stats
 

@@ -1,9 +1,10 @@
-"""What profiles, availability and batteries cost a round of a large fleet, and how long it takes to select a cohort.
+"""The cost of profiles, availability and batteries per round of a large fleet, and the time to select a cohort.
 
-Each run has the devices, data and model of `scale.py` and a process of its own; the runs take turns of a few rounds, so that
-other load affects all alike. The first has no clock. Printed for each: the median of the rounds without evaluation in wall
-clock and CPU time, with ratios to the first; then the median and the longest CPU time to select a cohort among the devices
-that are available with a charge above the floor, each hour of two days at which enough are.
+Each run uses the devices, data and model of `scale.py` in a separate process. The runs take turns of a few rounds, so
+that other load affects all alike. The first run has no clock. The output is the median of the rounds without
+evaluation, in wall-clock and CPU time, with ratios to the first run. It is followed by the median and the longest CPU
+time to select a cohort among the devices that are available with a charge above the floor, over those hours of two days
+with enough devices.
 
     python benchmarks/fleet.py [--devices 1000000] [--cohort 100] [--epochs 1] [--kinds always daily charging markov]
 """
@@ -24,7 +25,7 @@ from odt_sim.fleet.habits import HOUR
 from odt_sim.fleet.selection import choose_eligible
 
 WORKED = 5000
-"""Devices that worked lately, so that their batteries have a state."""
+"""The number of devices that worked recently, so that their batteries have a state."""
 
 
 def seconds_to_select(case: Case) -> list[float]:

@@ -1,4 +1,4 @@
-"""Memory of processes, read from Linux' `/proc`."""
+"""Memory of processes, read from Linux's `/proc`."""
 
 import os
 from pathlib import Path
@@ -7,17 +7,17 @@ MEGABYTE = 1 << 20
 
 
 def reset_peak() -> None:
-    """Reset this process' peak to its current memory."""
+    """Reset this process's peak to its current memory."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak() -> int:
-    """Return the peak resident bytes of this process, shared ones included."""
+    """Return the peak resident bytes of this process, including shared memory."""
     return _status("VmHWM")
 
 
 def resident() -> int:
-    """Return the resident bytes of this process, shared ones included."""
+    """Return the resident bytes of this process, including shared memory."""
     return _status("VmRSS")
 
 

@@ -1,12 +1,12 @@
 """The cost of hostile devices, of robust aggregators, and of privacy: FedAvg on the digits.
 
-20 devices train the digits' CNN in every round. Under an attack 4 of them, drawn by the seed, send their update times a
-factor: -1 (sign flipped), 10 (scaled), -10 (both). The output is the weighted mean test accuracy over all devices, in
-percent, after the last round, averaged over seeds. All runs of a seed have the same devices, splits and batches.
+20 devices train the digits' CNN in every round. Under an attack, 4 of them, drawn by the seed, multiply their updates
+by a factor: -1 (sign flipped), 10 (scaled), -10 (both). The output is the weighted mean test accuracy over all devices,
+in percent, after the last round, averaged over seeds. All runs of a seed have the same devices, splits and batches.
 `norm_clipping` clips to twice the median norm of the first round's updates without an attack.
 
-With `--private` 300 users, 60 a round, train softmax regression under user-level differential privacy, without an attack,
-also clipped to the median norm of the first round.
+With `--private`, 300 users, 60 per round, train a softmax regression under user-level differential privacy without an
+attack. Their updates are clipped to the median norm of the first round.
 
     python benchmarks/hostile.py [--rounds 80] [--seeds 3] [--private]
 """
@@ -39,7 +39,7 @@ NOISE = (0.0, 1.0, 2.0, 4.0, 8.0)
 
 
 class Attacked(FedAvg):
-    """FedAvg with some devices that multiply their update by a factor."""
+    """FedAvg with hostile devices that multiply their updates by a factor."""
 
     def __init__(self, hostile: Iterable[int], factor: float) -> None:
         self._hostile, self.factor = frozenset(hostile), factor
@@ -53,7 +53,7 @@ class Attacked(FedAvg):
 
 
 def aggregators(bound: float) -> Sequence[Aggregator]:
-    """Return the aggregators to compare, configured for a number of hostile devices."""
+    """Return the aggregators to compare, configured for `HOSTILE` devices and a norm bound."""
     share = HOSTILE / DEVICES
     return Mean(), Median(), TrimmedMean(share), Krum(share), Krum(share, DEVICES // 2), NormClipping(bound)
 
@@ -78,7 +78,7 @@ def ran(
     plan: TrainingPlan = PLAN,
     cohort: int | None = None,
 ) -> Mapping[str, Any]:
-    """Run a simulation in a folder of its own and return its summary after the last round."""
+    """Run a simulation in a temporary folder and return its summary after the last round."""
     with tempfile.TemporaryDirectory() as folder:
         run = Simulation(
             model,
@@ -86,7 +86,7 @@ def ran(
             strategy,
             rounds=rounds,
             directory=folder,
-            fleet=Fleet(cohort=cohort, min_devices=0),  # diverged devices are excluded, in the end all of them
+            fleet=Fleet(cohort=cohort, min_devices=0),  # devices that diverge are excluded, possibly all of them
             plan=plan,
             evaluate_every=rounds,
             seed=seed,
@@ -100,7 +100,7 @@ def accuracy(summary: Mapping[str, Any]) -> float:
 
 
 def attacks(partition: Callable[..., Any], rounds: int, seeds: int) -> Table:
-    """Return a row for each aggregator, a column for each attack."""
+    """Return a table with a row per aggregator and a column per attack."""
     model = shipped_model("digits_cnn")
     found: dict[str, dict[str, list[float]]] = {}
     for seed in range(seeds):
@@ -119,7 +119,7 @@ def attacks(partition: Callable[..., Any], rounds: int, seeds: int) -> Table:
 
 
 def private(rounds: int, seeds: int) -> Table:
-    """Return a row for the mean, then one for each noise level."""
+    """Return a table with a row for the mean, and a row per noise level."""
     model = shipped_model("softmax")
     table = Table("noise_multiplier", "epsilon", "delta", "accuracy")
     fleets = [federate(digits(), iid, USERS, seed) for seed in range(seeds)]

@@ -2,9 +2,12 @@
 
     python benchmarks/memory.py
 
-Measured in separate processes: the resident memory of a process with one `Device` of the digits model after training and
-evaluation; that of each Ray actor after two rounds and an evaluation of the demo's fleet; the large packages imported by
-these processes; and the time of `import odt_sim`.
+The measurements are made in separate processes:
+
+- the resident memory of a process with one `Device` of the digits model after training and evaluation,
+- the resident memory of each Ray actor after two rounds and an evaluation of the demo's fleet,
+- the large packages that these processes import,
+- the time of `import odt_sim`.
 """
 
 import argparse
@@ -81,7 +84,7 @@ Simulation(shipped_model("digits_cnn"), data, Observed(), rounds=2, directory=fo
 
 
 def child(code: str, *arguments: str) -> list[str]:
-    """Return the words that a program prints in a process of its own."""
+    """Run a program in a subprocess and return the words that it prints."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OPENBLAS_NUM_THREADS": "1"}
     run = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, stdout=subprocess.PIPE, check=True)
     return run.stdout.decode().split()

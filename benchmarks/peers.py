@@ -1,15 +1,15 @@
-"""The same work on odt_sim and on other simulators, side by side: four workloads, described in `peers/workloads.py`.
+"""A comparison of odt_sim with other simulators on four workloads, described in `peers/workloads.py`.
 
-Every measurement is a process tree of its own; simulators take turns, so that all see the same state of the machine. All
-train the same devices in the same rounds from the same weights; steps and parameters must be equal, and final losses agree.
-Each simulator other than odt_sim runs in the Python of an environment of its own (`peers/requirements-*.txt`; for Flower also
-`pip install --no-deps flwr==1.42.0`).
+Every measurement runs in a separate process tree. The simulators take turns, so that all see the same state of the
+machine. All train the same devices in the same rounds from the same weights: steps and parameters must be equal, and
+final losses must agree. Each simulator other than odt_sim runs in the Python of a separate environment
+(`peers/requirements-*.txt`; for Flower also `pip install --no-deps flwr==1.42.0`).
 
     python benchmarks/peers.py --with pfl=PYTHON fedjax=PYTHON flower=PYTHON bare=PYTHON [--repetitions 3]
         [--workloads softmax cnn lstm transfer] [--output peers.jsonl]
 
-A line of the output is one measurement; `peers_picture.py` draws it. The tables are Markdown: medians and quartiles of the
-repetitions.
+Each line of the output file is one measurement; `peers_picture.py` plots them. The printed tables are Markdown, with
+medians and quartiles over the repetitions.
 """
 
 import argparse
@@ -33,20 +33,20 @@ from peers.prepare import models, prepare
 from peers.workloads import COHORT, WORKLOADS, Problem
 
 HERE = Path(__file__).parent
-TAG = "PEERS_TAG"  # a variable of all processes of a measurement, daemons included
+TAG = "PEERS_TAG"  # an environment variable of all processes of a measurement, including daemons
 SAMPLE_SECONDS = 0.5
 Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Simulator:
-    """How one simulator is run.
+    """The command of a simulator.
 
     Attributes:
-        environment: The name of its environment in `--with`; empty for this one.
-        script: Its script in `peers/`.
+        environment: The name of its environment in `--with`; empty for this environment.
+        script: The script in `peers/`.
         settings: Environment variables.
-        launcher: What follows the interpreter.
+        launcher: Arguments between the interpreter and the script.
     """
 
     environment: str
@@ -71,7 +71,7 @@ SIMULATORS = {
 
 
 class Memory(threading.Thread):
-    """Sums the proportional set size (PSS) of all processes with a tag, and their number, over time.
+    """A thread that samples the total proportional set size (PSS) and the number of all processes with a tag.
 
     Attributes:
         samples: `(time, bytes, processes)`.
@@ -89,14 +89,14 @@ class Memory(threading.Thread):
             self.samples.append((time.time(), sum(sizes), len(sizes)))
 
     def pids(self) -> list[int]:
-        """Return the processes with the tag."""
+        """Return the ids of the processes with the tag."""
         for pid in set(psutil.pids()) - set(self._processes):
             with suppress(OSError):
                 self._processes[pid] = self._tag in Path(f"/proc/{pid}/environ").read_bytes()
         return [pid for pid, own in self._processes.items() if own and psutil.pid_exists(pid)]
 
     def end(self) -> None:
-        """Stop, and end processes that are left."""
+        """Stop sampling, and kill the remaining processes."""
         self._ended.set()
         self.join()
         for pid in self.pids():
@@ -105,7 +105,7 @@ class Memory(threading.Thread):
 
 
 def _pss(pid: int) -> int:
-    """Return a process' proportional set size in bytes; 0 if it has ended."""
+    """Return a process's proportional set size in bytes; 0 if it has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -115,7 +115,7 @@ def _pss(pid: int) -> int:
 
 @contextmanager
 def memory(tag: str) -> Iterator[Memory]:
-    """Sample the memory of the processes with a tag."""
+    """Sample the memory of the processes with a tag during the block."""
     sampler = Memory(tag)
     sampler.start()
     try:
@@ -125,10 +125,10 @@ def memory(tag: str) -> Iterator[Memory]:
 
 
 def measured(command: list[str], settings: Mapping[str, str], problem: Problem, timeout: float) -> Result:
-    """Run one simulator on one workload and return its figures.
+    """Run a simulator on a workload and return its measurements.
 
     Raises:
-        RuntimeError: It failed, took too long or did other work than asked for.
+        RuntimeError: The simulator failed, exceeded the timeout, or did not do the work of the workload.
     """
     tag = uuid.uuid4().hex
     workload = {"WORKLOAD": problem.name, "DATA": str(problem.folder), "PYTHONPATH": str(HERE), TAG: tag}
@@ -150,10 +150,10 @@ def measured(command: list[str], settings: Mapping[str, str], problem: Problem, 
 
 
 def figures(reports: list[Result], started: float, sampler: Memory, problem: Problem) -> Result:
-    """Return the figures of a measurement from the reports of its processes.
+    """Return the results of a measurement from the reports of its processes.
 
     Raises:
-        RuntimeError: The steps, rounds or parameters are not those of the workload.
+        RuntimeError: The numbers of steps, rounds or parameters differ from those of the workload.
     """
     first, warm_up = reports[0], problem.warm_up
     marks, steps = first["marks"], sum(report["steps"] for report in reports)
@@ -177,7 +177,7 @@ def figures(reports: list[Result], started: float, sampler: Memory, problem: Pro
 
 
 def tables(lines: list[Result]) -> str:
-    """Return a Markdown table for each workload, and whether the final losses agree."""
+    """Return a Markdown table per workload, which states whether the final losses agree."""
     parts = []
     for name, workload in WORKLOADS.items():
         if not (own := [line for line in lines if line["workload"] == name]):
@@ -197,7 +197,7 @@ def tables(lines: list[Result]) -> str:
 
 
 def row(simulator: str, lines: list[Result]) -> str:
-    """Return the row of a simulator: medians, and for the rate also the quartiles."""
+    """Return the table row of a simulator: medians, and for the rate also the quartiles."""
     own = [line for line in lines if line["simulator"] == simulator]
     low, rate, high = np.quantile([line["updates_per_second"] for line in own], [0.25, 0.5, 0.75])
     form = ".0f" if rate >= 100 else ".1f"

@@ -1,4 +1,4 @@
-"""Draw updates a second by workload and simulator from the output of `peers.py`.
+"""Plot updates per second by workload and simulator from the output of `peers.py`.
 
 python benchmarks/peers.py --with ... --output peers.jsonl
 python benchmarks/peers_picture.py peers.jsonl docs/images/peers.png
@@ -20,7 +20,7 @@ OWN, OTHERS = "#2a6f97", "#b8c4cc"
 
 
 def panel(axes: Any, lines: list[dict[str, Any]], title: str) -> None:
-    """Draw a bar for the median of each simulator, with its quartiles, and the figure behind it."""
+    """Draw a bar for the median of each simulator, with error bars for the quartiles, and its value as a label."""
     names = list(dict.fromkeys(line["simulator"] for line in lines))
     rates = [[line["updates_per_second"] for line in lines if line["simulator"] == name] for name in names]
     low, median, high = np.array([np.quantile(own, [0.25, 0.5, 0.75]) for own in rates]).T
@@ -46,7 +46,7 @@ def main() -> None:
     )
     for axes, (name, own) in zip(all_axes.flat, drawn.items(), strict=False):
         panel(axes, own, WORKLOADS[name].title)
-    all_axes[0, 0].invert_yaxis()  # shared by all
+    all_axes[0, 0].invert_yaxis()  # shared by all axes
     for axes in all_axes[-1]:
         axes.set_xlabel("updates a second (median and quartiles)")
     figure.savefig(options.picture, dpi=100)

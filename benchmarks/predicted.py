@@ -1,12 +1,13 @@
-"""Predicted against measured time of a device's round, for each shipped model.
+"""Predicted and measured time of a device's round, for each shipped model.
 
-The calls of a file are calibrated in a process of their own, as `fleet.profiles` does. Then a device receives weights, trains
-some epochs on random examples, of which the last batch is not full, infers, and hands its weights out. Its calls times their
-calibrated seconds are compared with the time that the interpreter took for all of them in that round. Each model is exported
-twice: with its own batch size, and for any number of rows. The latter is calibrated at a quarter, one and four of its batches
-and then runs batches of other sizes (--rows), all of them full, since a change of the number of rows allocates anew. Of
-calls of one signature and number of rows the median over `--turns` rounds counts, and all times are CPU times of one thread,
-so that other load matters little.
+The calls of a file are calibrated in a separate process, as with `fleet.profiles`. Then a device receives weights,
+trains on random examples with an incomplete last batch, infers, and returns its weights. The prediction is the sum of
+its calls' calibrated times; it is compared with the time of these calls in the interpreter.
+
+Each model is exported twice: with its own batch size, and for any number of rows. The latter is calibrated at a
+quarter, one and four times its batch size. It then runs full batches of other sizes (--rows), since a change of the
+number of rows reallocates tensors. For each signature and number of rows, the median of the calls over `--turns` rounds
+is used. All times are CPU times of one thread, so that other load matters little.
 
     python benchmarks/predicted.py [MODEL ...] [--epochs 1] [--examples 200] [--rows 0.5 1.5 3] [--turns 12]
 """
@@ -57,7 +58,7 @@ def round_of(model: TrainableModel, examples: int, epochs: int, turns: int) -> t
     random, pool = np.random.default_rng(0), RuntimePool(model, start=TimedEngine, edits=False)
     x, y = random_inputs(model.x, examples, random), random_targets(model, examples, random)
     for turn in range(turns + 1):
-        if turn == 1:  # the first one starts the interpreter
+        if turn == 1:  # the first turn starts the interpreter
             TimedEngine.taken.clear()
         device = Device(model, (x, y), pool=pool, plan=TrainingPlan(epochs))
         device.restore(device.parameters())
@@ -69,7 +70,7 @@ def round_of(model: TrainableModel, examples: int, epochs: int, turns: int) -> t
 
 
 def predicted(calibration: Calibration, device: Device) -> float:
-    """Return the seconds that the calls of a device take by calibration."""
+    """Return the seconds of a device's calls that the calibration predicts."""
     one = np.ones(1)
     total = sum(float(calibration.seconds(name, one)[0]) for name in ("restore", "parameters"))
     for name, calls in device.calls.by_signature.items():
@@ -79,7 +80,7 @@ def predicted(calibration: Calibration, device: Device) -> float:
 
 
 def lines(name: str, options: argparse.Namespace) -> Iterator[tuple[str, float]]:
-    """Yield a line of the table, and the ratio in it, for each file and number of rows."""
+    """Yield a line of the table and its ratio for each file and number of rows."""
     fixed = TrainableModel.load(shipped_file(name))
     rounds = [("own batch", fixed, measured(fixed), fixed.batch_size)]
     if not options.fixed:

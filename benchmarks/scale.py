@@ -1,22 +1,22 @@
 """Growth of time and memory with the fleet, the cohort, or the parameters of the model.
 
-Fleets of 1e3 to 1e6 devices with 4 examples of 16 features each, and a softmax regression of 170 parameters, so that
-training does not hide the cost of coordination. With --hidden the models are perceptrons with one hidden layer (27 parameters
-a unit, and 10). Each fleet runs in a process of its own; the runs take turns of a few rounds, so that other load affects all
-alike. With several numbers, each is one run.
+The fleets have 1e3 to 1e6 devices with 4 examples of 16 features each. The model is a softmax regression of 170
+parameters, so that training does not hide the cost of coordination. With --hidden, the models are perceptrons with one
+hidden layer (27 parameters per unit, plus 10). Each fleet runs in a separate process. The runs take turns of a few
+rounds, so that other load affects all alike. An option with several numbers starts a run for each of them.
 
-- set-up: from the data set in memory to the first round: spreading it, leakage check, all checks, the first commit. Its
-  memory is the peak of the whole process, data set included.
-- round: the median of the rounds without evaluation, wall clock and CPU time of the coordinator's process.
+- set-up: the time from the data set in memory to the first round: partition, leakage check, all other checks, first
+  commit. Its memory is the peak of the whole process, including the data set.
+- round: the median of the rounds without evaluation, as wall-clock and CPU time of the coordinator's process.
 - evaluation: the additional time of a round that evaluates the devices of `fleet.evaluated`.
-- memory of the rounds: the coordinator's peak since the set-up, without the data set and its index (the bytes of its arrays)
-  and without shared memory; and the private memory of each Ray actor. Actors map the data set from the object store.
-- disk: the size of the checkpoint's folder at the end.
+- memory of the rounds: the coordinator's peak since the set-up, without the arrays of the data set and its index and
+  without shared memory; and the private memory of each Ray actor. Actors map the data set from the object store.
+- disk: the final size of the checkpoint's folder.
 
     python benchmarks/scale.py [--devices 1000 10000 100000 1000000] [--cohort 100] [--hidden 0] [--epochs 1]
         [--strategy fedavg] [--backend serial] [--output figures.json]
 
-`scaling_picture.py` draws the output.
+`scaling_picture.py` plots the output.
 """
 
 import argparse
@@ -61,14 +61,14 @@ class Case:
 
     Attributes:
         devices: Devices of the fleet.
-        cohort: Devices of a round.
-        strategy: Name of a strategy of `conf/strategy`.
+        cohort: Devices per round.
+        strategy: Name of a strategy in `conf/strategy`.
         backend: `serial` or `ray`.
         turns: Number of turns.
-        rounds: Rounds of a turn.
-        hidden: Units of the model's hidden layer; 0 for none.
-        model: The `.tflite` file.
-        epochs: Local epochs of a round, each of one step.
+        rounds: Rounds per turn.
+        hidden: Units of the model's hidden layer; 0 for no hidden layer.
+        model: The path of the `.tflite` file.
+        epochs: Local epochs per round, each of one step.
         availability: A kind of `fleet.availability`, with the shipped profiles; None for a run without a clock.
     """
 
@@ -99,15 +99,15 @@ class Case:
 
 @dataclass
 class Measured:
-    """The seconds and bytes of a run.
+    """The measurements of a run, in seconds and bytes.
 
     Attributes:
-        setup_seconds: From the data set to the first round.
+        setup_seconds: Seconds from the data set to the first round.
         setup_peak: Peak memory of the whole process.
         seconds: Seconds of each round without evaluation.
         cpu_seconds: CPU time of the coordinator's process in each of these rounds.
         evaluation_seconds: Seconds of each round with evaluation.
-        coordinator: The coordinator's peak in the rounds, without the data set.
+        coordinator: The coordinator's peak memory in the rounds, without the data set.
         actors: Maximum private memory of each Ray actor over all turns.
         disk: Size of the checkpoint's folder.
     """
@@ -123,13 +123,13 @@ class Measured:
 
 
 def model_file(hidden: int) -> str:
-    """Return a model on 16 features with a gradient offset, which Ditto needs."""
+    """Return the path of a model on 16 features with a gradient offset, which Ditto needs."""
     build = {"_target_": "odt_sim.export.zoo.mlp", "input_shape": list(SHAPE), "classes": CLASSES}
     return str(shipped_file("digits_mlp", build={**build, "hidden": [hidden] if hidden else []}, gradient_offset=True))
 
 
 def drawn(devices: int) -> Dataset:
-    """Return 4 examples a device that a softmax regression can learn."""
+    """Return 4 examples per device that a softmax regression can learn."""
     generator = np.random.default_rng(0)
     centers = generator.normal(size=(CLASSES, *SHAPE)).astype(np.float32)
     y = generator.integers(0, CLASSES, EXAMPLES * devices).astype(np.int32)
@@ -139,7 +139,7 @@ def drawn(devices: int) -> Dataset:
 
 
 class Turns(Observer):
-    """Measure a run's rounds, one turn for each request of the parent."""
+    """An observer that measures a run's rounds, one turn per request of the parent."""
 
     def __init__(self, data: FederatedData, case: Case, started: float) -> None:
         """Record the start of the set-up and the size of the data set."""
@@ -151,7 +151,7 @@ class Turns(Observer):
         self._started, self._cpu = started, time.process_time()
 
     def on_round(self, record: RoundRecord) -> None:
-        """Record the time of a round; at the end of a turn wait for the next request."""
+        """Record the time of a round; at the end of a turn, wait for the next request."""
         seconds, cpu = time.perf_counter() - self._started, time.process_time() - self._cpu
         counted = record["round"] - WARM_UP
         if record["round"] == 1:
@@ -191,7 +191,7 @@ def backend(name: str) -> Backend:
 
 
 def child(case: Case) -> None:
-    """Run one fleet, one turn at a time, and print the measurements."""
+    """Run a fleet, one turn at a time, and print the measurements."""
     dataset = drawn(case.devices)
     used = backend(case.backend)
     used.start()
@@ -222,7 +222,7 @@ def run(cases: list[Case]) -> list[Measured]:
     """Run all cases in turns."""
     command = [sys.executable, str(Path(__file__).with_name("scale.py")), "--child"]
     processes = []
-    for case in cases:  # set-ups run one after the other
+    for case in cases:  # set-ups run one by one
         arguments = [*command, json.dumps(vars(case))]
         process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         processes.append(process)
@@ -247,7 +247,7 @@ def _end(process: "subprocess.Popen[str]") -> Measured:
 
 
 def figures(case: Case, measured: Measured) -> dict[str, float]:
-    """Return the measurements of a run by column."""
+    """Return the measurements of a run by column of the table."""
     milliseconds = [1e3 * statistics.median(s) for s in (measured.seconds, measured.cpu_seconds)]
     return {
         "devices": case.devices,
@@ -271,7 +271,7 @@ def parameters(hidden: int) -> int:
 
 
 def print_table(rows: list[dict[str, float]]) -> None:
-    """Print a line a run, with ratios to the first run in brackets."""
+    """Print a table with a row per run, and ratios to the first run in parentheses."""
     print(f"| {' | '.join(rows[0])} |\n{'|---' * len(rows[0])}|")
     for row in rows:
         shown = {name: f"{value:,}" if isinstance(value, int) else f"{value:.3g}" for name, value in row.items()}

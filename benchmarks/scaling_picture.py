@@ -1,4 +1,4 @@
-"""Draw the growth of a round's time and memory from the output of `scale.py`.
+"""Plot the growth of a round's time and memory from the output of `scale.py`.
 
 python benchmarks/scale.py --output devices.json
 python benchmarks/scale.py --devices 100000 --cohort 100 1000 10000 --turns 1 --rounds 1 --output cohort.json
@@ -28,7 +28,7 @@ CURVES = (
 
 
 def panel(axes: Any, rows: list[dict[str, float]], column: str, label: str) -> None:
-    """Draw the figures of several runs against one column, with logarithmic axes."""
+    """Plot the measurements of several runs against one column, with logarithmic axes."""
     for name, told, color in CURVES:
         axes.loglog([row[column] for row in rows], [row[name] for row in rows], "o-", color=color, label=told)
     axes.set_xlabel(label)

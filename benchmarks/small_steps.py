@@ -1,8 +1,8 @@
-"""Training steps of small models, several in a call, against one in a call.
+"""Training steps of small models: several steps per call compared with one step per call.
 
-A device trains on 960 random examples, 10 epochs a turn, with the interpreter that runs get and with one that has single
-steps only. The two take turns, so that other load affects both alike. The output is the median CPU time of a step, the
-device's own work included, and the median and the quartiles of the turns' ratios.
+A device trains on 960 random examples for 10 epochs per turn, with the interpreter used in runs and with one that has
+only single steps. The two take turns, so that other load affects both alike. The output is the median CPU time of a
+step, including the device's own work, and the median and quartiles of the turns' ratios.
 
     python benchmarks/small_steps.py [MODEL ...] [--turns 21]
 """
@@ -30,7 +30,7 @@ def seconds_of(device: Device) -> float:
 
 
 def turns_of(model: TrainableModel, turns: int) -> np.ndarray:
-    """Return the CPU time of a step by turn, `[turns, 2]`: single, several."""
+    """Return `[turns, 2]`: the CPU time of a step with single steps, and with several steps per call."""
     random = np.random.default_rng(0)
     x = random.normal(size=(EXAMPLES, *model.x.shape[1:])).astype(np.float32)
     y = random.integers(0, model.output.shape[-1], EXAMPLES)

@@ -1,12 +1,12 @@
-"""Time one training step: the exported model on LiteRT against the same Keras model as a `tf.function`, one thread each.
+"""Time one training step of the exported model on LiteRT and of the Keras model as a `tf.function`, one thread each.
 
 Both alternate within one run, so that other load affects both alike. A turn repeats steps on one batch for about
-`--seconds`; medians over all turns are compared. Also printed: the file's size, the seconds of the export, and the
-memory of one more live interpreter that has trained.
+`--seconds`; medians over all turns are compared. The output also contains the file's size, the seconds of the export,
+and the memory of an additional live interpreter that has trained.
 
     python benchmarks/step.py [MODEL ...] [--turns 15] [--seconds 0.2]
 
-A MODEL is a file of `conf/model` without its `.yaml`; by default all that describe a Keras model.
+A MODEL is the name of a file in `conf/model` without `.yaml`; the default is a list of ten Keras models.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def batch_of(interpreter: Interpreter, classes: int) -> dict[str, Any]:
 
 
 def keras_step(model: Any, optimizer: Any, batch: dict[str, Any]) -> Callable[[], Any]:
-    """Return a step of Keras' own training as a graph without XLA."""
+    """Return a training step of Keras as a graph without XLA."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer.build(model.trainable_variables)
     x, y = tf.constant(batch["x"]), tf.constant(batch["y"])
@@ -75,7 +75,7 @@ def seconds_of(step: Callable[[], Any], times: int) -> float:
 
 
 def memory_of(path: Path, batch: dict[str, Any]) -> float:
-    """Return the memory of one more live interpreter that has trained, in MB."""
+    """Return the memory of an additional live interpreter that has trained, in MB."""
     process, alive = psutil.Process(), []
     before = process.memory_info().rss
     for _ in range(INTERPRETERS):

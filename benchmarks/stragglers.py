@@ -1,8 +1,8 @@
-"""Idle cores beside slow blocks: a round with blocks that differ ten times against one with equal blocks.
+"""Idle time of cores because of slow blocks: a round with blocks of tenfold difference, compared with equal blocks.
 
-Both rounds have 16 blocks of 2 devices and the same number of steps, on the peers' CNN with the Ray backend, in turn. In the
-uneven round a quarter of the blocks, drawn at random for each turn, has devices with ten times the examples of the others.
-Without idle time both would take equally long.
+Both rounds train the CNN of `peers.py` on the Ray backend, in turns, with 16 blocks of 2 devices and the same number of
+steps. In the uneven round, a quarter of the blocks, drawn at random for each turn, has devices with ten times the
+examples of the others. Without idle time, both rounds would take equally long.
 
     python benchmarks/stragglers.py [--repetitions 11]
 """
@@ -32,9 +32,9 @@ EVEN = (SMALL * 3 + LARGE) / 4
 
 
 def fleet(turns: int) -> FederatedData:
-    """Return devices that share examples: those of the even round, then those of the uneven round of each turn."""
+    """Return devices that share examples: those of the even round, then those of each turn's uneven round."""
     generator = np.random.default_rng(0)
-    steps = [np.tile([6, 7], BLOCKS * DEVICES // 2)]  # 6.5 a device: EVEN
+    steps = [np.tile([6, 7], BLOCKS * DEVICES // 2)]  # EVEN: 6.5 steps per device
     for _ in range(turns):
         blocks = generator.permutation([LARGE] * (BLOCKS // 4) + [SMALL] * (BLOCKS - BLOCKS // 4))
         steps.append(np.repeat(blocks, DEVICES))
@@ -47,7 +47,7 @@ def fleet(turns: int) -> FederatedData:
 
 
 def tasks(round: int, first: int) -> Sequence[Task]:
-    """Return the blocks of a round, starting with device `first`."""
+    """Return the tasks of a round's blocks, starting with device `first`."""
     return [
         Task("train", round, tuple(range(start, start + DEVICES)))
         for start in range(first, first + BLOCKS * DEVICES, DEVICES)

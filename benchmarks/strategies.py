@@ -1,21 +1,22 @@
-"""The cost of each strategy's own arithmetic, beside the training that it requests.
+"""The cost of each strategy's own computations, in addition to the training that it requests.
 
-Every strategy of `conf/strategy` trains the peers' CNN on a cohort of 10 devices with 96 examples each: batches of 32, one
-epoch, in this process. A round is the cohort's `local` and the server's `aggregate`; a deployment is `deploy` on the same
-devices, with 32 validation examples. Strategies take turns, so that other load affects all alike. The output is the median
-CPU time of the turns.
+Every strategy of `conf/strategy` trains the CNN of `peers.py` in this process, on a cohort of 10 devices with 96
+examples each, for one epoch with batches of 32. A round consists of the cohort's `local` and the server's `aggregate`;
+a deployment is `deploy` on the same devices, with 32 validation examples. Strategies take turns, so that other load
+affects all alike. The output is the median CPU time of the turns.
 
 The time is split into:
 
-- model: LiteRT's calls that train, infer or embed, and one write and one read of the weights per device, as FedAvg needs.
-- disk: loading and saving of device states with their checksum.
-- own: the rest. Orders and batches, sums of updates and `aggregate`, which FedAvg has too; each further read or write of
-  weights, and each gradient offset.
+- model: LiteRT calls that train, infer or embed, and one write and one read of the weights per device, as FedAvg needs.
+- disk: loading and saving of device states, including checksums.
+- own: the rest: orders and batches, sums of updates and `aggregate`, as in FedAvg; each additional read or write of
+  weights; and each gradient offset.
 
     python benchmarks/strategies.py [STRATEGY ...] [--turns 7] [--plain]
 
-The model is exported with a gradient offset and with what each strategy needs, by `Strategy.needed`. With `--plain` it is
-exported as in `conf/model/mnist_cnn.yaml`: the host adds gradient offsets, and strategies that need more are left out.
+The model is exported with a gradient offset and with all capabilities that the strategy needs (`Strategy.needed`). With
+`--plain`, it is exported as in `conf/model/mnist_cnn.yaml`: the host adds gradient offsets, and strategies that need
+more are left out.
 """
 
 import argparse
@@ -59,7 +60,7 @@ from odt_sim.strategies.base import ServerState, Strategy
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"
 COHORT, EXAMPLES, HELD_OUT = 10, 96, 32
 FIRST_ROUND, WARM_UP = 10, 2  # IFCA's devices choose clusters after round 5
-NEEDED = ("parameters", "restore")  # by FedAvg, once a device
+NEEDED = ("parameters", "restore")  # FedAvg needs them once per device
 OWN = (*NEEDED, "set_gradient_offset")
 TRAINING = ("train", "head_train")
 
@@ -71,7 +72,7 @@ class Part:
     Attributes:
         model: Milliseconds in LiteRT.
         disk: Milliseconds for device states.
-        own: All other milliseconds.
+        own: Milliseconds of everything else.
         steps: Number of training steps.
     """
 
@@ -82,12 +83,12 @@ class Part:
 
     @property
     def fraction(self) -> float:
-        """The strategy's own fraction of the time without disk."""
+        """The strategy's own fraction of the time, not counting disk."""
         return self.own / (self.model + self.own)
 
 
 class Meter:
-    """Split the time of a block of code."""
+    """A meter that splits the CPU time of work into parts."""
 
     def __init__(self) -> None:
         """Instrument all interpreters and stores of the process."""
@@ -112,7 +113,7 @@ class Meter:
         setattr(owner, method, timed)
 
     def measure(self, work: Callable[[], object]) -> Part:
-        """Run work for the cohort and return the split of its time."""
+        """Run work for the cohort and return the parts of its time."""
         self._seconds.clear()
         self._calls.clear()
         started = time.process_time()
@@ -126,10 +127,10 @@ class Meter:
 
 
 class Run:
-    """A strategy on the cohort, from round to round."""
+    """Consecutive rounds of a strategy on the cohort."""
 
     def __init__(self, strategy: Strategy, model: TrainableModel, data: FederatedData, folder: Path) -> None:
-        """Run the rounds before the measured ones."""
+        """Run the warm-up rounds."""
         self._strategy = strategy
         self._model, self._data, self._plan = model, data, TrainingPlan(1, 0.01)
         self._job = Job(model, data, strategy, self._plan, 0, Folder(folder), Fleet())
@@ -176,7 +177,7 @@ def fleet() -> FederatedData:
 
 @contextmanager
 def runs_of(names: list[str], *, plain: bool) -> Iterator[dict[str, Run]]:
-    """Yield a run of each strategy; print why others are left out."""
+    """Yield a run per strategy; print why others are left out."""
     data = fleet()
     config = composed(["model=mnist_cnn"])
     config.model = {**config.model, "gradient_offset": not plain}
@@ -195,13 +196,13 @@ def runs_of(names: list[str], *, plain: bool) -> Iterator[dict[str, Run]]:
 
 
 def median(parts: list[Part]) -> Part:
-    """Return the median of each figure."""
+    """Return the median of each attribute."""
     model, disk, own = (float(np.median([getattr(part, name) for part in parts])) for name in ("model", "disk", "own"))
     return Part(model, disk, own, parts[0].steps)
 
 
 def table_of(rounds: dict[str, Part], deployments: dict[str, Part]) -> Table:
-    """Return a row for each strategy; `times FedAvg` compares model and own time a training step with FedAvg's."""
+    """Return a table with a row per strategy; `times FedAvg` is the ratio to FedAvg's model and own time per step."""
     table = Table("strategy", "steps", "model, ms", "own, ms", "own part", "times FedAvg", "disk, ms")
     for title in ("deployment: steps", "model, ms", "own, ms", "own part"):
         table.add_column(title)

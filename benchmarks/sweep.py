@@ -1,8 +1,9 @@
 """The gap between two jobs of a sweep: from the end of one job to the first blocks of the next.
 
-A sweep of small jobs in one process, by `odt-sim run -m` on the Ray backend: each job ends with its summary; the next is
-composed by Hydra, spreads its data, finds its model in the cache, reuses the actors, and hands out blocks. The output is the
-wall clock and the coordinator's CPU time; the first job, which starts Ray, is left out.
+A sweep of small jobs runs in one process, by `odt-sim run -m` on the Ray backend. Each job ends with its summary. For
+the next job, Hydra composes the configuration; the job then partitions its data, finds its model in the cache, reuses
+the actors, and submits blocks. The output is the wall-clock time and the coordinator's CPU time, without the first job,
+which starts Ray.
 
     python benchmarks/sweep.py [--jobs 8]
 """
@@ -23,20 +24,20 @@ Moment = tuple[float, float]
 
 
 def now() -> Moment:
-    """Return the wall clock and this process's CPU time in seconds."""
+    """Return the wall-clock time and this process's CPU time in seconds."""
     return time.perf_counter(), time.process_time()
 
 
 class Listening:
-    """Record the jobs of this process.
+    """A recorder of the jobs of this process.
 
     Attributes:
-        ends: End of each job.
-        begins: Time at which each job handed out its first blocks.
+        ends: The end of each job.
+        begins: The time at which each job submitted its first blocks.
     """
 
     def __init__(self) -> None:
-        """Start to record."""
+        """Start recording."""
         self.ends, self.begins = list[Moment](), list[Moment]()
         run, train = Simulation.run, RayBackend.train
 

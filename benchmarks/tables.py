@@ -1,11 +1,11 @@
-"""Time one training step of a model with a large embedding: the exported file on LiteRT against Keras, one thread each.
+"""Time one training step of a model with a large embedding on LiteRT and in Keras, one thread each.
 
-Both alternate within one run, and CPU times are compared: medians over all turns. The model has an embedding of ROWS x 32 of
-which an example reads four rows, two Dense layers, and batches of 32.
+Both alternate within one run, and the medians of CPU times over all turns are compared. The model has an embedding of
+ROWS x 32, of which an example reads four rows, and two Dense layers; a batch has 32 examples.
 
     python benchmarks/tables.py [--rows 5000 50000] [--optimizers SGD Adam] [--turns 11] [--files FOLDER]
 
-With `--files`, the files that another version of odt_sim has left there by `--keep` take turns, too.
+With `--files`, the files that another version of odt_sim wrote to FOLDER with `--keep` take turns, too.
 """
 
 import argparse
@@ -33,7 +33,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "Adagrad": lambda: keras.optimizers.Adagrad(0.1),
 }
 STEPS = 3
-"""Steps of a turn."""
+"""The number of steps per turn."""
 
 
 def model_of(rows: int) -> Any:
@@ -50,7 +50,7 @@ def cpu_seconds(step: Callable[[], Any]) -> float:
 
 
 def measure(rows: int, name: str, turns: int, folder: Path, others: list[Path]) -> str:
-    """Return the output line of one table and optimizer."""
+    """Return the output line for a number of rows and an optimizer."""
     path, loss = folder / f"{name}_{rows}.tflite", "sparse_categorical_crossentropy"
     export_model(model_of(rows), path, loss=loss, optimizer=OPTIMIZERS[name](), batch_size=32)
     random = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""The workload that benchmarks share: the peers' model, and a fleet of devices with equally many examples."""
+"""The workload shared by benchmarks: shipped models, and fleets of devices with given or random examples."""
 
 import itertools
 from pathlib import Path
@@ -14,11 +14,11 @@ from odt_sim.data.federated import FederatedData
 
 
 def shipped_file(name: str, **changed: Any) -> Path:
-    """Return the `.tflite` file of a model of `conf/model`, exported at its first use and cached as in a run.
+    """Return the `.tflite` file of a model in `conf/model`, exported at its first use and cached as in a run.
 
     Args:
         name: Name of the model.
-        changed: Settings that replace or extend those of its file, such as `gradient_offset=True`.
+        changed: Settings that replace or extend those of the YAML file, such as `gradient_offset=True`.
     """
     config = composed([f"model={name}"])
     config.model = {**config.model, **changed}
@@ -26,12 +26,12 @@ def shipped_file(name: str, **changed: Any) -> Path:
 
 
 def shipped_model(name: str) -> TrainableModel:
-    """Return a model of `conf/model`."""
+    """Return a model in `conf/model`."""
     return TrainableModel.load(shipped_file(name))
 
 
 def fleet_of(x: NDArray[np.float32], y: NDArray[np.int32], devices: int) -> FederatedData:
-    """Return a fleet of devices that train on equally many examples, in order, and test on the first of their own.
+    """Return a fleet of devices that train on equally many consecutive examples, and test on their first one.
 
     Args:
         x: `[devices * examples, ...]`.
@@ -42,17 +42,17 @@ def fleet_of(x: NDArray[np.float32], y: NDArray[np.int32], devices: int) -> Fede
 
 
 def fleet_from(x: NDArray[Any], y: NDArray[Any], starts: NDArray[np.int64], classes: int) -> FederatedData:
-    """Return a fleet of devices that train on consecutive examples, and test on the first of their own.
+    """Return a fleet of devices that train on consecutive examples, and test on their first one.
 
     Args:
         x: `[examples, ...]`.
         y: `[examples, ...]`.
-        starts: `[devices + 1]`, where each device's examples start, and the end of the last.
+        starts: `[devices + 1]`, the start of each device's examples, and the end of the last device's.
         classes: The number of classes.
     """
     own = [np.arange(start, end) for start, end in itertools.pairwise(starts)]
     indices = np.concatenate([np.append(each, each[0]) for each in own])
-    first = starts[:-1] + np.arange(len(own))  # each device before has one index more
+    first = starts[:-1] + np.arange(len(own))  # each preceding device has an additional index
     last = starts[1:] + np.arange(len(own))
     return FederatedData("benchmark", x, y, classes, indices, np.stack([first, last, last, last + 1], axis=1))
 

@@ -1,1 +1,1 @@
-"""The workloads of `peers.py`, and a script for each simulator."""
+"""The workloads of `peers.py`, and a script per simulator."""

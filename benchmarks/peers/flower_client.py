@@ -1,6 +1,6 @@
-"""Flower's client, in a module of its own so that an actor keeps its model and examples between messages.
+"""The Flower client, in a separate module so that an actor keeps its model and examples between messages.
 
-Flower's quickstart makes both for each message; keeping them is what an expert would do.
+Flower's quickstart creates both for each message; an expert would keep them.
 """
 
 import os
@@ -28,7 +28,7 @@ def problem() -> Problem:
 
 @cache
 def model() -> nn.Module:
-    torch.set_num_threads(1)  # an actor a core
+    torch.set_num_threads(1)  # there is an actor per core
     return network(problem(), FEATURES)
 
 
@@ -39,7 +39,7 @@ def examples(device: int) -> tuple[Tensor, Tensor]:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train a device of the round on its examples."""
+    """Train the device named in the message on its examples."""
     content: Any = message.content
     workload, parameters, steps = problem().workload, trained(model()), 0
     with torch.no_grad():

@@ -7,9 +7,9 @@ from peers.workloads import drawn_images
 
 
 def normalized_mobilenet(size: int, classes: int, alpha: float) -> keras.Model:
-    """Return the zoo's MobileNet with a random frozen body whose statistics are those of the images.
+    """Return the zoo's MobileNet with a random frozen body and the batch statistics of the images.
 
-    With initial statistics its features would be about 1e-17, and no head could learn.
+    With the initial statistics, its features would be about 1e-17, and no head could learn.
 
     Args:
         size: Height and width of the images.

@@ -1,6 +1,6 @@
-"""Write the arrays and the models of all workloads to a folder, with odt_sim: data, cohorts and initial weights.
+"""Export the models of all workloads with odt_sim, and write their arrays: data, cohorts and initial weights.
 
-odt_sim draws the cohorts, and the other simulators get the same ones.
+odt_sim draws the cohorts; the other simulators use the same ones.
 """
 
 from pathlib import Path
@@ -17,13 +17,13 @@ from odt_sim.simulation.cohort import choose_cohort
 from peers.workloads import COHORT, WORKLOADS, drawn_images
 
 Array = NDArray[Any]
-SEED = 0  # of odt_sim's runs
+SEED = 0  # the seed of odt_sim's runs
 ZOO = "odt_sim.export.zoo"
 MOBILENET = {"_target_": "peers.frozen_body.normalized_mobilenet", "size": 96, "classes": 10, "alpha": 0.25}
 
 
 def models() -> dict[str, Path]:
-    """Return the `.tflite` file of each workload, exported at the first use."""
+    """Return the `.tflite` file of each workload, exported at its first use."""
     regression = {"_target_": f"{ZOO}.softmax_regression", "input_shape": [60], "classes": 10}
     transfer = {"build": MOBILENET, "optimizer": {"name": "SGD"}, "sys_path": [str(Path(__file__).parents[1])]}
     return {
@@ -47,7 +47,7 @@ def prepare(folder: Path, files: dict[str, Path]) -> None:
 
 
 def synthetic_users() -> tuple[Array, Array, list[int]]:
-    """Return FedProx' Synthetic(1, 1) as `conf/experiment/reproduce/fedprox_synthetic.yaml` has it, in whole batches."""
+    """Return FedProx's Synthetic(1, 1) of `conf/experiment/reproduce/fedprox_synthetic.yaml`, cut to whole batches."""
     data, batch = synthetic(1, 1, seed=3), WORKLOADS["softmax"].batch
     owned = [np.flatnonzero(data.users == user) for user in range(30)]
     kept = [own[: len(own) // batch * batch] for own in owned]
@@ -67,7 +67,7 @@ def images() -> tuple[Array, Array, list[int]]:
 
 
 def sentences() -> tuple[Array, Array, list[int]]:
-    """Return 100 devices with 48 sequences of 40 symbols, with the next symbol at each place."""
+    """Return 100 devices with 48 sequences of 40 symbols, labelled with the next symbol at each position."""
     data = next_words(users=100, examples=48, length=40)
     return data.x, data.y, [48] * 100
 

@@ -1,6 +1,6 @@
-"""The workloads in a loop of PyTorch without a framework, in one process.
+"""The workloads in a plain PyTorch loop without a framework, in one process.
 
-THREADS is the number of PyTorch's threads. FEATURES=1 computes a frozen body's features once for each device.
+THREADS is the number of PyTorch's threads. FEATURES=1 computes a frozen body's features only once per device.
 """
 
 import os

@@ -1,7 +1,8 @@
 """The workloads on FedJAX, with models in Haiku.
 
-BACKEND is jit, one client at a time, or pmap, which trains a client on each device of JAX at the same time (several CPU
-devices by XLA_FLAGS=--xla_force_host_platform_device_count=N). FEATURES=1 computes a frozen body's features once.
+BACKEND is jit, which trains one client at a time, or pmap, which trains a client on each JAX device at the same time
+(for several CPU devices, set XLA_FLAGS=--xla_force_host_platform_device_count=N). FEATURES=1 computes a frozen body's
+features only once per device.
 """
 
 import os
@@ -24,7 +25,7 @@ Parameters = dict[str, dict[str, Any]]
 
 
 class Examples(fedjax.ClientDataset):
-    """A client's examples, which count the batches that are drawn from them."""
+    """A client's examples, which count the batches drawn from them."""
 
     def shuffle_repeat_batch(self, hparams: Any = None, **changed: Any) -> Iterator[Any]:
         for batch in super().shuffle_repeat_batch(hparams, **changed):
@@ -52,7 +53,7 @@ def lstm(x: Any) -> Any:
 
 
 def body_of(arrays: list[Array]) -> Any:
-    """Return the frozen MobileNet as a function of images, with Keras' padding."""
+    """Return the frozen MobileNet as a function of images, with Keras's padding."""
     strides = [2, *(stride for s in (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1) for stride in (s, 1))]
     folded = []
     for kernel, gamma, beta, mean, variance in zip(*(arrays[i::5] for i in range(5)), strict=True):
@@ -80,13 +81,13 @@ def transfer(body: Any) -> Any:
 
 
 def losses(batch: Any, logits: Any) -> Any:
-    """Return the loss of each example, a mean over its places."""
+    """Return the loss of each example, the mean over its positions."""
     each = fedjax.metrics.unreduced_cross_entropy_loss(batch["y"], logits)
     return each.mean(tuple(range(1, each.ndim)))
 
 
 def place(parameters: Parameters, values: list[Array]) -> Parameters:
-    """Return Haiku's parameters with values in Keras' layout."""
+    """Return Haiku's parameters set to values in Keras's layout."""
     if "lstm/linear" in parameters:
         embedding, kernel, recurrent, bias, dense, dense_bias = values
         bias = bias.copy()
@@ -100,7 +101,7 @@ def place(parameters: Parameters, values: list[Array]) -> Parameters:
 
 
 def in_keras_layout(parameters: Parameters) -> list[Array]:
-    """Return Haiku's parameters as `Problem.initial` has them."""
+    """Return Haiku's parameters in the layout of `Problem.initial`."""
     parameters = jax.tree_util.tree_map(np.asarray, parameters)
     if "lstm/linear" in parameters:
         gates, bias = _swapped(parameters["lstm/linear"]["w"]), _swapped(parameters["lstm/linear"]["b"]).copy()
@@ -115,7 +116,7 @@ def _in_order(parameters: Parameters) -> list[str]:
 
 
 def _swapped(values: Array) -> Array:
-    """Swap the middle gates: Keras has input, forget, cell, output, and Haiku input, cell, forget, output."""
+    """Swap the middle gates: Keras has input, forget, cell, output; Haiku has input, cell, forget, output."""
     i, first, second, o = np.split(values, 4, axis=-1)
     return np.concatenate([i, second, first, o], axis=-1)
 

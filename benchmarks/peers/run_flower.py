@@ -1,6 +1,6 @@
-"""The workloads on Flower's simulation, with PyTorch and as many of Ray's actors as CPUs.
+"""The workloads on Flower's simulation, with PyTorch and one Ray actor per CPU.
 
-FEATURES=1 computes a frozen body's features once for each device and actor.
+FEATURES=1 computes a frozen body's features only once per device and actor.
 """
 
 import os
@@ -22,7 +22,7 @@ PROBLEM = Problem.chosen()
 
 
 class TimedFedAvg(FedAvg):
-    """FedAvg on the workload's cohorts, with the ends of rounds."""
+    """FedAvg on the workload's cohorts, which records the ends of rounds."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -31,7 +31,7 @@ class TimedFedAvg(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Send each of the sampled nodes a device of the round; nodes keep nothing, so any node will do."""
+        """Assign a device of the round to each sampled node; nodes are stateless, so any node can train any device."""
         nodes = super().configure_train(server_round, arrays, config, grid)
         for message, device in zip(nodes, PROBLEM.cohorts[server_round - 1].tolist(), strict=True):
             record = RecordDict({"arrays": arrays, "config": ConfigRecord({"device": device})})

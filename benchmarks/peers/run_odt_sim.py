@@ -1,7 +1,7 @@
-"""The workloads on odt_sim. BACKEND is ray (an actor a core), processes, serial or auto; MODEL is the `.tflite` file.
+"""The workloads on odt_sim; BACKEND is ray (an actor per core), processes, serial or auto, MODEL is the `.tflite` file.
 
-The last round that counts ends with its commit on disk, and those of all before. odt_sim evaluates after the last round, so
-the run has one round more than is measured.
+At the end of the last measured round, all commits are on disk. odt_sim evaluates after the last round, so the run has
+one more round than is measured.
 """
 
 import os
@@ -25,7 +25,7 @@ from peers.workloads import COHORT, Problem
 
 
 def keeping(strategy: type[Strategy], kept: list[Weights]) -> Strategy:
-    """Return a strategy that stores the global weights of each round in a list of one."""
+    """Return a strategy that stores the global weights of the latest round in `kept`, as the only element."""
 
     class Kept(strategy):  # type: ignore[misc, valid-type]
         def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
@@ -49,7 +49,7 @@ def chosen_backend() -> Backend:
 
 
 class Marks(Observer):
-    """The ends of rounds, and the report after the last one that counts."""
+    """An observer that records the ends of rounds, and reports after the last measured round."""
 
     waits = True
 

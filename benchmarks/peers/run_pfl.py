@@ -1,7 +1,7 @@
 """The workloads on pfl-research with PyTorch, in one process, or in several under `torchrun`.
 
-THREADS is the number of PyTorch's threads. FEATURES=1 computes a frozen body's features once for each device. COMPILE=1 sets
-pfl-research's option `use_torch_compile`.
+THREADS is the number of PyTorch's threads. FEATURES=1 computes a frozen body's features only once per device. COMPILE=1
+sets pfl-research's option `use_torch_compile`.
 """
 
 import os
@@ -40,7 +40,7 @@ class CountedSGD(torch.optim.SGD):
 
 
 class Model(nn.Module):
-    """A model with the loss that pfl-research asks for."""
+    """A model with the loss and metrics methods that pfl-research requires."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Model(nn.Module):
 
 
 class Marks(TrainingProcessCallback):
-    """The ends of rounds."""
+    """A callback that records the ends of rounds."""
 
     def __init__(self) -> None:
         self.times = list[float]()
@@ -68,14 +68,14 @@ class Marks(TrainingProcessCallback):
 
 def main() -> None:
     torch.set_num_threads(int(os.environ.get("THREADS", "1")))
-    np.random.seed(0)  # noqa: NPY002 (the seeds that processes must share)
+    np.random.seed(0)  # noqa: NPY002 (processes must share the seed)
     problem, marks = Problem.chosen(), Marks()
     workload, model = problem.workload, Model(network(problem, FEATURES))
 
     @cache
     def dataset(device: int) -> Dataset:
         x, y = tensors(problem, device, FEATURES)
-        order = torch.randperm(len(x))  # pfl-research keeps the order over the epochs
+        order = torch.randperm(len(x))  # pfl-research uses the same order in all epochs
         return Dataset(raw_data=[x[order], y[order]], user_id=str(device))
 
     cohorts = problem.cohorts.tolist()

@@ -1,4 +1,4 @@
-"""The models of the workloads in PyTorch, as its users write them, for pfl-research, Flower and the bare loop."""
+"""The models of the workloads in idiomatic PyTorch, for pfl-research, Flower and the bare loop."""
 
 from functools import cache
 
@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from peers.workloads import Array, Problem
 
-SPATIAL = 5, 5, 32  # the CNN's activations before they are flattened: Keras has channels last, PyTorch first
-BEHIND_FLATTEN, EMBEDDING = ("cnn", 4), ("lstm", 0)  # parameters with a layout of their own, by workload and place
+SPATIAL = 5, 5, 32  # the CNN's activations before Flatten: channels are last in Keras, first in PyTorch
+BEHIND_FLATTEN, EMBEDDING = ("cnn", 4), ("lstm", 0)  # parameters with a special layout, by workload and index
 
 
 class Softmax(nn.Module):
-    """Softmax regression; also the head on features of a frozen body."""
+    """A softmax regression; also the head on the features of a frozen body."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Cnn(nn.Module):
 
 
 class Lstm(nn.Module):
-    """An LSTM that predicts the next character at each place; returns `[batch, characters, places]`."""
+    """An LSTM that predicts the next character at each position; returns `[batch, characters, positions]`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Lstm(nn.Module):
 
 
 class MobileNet(nn.Module):
-    """A frozen MobileNet, which needs no gradients, under a trainable dense layer."""
+    """A frozen MobileNet, which needs no gradients, with a trainable dense layer on top."""
 
     def __init__(self, body: list[Array]) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class MobileNet(nn.Module):
 
 
 def _convolution(kernel: Array, norm: list[Array], stride: int, depthwise: bool) -> list[nn.Module]:
-    """Return a convolution with Keras' padding, its normalization and ReLU6."""
+    """Return a convolution with Keras's padding, batch normalization and ReLU6."""
     size, _, channels, filters = kernel.shape
     out, groups = (channels, channels) if depthwise else (filters, 1)
     layers: list[nn.Module] = [nn.ZeroPad2d((0, 1, 0, 1))] if stride == 2 else []
@@ -94,7 +94,7 @@ def network(problem: Problem, features: bool = False) -> nn.Module:
 
     Args:
         problem: The workload.
-        features: Whether a frozen body's features are the input, so that the model is the head alone.
+        features: Whether the input is a frozen body's features, so that the model is only the head.
     """
     made: nn.Module
     if problem.name == "transfer":
@@ -108,12 +108,12 @@ def network(problem: Problem, features: bool = False) -> nn.Module:
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
-    """Return the trained parameters, in Keras' order."""
+    """Return the trained parameters in Keras's order."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def in_keras_layout(problem: Problem, values: list[Tensor]) -> list[Array]:
-    """Return trained parameters as `Problem.initial` has them."""
+    """Return trained parameters in the layout of `Problem.initial`."""
     return [_to_keras(problem.name, place, value.detach().numpy()) for place, value in enumerate(values)]
 
 
@@ -123,7 +123,7 @@ def tensors(problem: Problem, device: int, features: bool = False) -> tuple[Tens
     Args:
         problem: The workload.
         device: The device.
-        features: Whether a frozen body's features take the place of `x`; they are computed here, in batches.
+        features: Whether to return a frozen body's features, computed here in batches, instead of `x`.
     """
     x, y = (torch.from_numpy(array) for array in problem.examples(device))
     if x.ndim == 4:

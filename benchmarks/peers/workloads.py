@@ -1,7 +1,8 @@
-"""The workloads that `peers.py` gives to every simulator: plain numpy, without odt_sim, for environments that lack it.
+"""The workloads of `peers.py` in plain numpy, for the environments of other simulators, which lack odt_sim.
 
-All arrays come from one folder, which `prepare.py` writes: examples, the devices of each round, and the initial weights. A
-device has a multiple of the batch size of examples, so that all simulators take the same steps, however they treat the rest.
+All arrays are in one folder, written by `prepare.py`: examples, the devices of each round, and initial weights. The
+number of a device's examples is a multiple of the batch size, so that all simulators take the same number of steps,
+however they treat incomplete batches.
 """
 
 import json
@@ -17,22 +18,22 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-COHORT = 10  # devices of a round
-LOSS_EXAMPLES = 1000  # on which the final loss is computed
+COHORT = 10  # devices per round
+LOSS_EXAMPLES = 1000  # number of examples for the final loss
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What each device does in a round.
+    """The training of each device in a round, and the rounds of a run.
 
     Attributes:
         title: The name in tables.
-        batch: The examples of a step.
-        epochs: The passes over a device's examples.
-        learning_rate: The step size of plain SGD.
+        batch: Examples per step.
+        epochs: Passes over a device's examples per round.
+        learning_rate: The learning rate of plain SGD.
         rounds: The rounds of a run.
-        warm_up: The first rounds, which are left out of updates a second.
-        tolerance: The largest relative difference between the final losses of two simulators.
+        warm_up: The number of first rounds that updates per second leave out.
+        tolerance: The largest allowed relative difference between the final losses of two simulators.
     """
 
     title: str
@@ -54,7 +55,7 @@ WORKLOADS = {
 
 @dataclass(frozen=True)
 class Problem:
-    """A workload with its arrays, mapped from their files.
+    """A workload with its memory-mapped arrays.
 
     Attributes:
         name: The workload's name.
@@ -66,12 +67,12 @@ class Problem:
 
     @classmethod
     def chosen(cls) -> "Problem":
-        """Return the one that the variables WORKLOAD and DATA name."""
+        """Return the workload named by the environment variables WORKLOAD and DATA."""
         return cls(os.environ["WORKLOAD"], Path(os.environ["DATA"]))
 
     @property
     def workload(self) -> Workload:
-        """The sizes."""
+        """The settings of the workload."""
         return WORKLOADS[self.name]
 
     @cached_property
@@ -86,7 +87,7 @@ class Problem:
 
     @cached_property
     def starts(self) -> Array:
-        """`[devices + 1]` int64: where each device's examples start, and the end of the last."""
+        """`[devices + 1]` int64: the start of each device's examples, and the end of the last device's."""
         return self._mapped("starts")
 
     @cached_property
@@ -96,7 +97,7 @@ class Problem:
 
     @cached_property
     def features(self) -> Array:
-        """`[examples, 256]` float32: what the frozen body returns for `x`."""
+        """`[examples, 256]` float32: the output of the frozen body for `x`."""
         return self._mapped("features")
 
     def _mapped(self, name: str) -> Array:
@@ -110,22 +111,22 @@ class Problem:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds, from the variable ROUNDS if it is set, to try a script on fewer."""
+        """The number of rounds; the environment variable ROUNDS overrides it, to try a script with fewer."""
         return int(os.environ.get("ROUNDS", self.workload.rounds))
 
     @property
     def warm_up(self) -> int:
-        """The first rounds, which are left out of updates a second."""
+        """The number of first rounds that updates per second leave out."""
         return min(self.workload.warm_up, self.rounds - 1)
 
     @cached_property
     def initial(self) -> list[Array]:
-        """The initial values of the trained parameters, in Keras' layout and order."""
+        """The initial values of the trained parameters, in Keras's layout and order."""
         return self._several("initial")
 
     @cached_property
     def body(self) -> list[Array]:
-        """The parameters of a frozen body: for each convolution its kernel and gamma, beta, mean, variance behind it."""
+        """The parameters of a frozen body: kernel, gamma, beta, mean and variance of each convolution."""
         return self._several("body")
 
     def _several(self, name: str) -> list[Array]:
@@ -136,17 +137,17 @@ class Problem:
         return int(self.starts[device + 1] - self.starts[device])
 
     def expected_steps(self) -> int:
-        """Return the steps of all rounds."""
+        """Return the number of training steps of all rounds."""
         sizes = sum(self.size(device) for device in self.cohorts[: self.rounds].flat)
         return self.workload.epochs * sizes // self.workload.batch
 
     def examples(self, device: int, features: bool = False) -> tuple[Array, Array]:
-        """Return a copy of a device's examples, `(x, y)`; on request the features of a frozen body in place of `x`."""
+        """Return a copy of a device's examples, `(x, y)`, or a frozen body's features instead of `x`."""
         own = slice(*self.starts[device : device + 2])
         return np.array((self.features if features else self.x)[own]), np.array(self.y[own])
 
     def loss(self, weights: list[Array]) -> float:
-        """Return the mean cross-entropy of a model on evenly spaced examples of all devices.
+        """Return the mean cross-entropy of a model on evenly spaced examples of the whole data.
 
         Args:
             weights: The trained parameters as in `initial`.
@@ -159,7 +160,7 @@ class Problem:
         return float((np.log(np.exp(logits).sum(axis=-1)) - chosen).mean())
 
     def report(self, marks: list[float], steps: int, weights: list[Array]) -> None:
-        """Print what `peers.py` reads: one line.
+        """Print the line that `peers.py` reads.
 
         Args:
             marks: The time at the end of each round.
@@ -190,7 +191,7 @@ def softmax(x: Array, weights: list[Array]) -> Array:
 
 
 def cnn(x: Array, weights: list[Array]) -> Array:
-    """Return the logits of the CNN: two 3x3 convolutions with ReLU and 2x2 max-pooling, two dense layers."""
+    """Return the logits of the CNN: two 3x3 convolutions with ReLU and 2x2 max-pooling, and two dense layers."""
     for kernel, bias in (weights[:2], weights[2:4]):
         windows = sliding_window_view(x, (3, 3), (1, 2))  # [images, height, width, channels, 3, 3]
         x = np.maximum(np.einsum("nhwcij,ijco->nhwo", windows, kernel, optimize=True) + bias, 0)
@@ -201,7 +202,7 @@ def cnn(x: Array, weights: list[Array]) -> Array:
 
 
 def lstm(x: Array, weights: list[Array]) -> Array:
-    """Return the logits of the LSTM at each position; Keras' order of gates: input, forget, cell, output."""
+    """Return the logits of the LSTM at each position; gates are in Keras's order: input, forget, cell, output."""
     embedding, kernel, recurrent, bias, dense, dense_bias = weights
     units = len(recurrent)
     h, c, outputs = np.zeros((len(x), units)), np.zeros((len(x), units)), []
