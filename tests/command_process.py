@@ -12,7 +12,7 @@ COMMAND = [sys.executable, "-m", "odt_sim"]
 
 
 def kill_once(reached: Callable[[], Any], arguments: Sequence[str], seconds: float = 150) -> None:
-    """Run the command, and kill it with its processes once a condition holds; fail if it ends before."""
+    """Run the command, and kill it and its processes when a condition holds; fail if it ends earlier."""
     child = subprocess.Popen([*COMMAND, *arguments], start_new_session=True)
     started = time.monotonic()
     try:

@@ -1,4 +1,4 @@
-"""Session fixtures: models that tests share, exported once in another process so that TensorFlow stays out of this one."""
+"""Session fixtures: shared models, exported once in another process so that this one does not load TensorFlow."""
 
 import gc
 import hashlib
@@ -37,13 +37,13 @@ from odt_sim.persistence import storage
 
 settings.register_profile(
     "odt_sim", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)  # a busy machine is no bug
+)  # slowness of a busy machine is not a bug
 settings.load_profile("odt_sim")
 
-# Without oneDNN, TensorFlow's gradients of a convolution take no dilation; its default depends on the processor.
+# TensorFlow's gradients of dilated convolutions need oneDNN, and its default depends on the processor.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-# Its further threads spin while they wait, and each core has a process of pytest.
+# Additional threads of TensorFlow busy-wait, and each core runs a pytest process.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 collect_ignore = [] if version("tensorflow").startswith("2.19.") else ["flex"]  # those run by `make test-flex`
@@ -63,7 +63,7 @@ SMALL = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect garbage seldom, and without all that collecting tests makes: it takes long in a process full of objects."""
+    """Collect garbage rarely, without the objects of test collection, since it is slow with many objects."""
     gc.disable()
     try:
         return (yield)
@@ -75,7 +75,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that have slow tests, which other hooks have marked by now, then with those of many tests."""
+    """Order files: first those with slow tests, which other hooks have marked by now, then by number of tests."""
     long = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("phone")}
     tests = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path not in long, -tests[item.path]))
@@ -99,7 +99,7 @@ def forked_verifications() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def unsynced() -> Iterator[None]:
-    """Let no write of this process wait for the disk, which matters after a power failure only; commands do wait."""
+    """Skip fsync in this process, which matters only after a power failure; commands still sync."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, lambda descriptor: None, raising=False)
@@ -110,7 +110,7 @@ def unsynced() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def parsed_once() -> Iterator[None]:
-    """Parse each configuration file of installed packages once; each composition gets a copy, which it changes."""
+    """Parse each configuration file of installed packages once; each composition gets a copy, which it may change."""
     load, known = ConfigRepository.load_config, dict[tuple[str, str, str], Any]()
 
     def load_config(repository: ConfigRepository, config_path: str) -> Any:
@@ -129,13 +129,13 @@ def parsed_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def same_exit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put `sys.exit` back after each test, because W&B replaces it for the whole process."""
+    """Restore `sys.exit` after each test, because W&B replaces it for the whole process."""
     monkeypatch.setattr(sys, "exit", sys.exit)
 
 
 @pytest.fixture
 def control_groups(tmp_path: Path) -> Callable[[str, Mapping[str, str]], tuple[Path, Path]]:
-    """Return a function that writes files of control groups; it returns their folder and the list of a process's own."""
+    """Return a function that writes control group files; it returns their folder and the file of a process's groups."""
 
     def write(own: str, limits: Mapping[str, str]) -> tuple[Path, Path]:
         (tmp_path / "own").write_text(own)
@@ -173,7 +173,7 @@ def softmax(configured: Callable[[str], TrainableModel]) -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def softmax_with_offset() -> TrainableModel:
-    """Softmax regression with a gradient offset in its steps; for `softmax` the host adds it."""
+    """Softmax regression with a gradient offset in its steps; with `softmax`, the host adds the offset."""
     return _configured("softmax", "model.name=softmax_with_offset", "model.gradient_offset=true")
 
 
@@ -185,7 +185,7 @@ def softmax_with_embedding() -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def of_small_images() -> Callable[[str], Path]:
-    """Return a function that exports a model of `conf/model` for inputs [8, 32, 32, 3], with seed 4, and gives the file."""
+    """Return a function that exports a model of `conf/model` for inputs [8, 32, 32, 3] with seed 4."""
     chosen = ["model.build.input_shape=[32,32,3]", "model.batch_size=8", "model.seed=4"]
     return lambda name: model_file(composed([f"model={name}", *chosen]))
 
@@ -210,7 +210,7 @@ def small_mlp() -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def termed() -> TrainableModel:
-    """The perceptron of `small_mlp` with all terms but that of valves, embeddings and a gradient offset."""
+    """The perceptron of `small_mlp` with all terms except that of valves, with embeddings and a gradient offset."""
     terms = [*(name for name in TERM_NAMES if name != VALVED), "prox"]
     more = {"batch_size": 16, "train_groups": ["head", "body"], "embed": True, "terms": terms}
     return _small("termed", SMALL_MLP, {"name": "SGD"}, **more)
@@ -230,7 +230,7 @@ def binary() -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def several_labels() -> TrainableModel:
-    """Logistic regressions, [4, 6] to 3 logits of labels of their own, with the binary cross entropy."""
+    """Logistic regressions, [4, 6] to 3 logits of independent labels, with the binary cross entropy."""
     return _small("several_labels", {**LINEAR, "classes": 3}, {"name": "SGD"}, loss="binary_crossentropy")
 
 
@@ -280,7 +280,7 @@ def with_valve() -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def model_for(request: pytest.FixtureRequest, grouped: TrainableModel) -> Callable[[Strategy], TrainableModel]:
-    """Return a function that gives a model with all that a shipped strategy needs."""
+    """Return a function that returns a model with all capabilities that a shipped strategy needs."""
 
     def model(strategy: Strategy) -> TrainableModel:
         fits = strategy.needed(grouped) <= grouped.capabilities
@@ -317,14 +317,14 @@ def recommender() -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def recommender_of_own_loss() -> TrainableModel:
-    """The network of `recommender` with a loss of its own and labels of int32."""
+    """The network of `recommender` with a user-defined loss and int32 labels."""
     build = {"_target_": "several.recommender"}
     return _small("own_loss", build, {"name": "SGD"}, batch_size=8, sys_path=NETWORKS, loss="several.distance")
 
 
 @pytest.fixture(scope="session")
 def heads() -> TrainableModel:
-    """`networks/several.py`: [8, 6] to 3 classes and, at half its squared error, a value; plain SGD, with embeddings."""
+    """`networks/several.py`: [8, 6] to 3 classes and a value, with loss weight 0.5; plain SGD, with embeddings."""
     loss = {"kind": "sparse_categorical_crossentropy", "size": "mean_squared_error"}
     more = {"loss": loss, "loss_weights": {"kind": 1.0, "size": 0.5}, "batch_size": 8, "embed": True}
     return _small("heads", {"_target_": "several.heads"}, {"name": "SGD"}, sys_path=NETWORKS, **more)
@@ -352,7 +352,7 @@ def foreign() -> Path:
 
 @dataclass
 class NumpySoftmax:
-    """Softmax regression in float64: the known answer to one step of gradient descent on the mean cross entropy.
+    """Softmax regression in float64: the reference for a step of gradient descent on the mean cross entropy.
 
     Attributes:
         kernel: `[features, classes]`.
@@ -453,7 +453,7 @@ def numpy_softmax() -> type[NumpySoftmax]:
 
 
 def _configured(name: str, *overrides: str) -> TrainableModel:
-    """Return a model of `conf/model`, exported as the command does, so that both share the cached file."""
+    """Return a model of `conf/model`, exported as by the command, so that both share the cached file."""
     return TrainableModel.load(model_file(composed([f"model={name}", *overrides])))
 
 

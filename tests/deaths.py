@@ -1,4 +1,4 @@
-"""Deliberate deaths of the coordinator, and an observer that records what a run reports."""
+"""An observer that kills the coordinator, and an observer that records the events of a run."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ __all__ = ["DeathError", "DiesAfterRound", "DiesInRound", "Recorder"]
 
 
 class DiesAfterRound(Observer):
-    """Ends the coordinator once a round is committed."""
+    """An observer that ends the coordinator after the commit of a round."""
 
     def __init__(self, round: int) -> None:
         self._round = round
@@ -22,13 +22,13 @@ class DiesAfterRound(Observer):
 
 
 class Recorder(Observer):
-    """Keeps the calls that an observer gets.
+    """An observer that records its calls.
 
     Attributes:
-        runs: What `on_begin` received.
+        runs: The arguments of `on_begin`.
         records: The records of the rounds.
         warnings: The warnings.
-        ends: What `on_end` received.
+        ends: The arguments of `on_end`.
     """
 
     def __init__(self, stop_after: int | None = None) -> None:

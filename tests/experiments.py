@@ -1,4 +1,4 @@
-"""Overrides of the experiments of other tasks with small models, one export of each for the tests of tasks and of phones."""
+"""Overrides that give the task experiments small models, shared by the tests of tasks and of phones."""
 
 EXPORTED = {
     "segmentation": [],

@@ -1,4 +1,4 @@
-"""A process that forks for each export, in place of a new Python for each, so that TensorFlow is imported once.
+"""A process that forks for each export, instead of a new Python process, so that TensorFlow is imported once.
 
 The fork runs the code of `python -m odt_sim.export`, or a program of the tests that writes files with TensorFlow. As a
 program it reads requests, a line of JSON each, and answers each with a line of JSON.
@@ -23,7 +23,7 @@ from odt_sim.subprocesses import environment
 
 
 class Exporter:
-    """Starts the process at the first export."""
+    """A client that starts the process at the first export."""
 
     _child: "subprocess.Popen[str] | None" = None
 
@@ -59,7 +59,7 @@ EXPORTER = Exporter()
 
 
 def serve() -> None:
-    gc.disable()  # as in the process of an export; it would also copy the pages that the forks share
+    gc.disable()  # as in an export process; collections would also copy the pages that the forks share
     export._import_keras()  # imports TensorFlow, which starts no threads before its first operation
     own = [Path(__file__).parent, *os.environ["PYTHONPATH"].split(os.pathsep)]
     installed = [path for path in sys.path if Path(path) not in map(Path, own)]
@@ -80,7 +80,7 @@ def serve() -> None:
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             errors.seek(0)
             print(json.dumps([code, errors.read().decode(errors="replace")]), flush=True)
-    os._exit(0)  # Python takes seconds to free what it has imported
+    os._exit(0)  # Python takes seconds to free imported modules
 
 
 def _code(program: str) -> int:

@@ -1,4 +1,4 @@
-"""A process that forks for each trial of a file, in place of a new Python for each.
+"""A process that forks for each trial of a file, instead of a new Python process.
 
 The fork runs the code of `python -m odt_sim.device.verification_process`. As a program it reads requests, a line of JSON
 followed by the file, and answers each with a line of JSON.
@@ -16,7 +16,7 @@ from odt_sim.model.verification import PATIENCE, Ending
 
 
 class ForkServer:
-    """Starts the process at the first trial."""
+    """A client that starts the process at the first trial."""
 
     _child: "subprocess.Popen[bytes] | None" = None
 
@@ -24,7 +24,7 @@ class ForkServer:
         """Replace `odt_sim.model.verification.run`."""
         if self._child is None:
             pipe = subprocess.PIPE
-            variables = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # no threads, which forks lack
+            variables = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # without threads, since forks lack them
             self._child = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, env=variables)
         header = json.dumps([where, seconds, len(content)]).encode()
         self._child.stdin.write(header + b"\n" + content)

@@ -1,4 +1,4 @@
-"""Updates of a few devices as rows of numbers."""
+"""Fixtures that build updates of a few devices from rows of numbers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ def update(tensors: dict[str, Any], weight: float = 1.0) -> Update:
 
 @pytest.fixture(scope="session")
 def single() -> Callable[..., Updates]:
-    """Return a function that makes updates of devices 0, 1, ... from rows (tensor `v`) or mappings of tensors."""
+    """Return a function that builds updates of devices 0, 1, ... from rows (tensor `v`) or mappings of tensors."""
 
     def make(*rows: Any) -> Updates:
         each = {i: update(row if isinstance(row, dict) else {"v": row}, weight=i + 1.0) for i, row in enumerate(rows)}
@@ -27,7 +27,7 @@ def single() -> Callable[..., Updates]:
 
 @pytest.fixture(scope="session")
 def combined(single: Callable[..., Updates]) -> Callable[..., Any]:
-    """Return a function that combines such rows (tensor `v`) by an aggregator, as float64."""
+    """Return a function that aggregates such rows (tensor `v`), as float64."""
 
     def combine(aggregator: Any, *rows: Any) -> Any:
         updates = single(*rows)

@@ -56,7 +56,7 @@ def test_noise_standard_deviation() -> None:
     assert noise.std() == pytest.approx(1.5 * 2 / 4, rel=0.01)
     assert abs(noise.mean()) < 0.01
     assert abs(np.corrcoef(noise[:, 0], noise[:, 1])[0, 1]) < 0.1
-    assert (found.weight, found.count) == (4.0, 4)  # not who contributed
+    assert (found.weight, found.count) == (4.0, 4)  # but not which users contributed
 
 
 def test_tensors_have_independent_noise() -> None:

@@ -1,4 +1,4 @@
-"""What each attack makes of examples and updates, and its refusals."""
+"""The effect of each attack on examples and updates, and refused settings."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def test_scaling_keeps_kinds_of_tensors(device: Device) -> None:
 
 @pytest.mark.parametrize("attack", [Scaling(-3.0), RandomUpdates(1.0)], ids=lambda attack: attack.name)
 def test_whole_numbers_stay(device: Device, attack: Attack) -> None:
-    """They say how to read an update, such as the ranks of its matrices."""
+    """They describe the layout of an update, such as the ranks of its matrices."""
     sent = attack.sent(device, {"ranks": np.array([3, 1], np.int32), "v": np.ones(2, np.float32)})
     assert_array_equal(sent["ranks"], [3, 1])
     assert not np.isin(sent["v"], 1).any()

@@ -65,7 +65,7 @@ def cell(folder, **changes):
 
 
 def written_leaf(folder, texts):
-    """Write a file of LEAF with two users."""
+    """Write a LEAF file with two users."""
     folder.mkdir()
     data = {user: {"x": x, "y": y} for user, (x, y) in texts.items()}
     (folder / "all.json").write_text(json.dumps({"users": [*data], "user_data": data}))
@@ -193,7 +193,7 @@ def test_killed_benchmark_resumes_and_writes_ranks_and_page(folder, capsys, digi
             assert time.monotonic() - started < 200
             time.sleep(0.05)
     finally:
-        os.kill(child.pid, signal.SIGKILL)  # its processes end with it
+        os.kill(child.pid, signal.SIGKILL)  # its processes end when it ends
         child.wait(timeout=60)
     capsys.readouterr()
     assert main(TINY) == 0

@@ -1,4 +1,4 @@
-"""What a benchmark makes of its runs: ranks, what is left out, tables and pages, on made-up runs."""
+"""Results of a benchmark from made-up runs: ranks, exclusions, tables and pages."""
 
 from dataclasses import replace
 

@@ -74,6 +74,6 @@ def test_cliques_are_the_largest_groups_within_the_difference():
 
 
 def test_a_mean_over_fewer_devices_ranks_after_those_over_more():
-    """Devices that diverged drop out of the mean."""
+    """Diverged devices drop out of the mean."""
     assert ranks([0.9, 0.8, 0.7, np.nan], higher_is_better=True, devices=[5, 6, 6, 0]).tolist() == [3, 1, 2, 4]
     assert ranks([0.1, 0.2], higher_is_better=False, devices=[5, 6]).tolist() == [2, 1]

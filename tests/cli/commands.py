@@ -1,4 +1,4 @@
-"""Common arguments of the command, and its files."""
+"""Common arguments of the command, and readers of its files."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The command in this process, and a working folder with strategies of a user."""
+"""Fixtures that run the command in this process, and a working folder with strategies of a user."""
 
 import sys
 

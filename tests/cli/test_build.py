@@ -160,7 +160,7 @@ def test_name_within_a_class_is_found():
 
 
 class KeepsItsSettings(Local):
-    """A strategy of the user that takes a list and a mapping."""
+    """A strategy of the user with a list and a mapping as settings."""
 
     def __init__(self, parts: object, named: object) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The commands but `run`, and their usage."""
+"""All commands except `run`, and their usage."""
 
 import json
 import re
@@ -144,7 +144,7 @@ def test_inspect_wraps_the_strategies_at_words_in_a_terminal(odt_sim, folder, di
     assert "gpfl" not in line
     assert "\nothers, by what they need:\n  category_embedding: gpfl\n" in plain
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes its output for a terminal's
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then detects a terminal
     wrapped = re.search(r"^strategies: (.*\n)+?(?=.*Ops)", odt_sim("inspect", "mlp.tflite")[1], re.MULTILINE)[0]
     assert wrapped.split()[: len(line.split())] == line.split()
     assert all(len(each.rstrip()) <= 80 for each in wrapped.splitlines())

@@ -1,4 +1,4 @@
-"""`odt-sim doctor --environment` says what this machine has and what is missing."""
+"""`odt-sim doctor --environment` lists the installed and missing parts of the environment."""
 
 import json
 import os

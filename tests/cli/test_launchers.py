@@ -1,4 +1,4 @@
-"""Launchers that run the jobs of a sweep in processes of their own."""
+"""Launchers that run the jobs of a sweep in separate processes."""
 
 import os
 import re

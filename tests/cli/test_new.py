@@ -1,4 +1,4 @@
-"""The starts that `odt-sim new` writes run, and their tests pass as they are written."""
+"""The templates that `odt-sim new` writes run, and their tests pass unchanged."""
 
 import ast
 import sys

@@ -1,4 +1,4 @@
-"""The command as a process of its own: in a terminal, interrupted, and with a closed pipe."""
+"""The command as a separate process: in a terminal, interrupted, and with a closed pipe."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""Hydra's Ray launcher, where its package is installed."""
+"""Hydra's Ray launcher, if its package is installed."""
 
 import subprocess
 

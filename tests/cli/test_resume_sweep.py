@@ -1,4 +1,4 @@
-"""Resume sweeps as a whole: what is done stays, what is half done continues, what is missing runs."""
+"""Resume whole sweeps: complete jobs stay, unfinished jobs continue, missing jobs run."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ def bits(folder):
 
 @pytest.fixture
 def sweep(run, folder):
-    """A sweep of two jobs that is done."""
+    """A complete sweep of two jobs."""
     code, error = run(*SWEEP)
     assert code == 0, error
     return folder / "sweep"

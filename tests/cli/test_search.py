@@ -1,4 +1,4 @@
-"""Searches by Optuna and at random: the same trials in one go, resumed, and after a kill."""
+"""Searches with Optuna and at random: the same trials without interruption, resumed, and after a kill."""
 
 import json
 import re

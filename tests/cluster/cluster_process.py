@@ -7,7 +7,7 @@ import json
 import os
 import sys
 
-os.environ.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", None)  # odt_sim sets it for a Ray of its own process
+os.environ.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", None)  # odt_sim sets it when it starts Ray itself
 
 from ray.cluster_utils import Cluster
 
@@ -17,7 +17,7 @@ HEAD = {
     "num_cpus": 2,
     "include_dashboard": True,
     "dashboard_agent_listen_port": 0,
-}  # another Ray may have the default port
+}  # another Ray cluster may use the default port
 
 cluster = Cluster(initialize_head=True, head_node_args={**SIZE, **HEAD})
 try:

@@ -1,4 +1,4 @@
-"""A head of a Ray cluster with its dashboard, and an S3 server, each in a process of its own."""
+"""The head of a Ray cluster with its dashboard, and an S3 server, each in a separate process."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-SECONDS = 120  # for a process to start, to answer or to end on a busy machine
+SECONDS = 120  # seconds for a process to start, to answer or to end on a busy machine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,7 +28,7 @@ class S3:
     """A running S3 server.
 
     Attributes:
-        environment: The variables by which s3fs reaches it.
+        environment: The environment variables with which s3fs connects to it.
         files: Its buckets as an fsspec file system.
     """
 
@@ -42,7 +42,7 @@ class Head:
     Attributes:
         address: `host:port`.
         dashboard: The URL of its dashboard.
-        environment: The variables with its token, by which a process may join it or submit jobs.
+        environment: The environment variables, such as its token, that a process needs to join it or to submit jobs.
     """
 
     def __init__(self, process: "subprocess.Popen[str]", environment: Mapping[str, str]) -> None:
@@ -70,7 +70,7 @@ def s3() -> Iterator[S3]:
         yield S3(environment, files)
 
 
-@pytest.fixture(scope="module")  # an idle cluster takes a sixth of a core
+@pytest.fixture(scope="module")  # an idle cluster uses a sixth of a core
 def head() -> Iterator[Head]:
     pytest.importorskip("aiohttp_cors", reason="ray[default] is not installed; run make test-cluster")
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
@@ -80,7 +80,7 @@ def head() -> Iterator[Head]:
 
 @contextmanager
 def process(script: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:
-    """Run a script of this folder until the block ends, which ends its input."""
+    """Run a script of this folder during the block; at the end, close its input."""
     pipe = subprocess.PIPE
     environment = {**os.environ, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", **variables}
     command = [sys.executable, HERE / script]

@@ -1,4 +1,4 @@
-"""The files of docs/cluster, by Ray's own reader and by what they refer to."""
+"""The files of docs/cluster: they pass Ray's own parser, and what they refer to exists."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs on a cluster: sent by `ray job submit`, and with a node that joins. One file, so that one cluster runs at a time."""
+"""Runs on a cluster: by `ray job submit`, and with a joining node; one file, so that one cluster runs at a time."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from tests.cluster.conftest import SECONDS as START
 from tests.cluster.conftest import Head
 from tests.torture.disturbed import COMMAND, outcome
 
-SECONDS = 300  # for a job on a busy machine
+SECONDS = 300  # seconds for a job on a busy machine
 GIVEN = ["model=softmax", "fleet.devices=8", "fleet.unseen=2", "run.rounds=3", "strategy._target_=theirs.Mine"]
 THEIRS = """
 from odt_sim import Strategy
@@ -32,7 +32,7 @@ class Mine(Strategy):
 def test_submitted_run_equals_the_serial_one(
     head: Head, softmax: TrainableModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The strategy is a file of the folder that is sent with the job."""
+    """The strategy is a file in the working folder that is submitted with the job."""
     sent = tmp_path / "sent"
     sent.mkdir()
     (sent / "theirs.py").write_text(THEIRS)
@@ -55,7 +55,7 @@ def test_submitted_run_equals_the_serial_one(
 
 
 def submitted(command: list[Any], environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run `ray job submit`, again while the head's agent is still starting."""
+    """Run `ray job submit`; retry while the head's agent is starting."""
     until = time.monotonic() + SECONDS
     while True:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)

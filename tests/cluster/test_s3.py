@@ -11,7 +11,7 @@ GIVEN = ["model=softmax", "strategy=ditto", "fleet.devices=6", "fleet.unseen=2",
 
 
 def test_killed_run_resumes_from_s3_to_the_same_bits(s3: S3, softmax: TrainableModel, tmp_path: Path) -> None:
-    """Two actors keep their devices' states in the bucket; SIGKILL ends one, and after round 3 or later the coordinator."""
+    """Device states are in the bucket; SIGKILL ends one of two actors, and the coordinator after round 3 or later."""
     assert launch([*GIVEN, "backend=serial", f"hydra.run.dir={tmp_path}/serial"]).failed == 0
     there = ["backend.actors=2", "run.storage=s3://bucket/killed"]
     run = Disturbed(tmp_path / "killed", [*GIVEN, *there], seed=0, **s3.environment)

@@ -56,7 +56,7 @@ def pictures() -> Any:
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory, pictures):
-    """A cache with the shared models, and pictures in place of Keras's MNIST."""
+    """A cache with the shared models, and `pictures` instead of Keras's MNIST."""
     cache = tmp_path_factory.mktemp("cache")
     default_directory().mkdir(parents=True, exist_ok=True)
     (cache / "models").symlink_to(default_directory())

@@ -41,7 +41,7 @@ class Run:
         return TrainableModel.load(self.folder / "initial.tflite")
 
     def data(self) -> FederatedData:
-        """Return the data again; its sizes must be those that the devices recorded."""
+        """Build the data again; its sizes must equal those that the devices recorded."""
         data = federated(self.config)
         assert [row["train_examples"] for row in self.records.devices()] == data.train_sizes.tolist()
         assert [row["examples"] for row in self.records.devices()] == [len(data.test(d)) for d in range(data.devices)]

@@ -224,7 +224,7 @@ FAST = ("digits_mlp", "softmax", "tflite")
 ELSEWHERE = (
     "mini_gpt",  # tests/strategies/test_training_options.py
     *("ds_cnn", "mobilenet", "mobilenet_v2", "transformer_encoder"),  # tests/export/test_export_zoo.py
-    # test_conf_tasks.py, most there too
+    # test_conf_tasks.py, most are there, too
     *("arm_mlp", "labels_mlp", "next_word", "recommender", "transcriber", "unet", "word_tagger"),
 )
 """Models that other tests export and train, with their loss and optimizer."""
@@ -249,7 +249,7 @@ def test_model_has_the_parameters_of_its_summary(name, folder):
 
 
 def write_examples(path: Path, fitted: TrainableModel) -> None:
-    """Write 60 random examples in the shapes that a model takes."""
+    """Write 60 random examples in the shapes that a model requires."""
     random = np.random.default_rng(0)
     shape, tokens = (60, *fitted.x.shape[1:]), fitted.x.dtype == "int32"
     x = random.integers(0, 41, shape, np.int32) if tokens else random.random(shape, np.float32)
@@ -272,7 +272,7 @@ BACKENDS = {
     "serial": ("SerialBackend", {}),
     "processes": ("ProcessesBackend", {"processes": len(os.sched_getaffinity(0))}),
 }
-TRACKERS = {  # the class, and what only it leaves in the working folder
+TRACKERS = {  # the class, and the output in the working folder that only it produces
     "mlflow": ("MLflow", "mlflow.db"),
     "none": ("Tracker", None),
     "tensorboard": ("TensorBoard", "outputs/**/tensorboard/**/events.*"),

@@ -1,4 +1,4 @@
-"""The experiments of other tasks than one label per example, as a newcomer runs them, but smaller; three on Ray."""
+"""Smaller versions of the experiments with tasks other than one label per example; three run on Ray."""
 
 import math
 from typing import Any
@@ -67,7 +67,7 @@ def test_ensemble_of_one_model_has_the_figures_of_the_model_under_a_mask() -> No
 
 @pytest.mark.slow
 def test_masked_positions_do_not_count_in_a_run() -> None:
-    """Other labels under the padding change no figure and no weight."""
+    """Different labels in the padding change no result and no weight."""
     figures = []
     for label in (0, 1):
         given = ["data=function", "data.target=padded_labels.examples", f"+data.label={label}", *MODEL]

@@ -1,4 +1,4 @@
-"""The files of conf/ agree with the signatures that they choose, and help and reference list every key."""
+"""The files of conf/ match the signatures of their targets, and help and reference list every key."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Columns behave like an array of rows; sources, checks, splits and digests take them."""
+"""Columns behave like an array of rows; sources, checks, splits and digests accept them."""
 
 import pickle
 from pathlib import Path

@@ -203,7 +203,7 @@ def test_data_for_another_model_is_refused_in_one_line(signature, message):
     "signature", [((2,), np.float32, (), np.int32, None), ((2,), np.float32, (3,), np.float32, None)]
 )
 def test_values_of_another_kind_point_to_the_example_of_an_own_loss(signature):
-    """A loss of one's own, such as of quantiles, takes targets that its export can only guess."""
+    """The target type of a user-defined loss, such as a quantile loss, can only be guessed at export."""
     with pytest.raises(
         DataError, match=r"for a loss of your own, export with an example of a batch, \(x, y\): see docs"
     ):

@@ -1,4 +1,4 @@
-"""Seeded data sets: equal for equal seeds, with the properties that their docstrings promise."""
+"""Seeded data sets: equal for equal seeds, with the properties stated in their docstrings."""
 
 from typing import Any
 

@@ -57,7 +57,7 @@ def test_repr_is_one_line():
 
 
 def test_split_methods():
-    """Labels alternate: a stratified test part has equal counts, a part by block is the end of each sequence in time."""
+    """Labels alternate: a stratified test part has equal counts, a block is the end of each sequence in time."""
     dataset = replace(make(), sequences=np.arange(60) // 30)
     stratified, at_random, by_block = (
         federate(dataset, iid, 1, 0, method=method) for method in ("stratified", "random", "block")
@@ -87,7 +87,7 @@ def test_each_device_standardizes_by_its_training_examples():
             assert getattr(data, part)(device).tolist() == rows.tolist()
             np.testing.assert_allclose(data.x[rows], (raw.x[rows] - train.mean()) / train.std(), rtol=1e-5)
     assert dataset.x.tolist() == make().x.tolist()
-    assert data.spread == f"{raw.spread} standardized"  # other data, also in comparisons
+    assert data.spread == f"{raw.spread} standardized"  # counts as other data in comparisons
 
 
 def test_integers_alone_are_not_standardized():
@@ -284,7 +284,7 @@ def test_large_fleet_is_two_arrays(devices):
     assert data.train_sizes.tolist() == [3] * devices
 
 
-# --- fleets in which a device's examples are split when it runs ---------------------------------------------------------
+# --- fleets that split a device's examples only when it runs ------------------------------------------------------------
 
 
 def listed(parts):

@@ -21,7 +21,7 @@ needs_keras = pytest.mark.skipif(importlib.util.find_spec("keras") is None, reas
 def folders(tmp_path, monkeypatch):
     monkeypatch.setenv("ODT_SIM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nothing answers there: no test downloads
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nothing listens there, so that no test downloads
     return tmp_path
 
 

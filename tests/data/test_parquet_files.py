@@ -93,7 +93,7 @@ def test_folders_of_a_partition_give_a_column(tmp_path, stores):
     ("written", "users"), [(("007", "7"), ["007", "7"]), (("0x10", "16"), ["0x10", "16"]), (("-7", "0"), [-7, 0])]
 )
 def test_users_of_folders_stay_as_written(tmp_path, stores, written, users):
-    folder = tmp_path / "user=01"  # around the data, and so no user of it
+    folder = tmp_path / "user=01"  # a folder above the data, which must not become a user
     for user in written:
         (folder / "day=3" / f"user={user}").mkdir(parents=True)
         pq.write_table(pa.table({"age": [1], "y": [0]}), folder / "day=3" / f"user={user}" / "a.parquet")

@@ -77,7 +77,7 @@ def test_blocks_are_in_order_with_gaps():
 
 
 def test_gap_counts_the_borders_that_exist():
-    """Without validation there is one border: 12 examples lose one, of which 3 are for the test."""
+    """Without validation there is one border: of 12 examples one is lost, and 3 are test examples."""
     parts = split_by_block(np.arange(12), None, 0, validation=0, test=0.3, gap=1)
     assert [part.tolist() for part in parts] == [[0, 1, 2, 3, 4, 5, 6, 7], [], [9, 10, 11]]
     parts = split_by_block(np.arange(5), None, 0, validation=0, test=0.3, gap=2)
@@ -93,7 +93,7 @@ def test_sequences_are_split_alone_and_short_ones_train():
 
 
 def test_times_order_the_examples_of_a_sequence():
-    """Rows of a table that is not sorted by time: what is tested comes last, in each sequence."""
+    """Rows of a table that is not sorted by time: test examples come last in each sequence."""
     sequences = np.array([0, 1, 0, 1, 0, 1])
     times = np.array([9.0, 1, 1, 2, 5, 3])
     parts = split_by_block(np.arange(6), sequences, 0, gap=0, times=times)

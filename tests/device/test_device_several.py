@@ -1,4 +1,4 @@
-"""A device with a model of several inputs or outputs trains, infers and evaluates as numpy does."""
+"""Training, inference and evaluation with several inputs or outputs equal numpy."""
 
 from typing import Any
 

@@ -45,7 +45,7 @@ def test_training_is_gradient_descent_on_the_real_rows(
 
 
 def single(model: TrainableModel) -> tuple[RuntimePool, RuntimePool]:
-    """Return two pools whose devices run one step in a call; those that run several prepare nothing."""
+    """Return two pools whose devices run one step per call, since devices with several per call prepare nothing."""
     return RuntimePool(model, edits=False), RuntimePool(model, edits=False)
 
 
@@ -72,7 +72,7 @@ def test_device_prepares_no_more_than_its_plan_trains(momentum: TrainableModel, 
 
 
 def test_device_is_freed_without_a_garbage_collection(momentum: TrainableModel, rows: Draw) -> None:
-    """Else the weights of several devices wait for one."""
+    """Otherwise the weights of several devices would stay in memory until a collection."""
     gc.disable()
     try:
         device = Device(momentum, rows(momentum, 10), test=rows(momentum, 3), pool=RuntimePool(momentum, edits=False))

@@ -57,7 +57,7 @@ def test_train_batch_uses_embeddings(frozen: TrainableModel, rows: Draw) -> None
 
 
 def test_offset_works_on_embeddings(frozen: TrainableModel, grouped: TrainableModel, rows: Draw) -> None:
-    """On the host for one model, in the graph for the other; both begin with the same weights."""
+    """On the host for one model, in the graph for the other; both start from the same weights."""
     data = rows(frozen, 10)
     one, other = Device(frozen, data), Device(grouped, data)
     other.restore(one.parameters())
@@ -85,7 +85,7 @@ def test_evaluation_on_embeddings_equals_the_whole_model(
 
 
 def test_cached_embeddings_change_no_bit(frozen: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
-    """Devices with a warm cache equal devices without."""
+    """Devices with a warm cache give the same bits as devices without a cache."""
     x, y = map(read_only, rows(frozen, 30))  # as a fleet's arrays are, which devices share
     pool = RuntimePool(frozen)
     found, fresh = [], []
@@ -185,7 +185,7 @@ def test_least_recently_used_embeddings_are_evicted() -> None:
 
 
 def test_cache_takes_what_another_one_computed() -> None:
-    """A copy has the entries of before, not those of later."""
+    """A copy has the entries at the time of copying, not later ones."""
     ask, other, computed = RecordingCache(limit=300), RecordingCache(limit=300), list[Embedded]()
     ask(0)
     other.cache, other.examples = ask.cache.copy(), ask.examples

@@ -93,7 +93,7 @@ def test_compiled_model_takes_any_rows(any_rows: TrainableModel) -> None:
 
 
 def test_interpreter_needs_only_calls_of_a_runner(any_rows: TrainableModel) -> None:
-    """As of a release of LiteRT whose runner is made in another way."""
+    """A release of LiteRT may construct its runner differently."""
     runner = Interpreter(model_content=any_rows.content).get_signature_runner("infer")
     plain = InterpreterCall(lambda **inputs: runner(**inputs))
     for rows in (4, 4, 2):
@@ -103,7 +103,7 @@ def test_interpreter_needs_only_calls_of_a_runner(any_rows: TrainableModel) -> N
 
 
 def test_interpreter_resizes_only_inputs_of_another_shape(any_rows: TrainableModel) -> None:
-    """On ARM, LiteRT crashes where a number such as the learning rate is resized, even to what it is."""
+    """On ARM, LiteRT crashes if a scalar such as the learning rate is resized, even to its own shape."""
     runner = Interpreter(model_content=any_rows.content).get_signature_runner("train")
     call, native, resized = InterpreterCall(runner), runner._interpreter_wrapper, list[int]()
 
@@ -145,7 +145,7 @@ def test_interpreter_gives_a_fresh_one_s_outputs_after_calls_of_any_shape(any_ro
 
 
 def test_interpreter_passes_inputs_of_any_size_as_a_fresh_one_does(any_rows: TrainableModel) -> None:
-    """Small inputs are copied by LiteRT, large ones by numpy; both may be read-only or transposed."""
+    """LiteRT copies small inputs, numpy copies large ones; both may be read-only or transposed."""
     engine, random = LITERT(any_rows.content, "any"), np.random.default_rng(0)
     for rows in (4, LARGE // 24, LARGE // 12):  # a row has 24 bytes
         for _ in range(3):

@@ -189,7 +189,7 @@ def test_weights_of_examples_equal_repeated_examples(small_mlp: TrainableModel) 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean_with_sample_weight"])
 def test_example_of_weight_0_is_a_row_as_in_keras(tmp_path: Path, reduction: str) -> None:
-    """It adds nothing to the loss, but counts in batch statistics and in what a padded sum is divided by."""
+    """It adds nothing to the loss, but counts in batch statistics and in the denominator of a padded sum."""
     import keras
 
     from odt_sim.export import export_model

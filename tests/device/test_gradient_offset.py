@@ -126,7 +126,7 @@ def test_offset_is_written_only_when_it_changes(grouped: TrainableModel, rows: D
 
 
 def test_offset_of_a_row_is_one_more_place_of_an_embedding(tmp_path: Path) -> None:
-    """RMSprop adds up the squares of the places' gradients, as Keras does, and the square of the row's offset."""
+    """RMSprop adds the squares of the gradients of all positions, like Keras, and the square of the row's offset."""
     import keras
 
     from odt_sim.export import export_model

@@ -39,7 +39,7 @@ def test_only_the_group_changes(grouped: TrainableModel, rows: Draw, group: str 
 
 
 def test_groups_see_the_same_batches(grouped_without_offset: TrainableModel, rows: Draw) -> None:
-    """With a tiny step size all groups but the head see equal losses; the head's body uses its statistics."""
+    """With a tiny step size, all groups except the head see equal losses; the head uses the body's statistics."""
     data = rows(grouped_without_offset, 10)
     whole, body = (Device(grouped_without_offset, data).train(1, 1e-12, group=g) for g in (None, "body_norm"))
     np.testing.assert_array_equal(whole, body)

@@ -1,4 +1,4 @@
-"""Training and evaluating the head in a file of its own: the bits of the whole file."""
+"""Training and evaluating the head in a separate file gives the bits of the whole file."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def test_head_has_the_bits_of_the_whole_file(model: TrainableModel, rows: Draw, 
 
 
 def test_training_of_head_and_body_alternates(grouped: TrainableModel, rows: Draw) -> None:
-    """What one file changes, the other one reads."""
+    """Each file reads the weights that the other one changed."""
     one, other = pair(grouped, rows(grouped, 20))
     for device in (one, other):
         for group in ("head", "body_norm", "head", None, "head"):

@@ -1,4 +1,4 @@
-"""What Linux says of the processor."""
+"""The processor's name and features, read from Linux."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Dropout masks depend on the seed, the device and the round only."""
+"""Dropout masks depend only on the seed, the device and the round."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ Y = np.array([0, 1, 2])
 
 
 def losses(model: TrainableModel, **place: Any) -> Sequence[float]:
-    """Return the losses of two steps on one batch, which differ by masks only."""
+    """Return the losses of two steps on one batch, which differ only in masks."""
     device = Device(model, (X, Y), **place)
     return [device.train_batch(X, Y, 1e-6) for _ in range(2)]
 

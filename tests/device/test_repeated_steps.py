@@ -1,4 +1,4 @@
-"""Several training steps in one call: the bits of single steps, for every kind of step."""
+"""Several training steps per call give the bits of single steps, for every kind of step."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ KINDS = ["softmax", "momentum", "adam", "regression", "small_mlp", "with_adapter
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Device]], Device]:
-    """Return a function that makes a device whose steps run one by one."""
+    """Return a function that creates a device whose steps run one by one."""
 
     def device(make: Callable[[], Device]) -> Device:
         with monkeypatch.context() as patch:
@@ -50,7 +50,7 @@ def assert_same(one: Device, other: Device) -> None:
 
 
 def expected_calls(steps: int) -> Counter[str]:
-    """Return the calls of a training: as many steps as possible in each."""
+    """Return the expected calls of a training, each with as many steps as possible."""
     expected = Counter[str]()
     for size in STEPS:
         expected[repeated_name("train", size)], steps = divmod(steps, size)
@@ -114,7 +114,7 @@ def test_gradient_offsets_and_proximal_terms_stay(
 def test_each_call_takes_as_many_steps_as_possible(
     steps: int, epochs: int, softmax: TrainableModel, rows: Any, calls: Any
 ) -> None:
-    """Over the ends of epochs, too."""
+    """Calls also extend across the ends of epochs."""
     device = Device(softmax, rows(softmax, steps * softmax.batch_size))
     assert len(device.train(epochs)) == steps * epochs
     expected = expected_calls(steps * epochs)

@@ -1,4 +1,4 @@
-"""Interpreters and their pool, which changes no result."""
+"""Interpreters, and their pool, which does not change results."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -35,7 +35,7 @@ BUILTIN = tuple(sorted({*MODELS} - {*FLEX, *FOUR, "four_files_momentum"}))
 
 @dataclass(frozen=True)
 class Dialect:
-    """A generated file, and what its author would say about it.
+    """A generated file, with the description that its author would give.
 
     Attributes:
         path: The file.
@@ -84,7 +84,7 @@ class Dialect:
 
 
 def generated(model: str) -> Dialect:
-    """Return a model by name; the first call writes all of its kind that are not cached, in another process."""
+    """Return a model by name; the first call writes all uncached models of its kind in another process."""
     path = _folder(MODELS[model]) / f"{model}.tflite"
     if not path.exists():
         default_directory().mkdir(parents=True, exist_ok=True)

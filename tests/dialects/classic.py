@@ -44,7 +44,7 @@ def adam(weight: tf.Variable, gradient: tf.Tensor, slot: Callable[[str], tf.Vari
 
 
 class Classic(tf.Module):
-    """A model over plain variables, whose initial values the file holds.
+    """A model with plain variables, whose initial values are in the file.
 
     Attributes:
         model: The Keras model; its own variables are not used.
@@ -81,7 +81,7 @@ class Classic(tf.Module):
         return {"logits": logits}
 
     def write(self, path: Path, rows: int | None) -> Path:
-        """Convert it; `rows` is the batch's, None for any number."""
+        """Convert the model; `rows` is the batch size, None for any number of rows."""
         (own,) = self.model.inputs
         x = spec([rows, *own.shape[1:]], own.dtype)
         y = spec([rows], tf.int32) if self.sparse else spec([rows, CLASSES])
@@ -128,7 +128,7 @@ def depthwise() -> keras.Model:
 
 
 class Dropout(layers.Layer):
-    """As of Keras 2, without a seed generator."""
+    """The Dropout of Keras 2, without a seed generator."""
 
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         return tf.nn.dropout(x, 0.5) if training else x
@@ -168,7 +168,7 @@ RANDOM = {"dropout": (dropped, sgd, False)}
 
 
 def classic(name: str) -> Classic:
-    """Return a network as an author would train it."""
+    """Return a network that an author would train."""
     build, step, sparse = {**NETWORKS, **RANDOM}[name]
     keras.backend.clear_session()
     keras.utils.set_random_seed(3)

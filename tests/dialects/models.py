@@ -16,7 +16,7 @@ Signatures = dict[str, Any]
 
 
 class Perceptron(tf.Module):
-    """One hidden layer, `[rows, 6]` to 3 classes, whose gradient is written out: its step needs no Flex op."""
+    """One hidden layer, `[rows, 6]` to 3 classes, with an explicit gradient: its step needs no Flex op."""
 
     labels = "one_hot"
 
@@ -64,13 +64,13 @@ class Perceptron(tf.Module):
         return {f"{prefix}{i}": tf.identity(v) for i, v in enumerate(self.weights)}
 
     def assign(self, **values: tf.Tensor) -> None:
-        """Assign the values in the order of their names."""
+        """Assign the values in the order of the variables' names."""
         for weight, name in zip(self.weights, sorted(values), strict=True):
             weight.assign(values[name])
 
 
 class Taped(Perceptron):
-    """The same with a GradientTape, as authors write it: its step needs Flex ops."""
+    """The same with a GradientTape, as authors usually write it: its step needs Flex ops."""
 
     def step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
@@ -149,7 +149,7 @@ def write(
         roles: The signature's name by role, or its name and its own names of inputs and outputs.
         flex: Whether Flex ops are allowed.
         rows: The rows of a batch; None for any number.
-        facts: What else differs from the usual description, see `dialects.Dialect`.
+        facts: Other differences from the usual description, see `dialects.Dialect`.
     """
     convert(model, signatures, path, flex=flex)
     described = {role: {"name": role} if own is True else own for role, own in roles.items()}

@@ -1,4 +1,4 @@
-"""What is made of a foreign file loads in LiteRT's CompiledModel, as on phones and in LiteRT.js, and computes the same."""
+"""An adapted foreign file loads in LiteRT's CompiledModel, as on phones and in LiteRT.js, with the same results."""
 
 from functools import partial
 from typing import Any
@@ -61,7 +61,7 @@ def test_adapted_file_trains_as_the_file_itself(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "count", "average"), [("counted", "s1", "s0"), ("counted_closed", "s0", "s1")])
 def test_count_of_steps_passes_as_int32(name: str, count: str, average: str) -> None:
-    """The file's own signatures of the state stay, in their order; those that are added have the order of the step."""
+    """The file's own state signatures keep their order; added signatures have the order of the step."""
     dialect = generated(name)
     model = TrainableModel.load(dialect.path)
     assert {slot.name: (slot.shape, slot.dtype) for slot in model.slots} == {
@@ -137,7 +137,7 @@ def test_output_in_the_way_of_a_canonical_name_is_left_out() -> None:
     made = tried(content, "renamed", partial(adapted, where="renamed", signatures=corrections)).content
     check_signatures(made)
     x, y = batch(generated("counted"))
-    first = np.log(3) + 1  # an accuracy is smaller than what untrained weights lose
+    first = np.log(3) + 1  # an accuracy is smaller than the loss of untrained weights
     assert 0.5 < CompiledEngine(made, "renamed").call("train", x=x, y=y)["loss"] < first
 
 

@@ -1,4 +1,4 @@
-"""The generated files are what their descriptions say, on real LiteRT."""
+"""The generated files match their descriptions on real LiteRT."""
 
 from collections.abc import Iterator
 from typing import Any

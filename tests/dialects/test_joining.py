@@ -1,4 +1,4 @@
-"""Four files without signatures, joined into one, train as they do one after the other on real LiteRT."""
+"""Four files without signatures, joined into one, train like the separate files on real LiteRT."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ def joined(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 class ByHand:
-    """One of the files as an app calls it; outputs come in the alphabetical order of the author's names."""
+    """One of the files, called as by an app; outputs are in the alphabetical order of the author's names."""
 
     def __init__(self, role: str) -> None:
         content = generated(f"four_files_{role}").content
@@ -79,7 +79,7 @@ def test_steps_equal_those_of_the_four_files(joined: Path) -> None:
 
 
 def test_optimizer_with_a_state_of_its_own(files: dict[str, Path], tmp_path: Path) -> None:
-    """Momentum with a constant rate: the weights start at zero, and the state goes on from step to step."""
+    """Momentum with a constant rate: the weights start at zero, and the state persists from step to step."""
     momentum = generated("four_files_momentum").path
     path = tmp_path / "momentum.tflite"
     path.write_bytes(join(files["bottleneck"], files["train_head"], momentum))

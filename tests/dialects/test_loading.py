@@ -1,4 +1,4 @@
-"""Every dialect is loaded and trained by a device under canonical names, on real LiteRT."""
+"""A device loads and trains every dialect under canonical names, on real LiteRT."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ LOADED = sorted({*BUILTIN, "load_embeds"})
 
 
 def examples(dialect: Dialect, rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return examples as a data set has them: for `load_embeds` what the features are computed from."""
+    """Return examples as in a data set: for `load_embeds`, the inputs from which features are computed."""
     x, y = dialect.batch()
     x, y = (np.concatenate([dialect.batch(seed)[i] for seed in range(-(-rows // len(x)))])[:rows] for i in (0, 1))
     if dialect.path.stem == "load_embeds":
@@ -48,7 +48,7 @@ def test_losses_fall_on_a_device(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({*BUILTIN} - {"not_a_number"}))
 def test_steps_equal_those_of_the_file_itself(name: str) -> None:
-    """The same batches give the same losses under the file's own names, from the shipped weights."""
+    """The same batches give the same losses as under the file's own names, from the shipped weights."""
     dialect = generated(name)
     own = dialect.signatures["train"]
     step = Interpreter(model_content=dialect.content, num_threads=1).get_signature_runner(own["name"])

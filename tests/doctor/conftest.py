@@ -1,4 +1,4 @@
-"""The file with one fault in each signature, written once and cached."""
+"""The fixture of a file with one fault in each signature, written once and cached."""
 
 import hashlib
 import tempfile

@@ -1,6 +1,6 @@
 """A file in which each signature has one fault, written by `python patients.py FOLDER`.
 
-The dialect `numbered` is a healthy file with the same model, but for its second bias.
+The dialect `numbered` is a healthy file with the same model, except for the second bias.
 """
 
 import sys
@@ -31,7 +31,7 @@ class Patient(Perceptron):
         return super().logits(x) + self.other
 
     def step(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        """Return the loss before the step; the gradient leaves out the second bias, which gets that of the first."""
+        """Return the loss before the step; the second bias gets the gradient of the first."""
         before = self.loss(x, y)
         with tf.control_dependencies([before]):
             old = tf.identity(self.bias)

@@ -155,7 +155,7 @@ def remove_inference(model: Any) -> None:
 
 
 def keep_inference(model: Any) -> None:
-    """Keep what a converter makes of a Keras model: one signature, whose input has the name of the model's."""
+    """Keep the converter's output for a Keras model: one signature, whose input is named like the model's."""
     [infer] = model.signatureDefs = [each for each in model.signatureDefs if each.signatureKey == b"infer"]
     infer.signatureKey, infer.inputs[0].name = b"serving_default", b"keras_tensor"
 

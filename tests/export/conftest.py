@@ -69,9 +69,9 @@ class Twins:
         return self.random.normal(size=shape).astype(np.float32)
 
     def train(self, steps: Sequence[int]) -> list[tuple[float, float]]:
-        """Train both, each step at a smaller rate; return the loss of Keras and of LiteRT per step.
+        """Train both with a decreasing learning rate; return the losses of Keras and of LiteRT per step.
 
-        `steps` holds the rows of each step.
+        `steps` contains the rows of each step.
         """
         losses = []
         for step, rows in enumerate(steps):
@@ -79,7 +79,7 @@ class Twins:
             rate = np.float32(RATE * 0.9**step)
             self.model.optimizer.learning_rate = rate
             lite = self.call("train", x=x, y=y, sample_weight=weight, learning_rate=rate)
-            positions = self.model.output_shape[1:-1]  # Keras wants the weight of each
+            positions = self.model.output_shape[1:-1]  # Keras expects a weight per output
             each = np.broadcast_to(weight.reshape(-1, *[1] * len(positions)), (len(x), *positions))
             loss = np.ravel(self.model.train_on_batch(x, y, sample_weight=each))[0]  # before the metrics of layers
             losses.append((float(loss), float(lite["loss"])))
@@ -87,7 +87,7 @@ class Twins:
         return losses
 
     def agree(self, steps: Sequence[int] = (BATCH,) * 5) -> None:
-        """Train both and assert that weights and slots agree to 1e-5 of the largest change, and float32's rounding."""
+        """Train both; assert that weights and slots agree within 1e-5 of the largest change plus float32 rounding."""
         before = [v.numpy() for v in self.model.trainable_weights]
         np.testing.assert_allclose(*zip(*self.train(steps), strict=True), rtol=1e-5, atol=2e-6)
         after = [v.numpy() for v in self.model.trainable_weights]
@@ -100,7 +100,7 @@ class Twins:
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=limit)
 
     def restore(self) -> None:
-        """Copy the weights and slots of Keras to LiteRT."""
+        """Copy the weights and slots from Keras to LiteRT."""
         self.call("restore", **{f"a{i}": v.numpy() for i, v in enumerate(self.model.weights)})
         pairs = list(zip(*self.slots(), strict=True))
         if not pairs:
@@ -110,7 +110,7 @@ class Twins:
         )
 
     def slots(self) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-        """Return the optimizer's slots in LiteRT and in Keras, without those that no update reads, such as SGD's count."""
+        """Return the optimizer's slots in LiteRT and in Keras, without those unused by updates, such as SGD's count."""
         if "optimizer_state" not in self.interpreter.get_signature_list():
             return [], []
         optimizer = self.model.optimizer
@@ -133,17 +133,17 @@ class Twins:
 
 
 def _same_slot(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Return whether two values may be of one slot: one shape and kind, and for the state of a random layer one seed."""
+    """Return whether two values may belong to one slot: equal shape and kind, and seed for a random layer's state."""
     alike = one.shape == other.shape and one.dtype.kind == other.dtype.kind
     return alike and (one.shape != (2,) or one.dtype.kind != "i" or bool(one[0] == other[0]))
 
 
 @pytest.fixture(scope="session")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Twins]:
-    """Return a function that exports a Keras model and opens the file, or a given file with other weights."""
+    """Return a function that exports a Keras model, or takes a given file with other weights, and opens the file."""
     from odt_sim.export import export_model
 
-    gc.freeze()  # TensorFlow collects garbage in every export, which takes long in a process full of objects
+    gc.freeze()  # TensorFlow collects garbage in every export, which is slow in a process with many objects
 
     def make(
         model: Any,
@@ -161,10 +161,10 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Twins]:
             export_model(model, path, loss=loss, optimizer=optimizer, **{"batch_size": BATCH, **options})
         if loss == "sparse_categorical_crossentropy":
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        optimizer.build(model.trainable_variables)  # inside its first step, Keras leaves out what a slot starts from
+        optimizer.build(model.trainable_variables)  # in its first step, Keras ignores the initial values of slots
         model.compile(optimizer=optimizer, loss=loss, jit_compile=False, run_eagerly=True)
         content = path.read_bytes()
-        call_signatures(content, str(path))  # as `TrainableModel.load` does in a process for each file
+        call_signatures(content, str(path))  # as `TrainableModel.load` does, in a process per file
         loaded = TrainableModel.from_content(content, where=str(path))
         return Twins(model, path, Interpreter(str(path), num_threads=1), loaded.loss)
 

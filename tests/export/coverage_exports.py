@@ -1,4 +1,4 @@
-"""Cases of the coverage table of which the parity tests keep the files, and tests/phone runs these.
+"""Cases of the coverage table whose exported files are kept by the parity tests and run by tests/phone.
 
 Two of each family, all optimizers, and all models that do not magnify rounding.
 """

@@ -1,4 +1,4 @@
-"""The folder of the files of `coverage_exports.py`; this needs no TensorFlow."""
+"""The folder of the files of `coverage_exports.py`; this module does not import TensorFlow."""
 
 import hashlib
 from functools import cache

@@ -12,7 +12,7 @@ BATCH = 4
 
 @tflite_model_class
 class Pictures(BaseTFLiteModel):
-    """The default methods; `train` is Keras' own step, with a running mean as loss."""
+    """A model with the default methods; `train` is Keras's own step, with a running mean as loss."""
 
     X_SHAPE = [6, 6, 2]  # noqa: RUF012 - as authors write it
     Y_SHAPE = [3]  # noqa: RUF012
@@ -50,7 +50,7 @@ class Pictures(BaseTFLiteModel):
 
 @tflite_model_class
 class Keras2(BaseTFLiteModel):
-    """Own methods with names that Keras 3 lacks."""
+    """A model with own methods whose names Keras 3 lacks."""
 
     X_SHAPE = [5]  # noqa: RUF012
     Y_SHAPE = [2]  # noqa: RUF012
@@ -78,7 +78,7 @@ class Keras2(BaseTFLiteModel):
         return {"values": self.model(x, training=False)}
 
     def parameters(self) -> dict[str, Any]:
-        weights = reversed(self.model.weights)  # an order of its own
+        weights = reversed(self.model.weights)  # in a different order
         return {f"a{index}": weight.read_value() for index, weight in enumerate(weights)}
 
     def restore(self, **parameters: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Classes of devices and fleets of them."""
+"""Fixtures of device classes and fleets."""
 
 from dataclasses import replace
 
@@ -52,5 +52,5 @@ def phones() -> Population:
 
 @pytest.fixture(scope="session")
 def habits(phones: Population) -> Habits:
-    """Their habits, in two time zones."""
+    """The habits of `phones`, in two time zones."""
     return Habits.of(3, phones, {"Europe/Berlin": 1, "America/New_York": 2})

@@ -1,4 +1,4 @@
-"""When devices are available: known shares, transitions of the Markov chain, traces, and time zones."""
+"""Availability: known shares, transitions of the Markov chain, traces, and time zones."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Batteries: charge by hand, conservation of energy, and a floor that training never crosses."""
+"""Batteries: known charges, conservation of energy, and a floor that training never crosses."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -85,7 +85,7 @@ def test_training_never_takes_a_battery_below_the_floor_and_energy_is_conserved(
 
 
 def nights(device: int, time: float) -> list[tuple[float, float]]:
-    """Return the nights of a device from the last one before a time on, as many as work may last."""
+    """Return the nights of a device that work may cover, from the last one before a time."""
     ids, found, at = np.array([device]), [], time
     for _ in range(3):
         begin, end = HABITS.night(ids, at)

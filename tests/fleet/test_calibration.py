@@ -1,4 +1,4 @@
-"""Calibration: what is measured, and where it is kept."""
+"""Calibration: its measurements, and where they are stored."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -18,7 +18,7 @@ from tests.fleet.conftest import CALIBRATION
 
 @pytest.fixture
 def measured(softmax: TrainableModel, tmp_path: Path) -> str:
-    """A calibration of the model, which no test has to measure."""
+    """A calibration of the model, so that no test has to measure it."""
     path = tmp_path / "calibration.json"
     path.write_text(CALIBRATION.to_json().replace("f" * 64, softmax.fingerprint))
     return str(path)

@@ -1,4 +1,4 @@
-"""Costs of work: known answers, and that the energy of all work is the sum over its calls."""
+"""Costs of work: known answers, and the energy of all work as the sum over its calls."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_work_that_stops_early_costs_its_part() -> None:
 
 
 def test_model_and_data_have_to_fit_into_the_memory() -> None:
-    costs = Costs(alike(2), CALIBRATION)  # 100 MB, of which an interpreter takes 20
+    costs = Costs(alike(2), CALIBRATION)  # 100 MB, of which an interpreter uses 20
     assert costs.fits(TWO, np.array([80_000_000, 80_000_001])).tolist() == [True, False]
     assert_allclose(costs.memory(np.array([5.0])), [20_000_005])
 

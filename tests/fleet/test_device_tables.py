@@ -1,4 +1,4 @@
-"""Tables of device classes: the shipped one, CSV, YAML, what phones measured, and what is none."""
+"""Tables of device classes: the shipped table, CSV, YAML, measured profiles, and unusable files."""
 
 import csv
 import re

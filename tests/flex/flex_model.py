@@ -19,7 +19,7 @@ Batch = dict[str, NDArray[Any]]
 
 
 class FlexModel:
-    """A fresh interpreter of a file; nothing was restored."""
+    """A fresh interpreter of a file, before any restore."""
 
     def __init__(self, path: Path) -> None:
         with pytest.warns(UserWarning, match="tf.lite.Interpreter is deprecated"):
@@ -51,7 +51,7 @@ def export(model: Any, folder: Path, **options: Any) -> Path:
 
 def small_cnn() -> Any:
     keras.utils.set_random_seed(3)
-    # BatchNormalization takes a bias out again: of its gradient, all rounding, Adam would make steps of full size.
+    # BatchNormalization cancels a bias: its gradient is only rounding, which Adam would turn into full steps.
     body = [layers.Conv2D(4, 3, activation="relu", use_bias=False, name="conv"), layers.MaxPooling2D(2)]
     body.append(layers.BatchNormalization(name="norm"))
     head = [layers.Flatten(), layers.Dropout(0.2), layers.Dense(3, name="classifier")]

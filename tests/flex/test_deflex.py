@@ -1,4 +1,4 @@
-"""A file with Flex ops in TensorFlow's interpreter, and the same file without them on LiteRT, train alike."""
+"""A file with Flex ops in TensorFlow's interpreter trains like the rewritten file on LiteRT."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ STEPS = 10
 
 
 def weights(model: Classic, interpreter: FlexModel, folder: Path) -> list[NDArray[Any]]:
-    """Return the float weights of the original, from its own checkpoint."""
+    """Return the float weights of the original from its checkpoint."""
     interpreter.save(folder / "checkpoint")
     reader = tf.train.load_checkpoint(str(folder / "checkpoint"))
     variables = [v for v in [*model.trained, *model.others] if v.dtype == tf.float32]

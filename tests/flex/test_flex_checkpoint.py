@@ -36,7 +36,7 @@ def test_restored_model_continues_bit_for_bit(trained: FlexModel, cnn: Path, tmp
         model.restore(tmp_path / "checkpoint")
         for found, expected in zip(model.parameters(), saved, strict=True):
             np.testing.assert_array_equal(found, expected)
-        assert losses(model) == further  # the optimizer's slots and the masks are those of then
+        assert losses(model) == further  # optimizer slots and masks are restored, too
 
 
 def test_tensorflow_reads_parameters_by_manifest_names(trained: FlexModel, cnn: Path, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_tensorflow_reads_parameters_by_manifest_names(trained: FlexModel, cnn: 
 def test_tensorflow_checkpoint_is_restored(trained: FlexModel, cnn: Path, tmp_path: Path) -> None:
     trained.save(tmp_path / "checkpoint")
     tensors = tensors_of(tmp_path / "checkpoint") | {BIAS: np.float32([1, 2, 3])}
-    prefix = str(tmp_path / "second")  # the format of today, in two files
+    prefix = str(tmp_path / "second")  # the current format, in two files
     data = [tf.constant(value) for value in tensors.values()]
     tf.raw_ops.SaveV2(prefix=prefix, tensor_names=list(tensors), shape_and_slices=[""] * len(data), tensors=data)
     fresh = FlexModel(cnn)

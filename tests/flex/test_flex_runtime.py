@@ -1,4 +1,4 @@
-"""`backend.runtime=flex`: TensorFlow's interpreter in a process of its own, behind the same contract as LiteRT's."""
+"""`backend.runtime=flex`: TensorFlow's interpreter in a separate process, with the same contract as LiteRT's."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Flower is imported here without the warnings of its own imports, which pytest would turn into errors."""
+"""Import Flower without the warnings of its imports, which pytest would turn into errors."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Nodes of a Flower federation in this process, for tests of what the server and the nodes say."""
+"""Nodes of a Flower federation in this process, for tests of the messages between server and nodes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # Flower 
 
 
 class Nodes(Grid):
-    """A grid that calls the apps of its nodes, each with a context of its own."""
+    """A grid that calls the apps of its nodes, each with its own context."""
 
     def __init__(self, apps: Sequence[ClientApp], partitions: Sequence[int] | None = None) -> None:
         self._apps = dict(enumerate(apps, start=100))

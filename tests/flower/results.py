@@ -1,4 +1,4 @@
-"""What a run leaves."""
+"""The results of a run."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def left_by(folder: Path) -> dict[str, Any]:
-    """Return the files of a run that do not depend on time, with the server's states."""
+    """Return the content of a run's files that do not depend on time, including the server's states."""
     lines = {name: (folder / f"{name}.jsonl").read_text().splitlines() for name in ("rounds", "devices")}
     records = {name: [{**json.loads(line), "seconds": 0} for line in found] for name, found in lines.items()}
     files = [*folder.glob("*.tflite"), *folder.glob("checkpoint/server.*")]

@@ -1,4 +1,4 @@
-"""A SuperLink and its SuperNodes in processes of their own, on loopback."""
+"""A SuperLink and its SuperNodes in separate processes, on loopback."""
 
 import os
 import signal
@@ -11,19 +11,19 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-START, RUN = 300, 900  # seconds, far more than either takes
+START, RUN = 300, 900  # seconds, far more than needed
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "NO_COLOR": "1",
-    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # Flower's commands start each other
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # Flower's commands start other commands of Flower
 }
 APP = Path(__file__).parent / "app"
 
 
 @dataclass(frozen=True)
 class SuperLink:
-    """A SuperLink that runs, and what its processes say.
+    """A running SuperLink, and the logs of its processes.
 
     Attributes:
         folder: Flower's home, and the logs.
@@ -34,12 +34,12 @@ class SuperLink:
     environment: dict[str, str]
 
     def run(self, task: str, results: Path) -> None:
-        """Run the app with a task, and wait for its end."""
+        """Run the app with a task, and wait until it ends."""
         config = f'task="{task}" folder="{results}"'
         command = [script("flwr"), "run", str(APP), "test", "--stream", "--run-config", config]
         log = self.folder / "flwr.log"
         with processes([command], self.environment, log) as [run]:
-            assert run.wait(RUN) == 0, log.read_text()  # 0 also where the app fails, which its results show
+            assert run.wait(RUN) == 0, log.read_text()  # it is 0 even if the app fails, which the results show
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def superlink(folder: Path, nodes: int) -> Iterator[SuperLink]:
 def processes(
     commands: Sequence[Sequence[str]], environment: dict[str, str], log: Path
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Run commands, each in a process group of its own, which is killed at the end."""
+    """Run commands, each in a separate process group, which is killed at the end."""
     started: list[subprocess.Popen[bytes]] = []
     with log.open("ab") as out:
         try:
@@ -82,7 +82,7 @@ def processes(
             yield started
         finally:
             for process in started:
-                with suppress(ProcessLookupError):  # it has ended
+                with suppress(ProcessLookupError):  # the process has ended
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
@@ -98,7 +98,7 @@ def wait_for(port: int, log: Path) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that are free now."""
+    """Return ports that are currently free."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

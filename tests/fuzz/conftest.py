@@ -1,4 +1,4 @@
-"""Damaged files, one after the other, in a process that must survive them: a few in each test run, all by `make fuzz`."""
+"""Fixtures for damaged files in a process that must survive them: a few in each test run, all by `make fuzz`."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ def many() -> Callable[[int, int], int]:
 
 @pytest.fixture
 def outcomes(tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> Iterator[Outcomes]:
-    """The outcomes of a test's cases, which may write to its folder and export a model; printed at the end."""
+    """The outcomes of a test's cases, printed at the end; cases may write to its folder and export a model."""
     found = Outcomes(tmp_path, cache_folder("models"))
     yield found
     with capfd.disabled():

@@ -52,7 +52,7 @@ def insert(content: bytearray, random: Random, others: Sequence[bytes]) -> None:
 
 
 def edit_graph(content: bytearray, random: Random, others: Sequence[bytes]) -> None:
-    """Change the declared graph and write a well-formed file, so that only running it shows the damage."""
+    """Change the declared graph and write a well-formed file, so that the damage shows only at run time."""
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(bytes(content), 0))
     for _ in range(int(random.integers(1, 4))):
         graph = _one(model.subgraphs, random)
@@ -115,7 +115,7 @@ KINDS = (*BYTES, edit_graph)
 
 
 def mutated(case: int, files: Sequence[bytes], kinds: Sequence[Kind] = KINDS) -> bytes:
-    """Return a damaged copy of one of the files; cases differ and cover all kinds evenly.
+    """Return a damaged copy of one of the files; cases are distinct and cover all kinds evenly.
 
     Args:
         case: Index from 0.

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from odt_sim.errors import OdtSimError
 
-SECONDS = 10.0  # of the process's own time, beside that of the trial
+SECONDS = 10.0  # CPU seconds of this process, in addition to the trial's
 
-_seen: list[str] = []  # what Python has unpickled, and which files it has opened to write
+_seen: list[str] = []  # unpickled objects, and files opened for writing
 
 
 def note(event: str, given: tuple[object, ...]) -> None:
     """Record unpickling and files opened for writing; an audit hook, which Python never removes.
 
-    Python may compile a module that a case imports first.
+    Python may compile a module at its first import, which is ignored.
     """
     if event == "pickle.find_class":
         _seen.append(f"unpickles {given}")

@@ -1,4 +1,4 @@
-"""Damaged configurations, the user's or those kept with a run: a run, or one line."""
+"""Damaged configurations, of the user or saved with a run: the command runs, or reports one line."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Damaged `.tflite` files: LiteRT may crash in the trial process only."""
+"""Damaged `.tflite` files: LiteRT may crash only in the trial process."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""No way to read or write the weights, nor the velocity of the momentum."""
+"""Neither the weights nor the momentum's velocity can be read or written."""
 
 from pathlib import Path
 

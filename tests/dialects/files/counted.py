@@ -1,4 +1,4 @@
-"""Own names throughout, several outputs, and an optimizer's state with an int64 count, with and without signatures for it."""
+"""Only own names, several outputs, and an optimizer state with an int64 count, with and without signatures for it."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from dialects.models import Perceptron, Signatures, function, of_x, of_y, spec, 
 
 
 class Counted(Perceptron):
-    """Counts its steps and averages their losses."""
+    """A model that counts its steps and averages their losses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Counted(Perceptron):
 
 
 def state(model: Counted) -> Signatures:
-    """Return the signatures of the state as `odt-sim deflex` writes them: numbered in an order of their own, in int32."""
+    """Return the state's signatures as written by `odt-sim deflex`: numbered in their own order, in int32."""
 
     def read() -> dict[str, tf.Tensor]:
         average, count = (tf.gather(tf.reshape(v, [1]), 0) for v in (model.average, model.count))

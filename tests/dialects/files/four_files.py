@@ -1,6 +1,6 @@
-"""Four files without signatures that form one model, as of TensorFlow's first transfer learning demo for Android.
+"""Four files without signatures that form one model, as in TensorFlow's first transfer learning demo for Android.
 
-The app holds the head's weights and passes them to each file.
+The app stores the head's weights and passes them to each file.
 """
 
 from pathlib import Path

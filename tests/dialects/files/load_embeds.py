@@ -8,7 +8,7 @@ from dialects.models import HIDDEN, RATE, Taped, checkpoint, function, of_x, of_
 
 
 class Head(Taped):
-    """The classifier is trained on what the hidden layer returns."""
+    """The classifier, trained on the outputs of the hidden layer."""
 
     @property
     def weights(self) -> list[tf.Variable]:

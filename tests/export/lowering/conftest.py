@@ -1,4 +1,4 @@
-"""Run a function in TensorFlow and in its lowered form."""
+"""Fixtures that run a function in TensorFlow and in its lowered form."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ Function = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def both_ways() -> Callable[..., tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]]:
-    """Return a function that gives the outputs of `function(*arrays)` from TensorFlow and from its lowered graph."""
+    """Return a function that returns the outputs of `function(*arrays)` in TensorFlow and in its lowered graph."""
     import tensorflow as tf
 
     from odt_sim.export.inlining import inlined
@@ -37,7 +37,7 @@ def both_ways() -> Callable[..., tuple[dict[str, NDArray[Any]], dict[str, NDArra
 
 @pytest.fixture(scope="session")
 def same(both_ways: Any) -> Callable[..., None]:
-    """Return a function that asserts equal outputs of both."""
+    """Return a function that asserts that both outputs are equal."""
 
     def check(function: Function, atol: float = 2e-6, **arrays: NDArray[Any]) -> None:
         expected, found = both_ways(function, **arrays)

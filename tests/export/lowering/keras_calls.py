@@ -1,4 +1,4 @@
-"""Calls of the functions of `keras.ops`, each on small inputs, to be differentiated by each input of floats."""
+"""Calls of the functions of `keras.ops` on small inputs, to be differentiated with respect to each float input."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class KerasCall:
     """A call of a function of `keras.ops`.
 
     Attributes:
-        function: Takes a tensor per input; returns a tensor or a structure of tensors.
+        function: A function of a tensor per input, which returns a tensor or a structure of tensors.
         inputs: The inputs.
         tolerance: The relative and absolute tolerance against TensorFlow.
     """
@@ -33,7 +33,7 @@ def normal(*shape: int) -> NDArray[np.float32]:
 
 
 def apart(*shape: int) -> NDArray[np.float32]:
-    """Return numbers of both signs, none of them close to another or to a whole number."""
+    """Return numbers of both signs that are not close to each other or to an integer."""
     numbers = (np.arange(np.prod(shape)) - 0.4 * np.prod(shape)) * 0.173 + 0.061
     return RANDOM.permutation(numbers).reshape(shape).astype(np.float32)
 

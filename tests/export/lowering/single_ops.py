@@ -20,10 +20,10 @@ class Call:
     """One call of an op.
 
     Attributes:
-        function: Takes a tensor per input and returns a tensor or a list of tensors.
+        function: A function of a tensor per input, which returns a tensor or a list of tensors.
         inputs: The inputs.
         tolerance: The absolute and relative tolerance against TensorFlow.
-        others: Further values of the inputs, which the same graph is run with.
+        others: Further values of the inputs for the same graph.
     """
 
     function: Callable[..., Any]
@@ -32,7 +32,7 @@ class Call:
     others: tuple[tuple[NDArray[Any], ...], ...] = ()
 
     def given(self, run: int) -> tuple[NDArray[Any], ...]:
-        """Return the inputs of a run; runs beyond the last repeat them."""
+        """Return the inputs of a run; runs beyond the last one repeat its inputs."""
         values = (self.inputs, *self.others)
         return values[run % len(values)]
 
@@ -48,7 +48,7 @@ def kinks(shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def _read(variable: tf.Variable) -> tf.Tensor:
-    """Return zeros that depend on a variable, so that the graph has it."""
+    """Return zeros that depend on a variable, so that the graph contains it."""
     return tf.cast(0.0 * variable.read_value()[0, :2], tf.int32)
 
 
@@ -71,7 +71,7 @@ def convolutions(call: Callable[..., Any], inputs: Callable[..., list[Any]], mul
 
 
 def of_gradient(forward: Callable[..., Any], *kept: int) -> Callable[..., list[Any]]:
-    """Return what makes the inputs of a gradient op: those of x and w in `kept`, and a gradient of the output's shape."""
+    """Return a function that creates a gradient op's inputs: those in `kept`, and a gradient of the output's shape."""
 
     def inputs(x: Any, w: Any, settings: Any) -> list[Any]:
         return [*((x, w)[i] for i in kept), whole(*forward(x, w, settings).shape)]
@@ -196,7 +196,7 @@ def slices() -> list[Call]:
 
 
 def scatters(op: Any) -> list[Call]:
-    """Return calls that write to rows of a variable, some of them twice; they answer with all of its rows."""
+    """Return calls that write to rows of a variable, some of them twice, and return all of its rows."""
     calls = []
     for shape, rows in product([(6, 3), (5,), (4, 2, 3)], ([0, 2, 2, 3], [1])):
         variable = tf.Variable(whole(*shape))
@@ -210,7 +210,7 @@ def scatters(op: Any) -> list[Call]:
 
 
 def segment_sums() -> list[Call]:
-    """Return sums of rows at places, some of them twice: of rows that were gathered there, and with a negative place."""
+    """Return sums of rows by index, with repeated and negative indices, also for gathered rows."""
 
     def of_gathered(x: Any, places: Any) -> Any:
         rows = tf.gather(x, places)
@@ -227,7 +227,7 @@ def segment_sums() -> list[Call]:
 
 
 def writes(op: Any) -> list[Call]:
-    """Return calls that write to a variable twice, and answer with what it held before, between and after."""
+    """Return calls that write to a variable twice, and return its values before, between and after."""
     variable = tf.Variable(whole(2, 3))
 
     def function(x: Any, y: Any) -> list[Any]:
@@ -273,7 +273,7 @@ def draws(function: Callable[..., Any], tolerance: float = 0.0) -> list[Call]:
 
 
 def moments(function: Callable[..., Any], tolerance: float) -> list[Call]:
-    """Return calls that answer with the mean and deviation of many numbers of a distribution, and the share below 1."""
+    """Return calls that return the mean and deviation of many random numbers, and the share below 1."""
 
     def measured(seed: Any) -> list[Any]:
         numbers = tf.cast(function([100, 200], seed), tf.float32)
@@ -287,9 +287,9 @@ def moments(function: Callable[..., Any], tolerance: float) -> list[Call]:
 
 
 def transforms(op: Any, fills: tuple[str, ...], **settings: Any) -> list[Call]:
-    """Return calls that turn, shift, stretch and tilt images beyond their borders, alike and each in its own way.
+    """Return calls that rotate, shift, stretch and shear images beyond their borders, equally and individually.
 
-    Each pair of a way, an interpolation and a fill has a call.
+    The calls cover all pairs of a kind of transformation, an interpolation and a fill mode.
     """
     rows = np.array(
         [
@@ -311,7 +311,7 @@ def transforms(op: Any, fills: tuple[str, ...], **settings: Any) -> list[Call]:
 
 
 def equations(op: Any, inputs: int) -> list[Call]:
-    """Return linear equations, some with a zero where a pivot would be."""
+    """Return linear equations, some with a zero pivot."""
     tilted = np.array([[[0, 2, 1], [1, 0, 3], [4, 1, 0]], [[1, 2, 0], [2, 4, 1], [0, 1, 5]]], np.float32)
     regular = whole(2, 8, 8) + 20 * np.eye(8, dtype=np.float32)
     return [
@@ -321,7 +321,7 @@ def equations(op: Any, inputs: int) -> list[Call]:
 
 
 def scalings(gradient: bool) -> list[Call]:
-    """Return calls that scale images with a kernel, smaller and larger, or the gradients of these."""
+    """Return calls that resize images with a kernel, to smaller and larger sizes, or their gradients."""
     calls = []
     for kernel, size in product(("triangle", "lanczos3"), ((3, 4), (9, 7))):
         scale, zero = [size[0] / 6, size[1] / 5], [0.0, 0.0]
@@ -353,7 +353,7 @@ def unit_matrices(*shapes: tuple[int, int]) -> list[Call]:
 
 
 def fused_norms(gradient: bool) -> list[Call]:
-    """Return calls of the fused batch normalization, or of its gradient, in training and not."""
+    """Return calls of the fused batch normalization, or of its gradient, in training and in inference."""
     x, scale, offset = whole(3, 4, 2, 5), positive((5,)), whole(5)
     mean, variance = whole(5), positive((5,))
     reserve = np.zeros(0, np.float32)  # which a CPU leaves empty
@@ -382,14 +382,14 @@ def fused_norms(gradient: bool) -> list[Call]:
 
 
 def paddings(op: Any) -> list[Call]:
-    """Return calls that put numbers around some axes."""
+    """Return calls that pad some axes."""
     grid = [((3,), [[1, 2]]), ((2, 3, 4), [[0, 0], [1, 2], [0, 0]]), ((2, 1, 3, 4), [[0, 0], [0, 1], [2, 0], [0, 0]])]
     grid += [((2, 3, 4), [[1, 0], [0, 0], [0, 0]]), ((2, 3, 4), [[0, 0], [1, 0], [0, 3]])]
     return [Call(lambda x, around=around: op(x, around), (whole(*shape),), 0.0) for shape, around in grid]
 
 
 def repetitions(op: Any, shape: list[int]) -> list[Call]:
-    """Return calls that repeat numbers of two kinds along some axes."""
+    """Return calls that repeat values of two types along some axes."""
     settings: list[list[int]] = [[2, 3, 2], [5, 3, 1]]
     kinds = (np.float32, np.int32)
     return [Call(lambda x, t=t: op(x, t), (whole(*shape, dtype=k),), 0.0) for t, k in product(settings, kinds)]
@@ -400,7 +400,7 @@ def positive(shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def at_zero(root: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return roots and gradients: of a zero, where the gradient is zero and where it is not."""
+    """Return roots and their gradients at zero, with zero and nonzero incoming gradients."""
     return np.array([root, root, 1.0], np.float32), np.array([0.0, 1.0, 1.0], np.float32)
 
 

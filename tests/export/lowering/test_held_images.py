@@ -1,4 +1,4 @@
-"""A training step of a block of MobileNetV2 holds each image once, and no kernel twice."""
+"""A training step of a MobileNetV2 block stores each image once, and no kernel twice."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -37,7 +37,7 @@ def step(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def users(step: Any, tensor: int) -> Iterator[str]:
-    """Yield the kinds of the ops that read a tensor, of a reshaped one those of its new shape."""
+    """Yield the kinds of the ops that read a tensor, and of those that read its reshaped form."""
     for op in step.ops:
         if tensor in op.inputs:
             yield from users(step, op.outputs[0]) if op.kind == "RESHAPE" else [op.kind]

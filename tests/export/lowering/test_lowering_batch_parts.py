@@ -1,4 +1,4 @@
-"""Images that go through ops in parts of the batch give the numbers of the whole batch."""
+"""Processing images in parts of the batch gives the results of the whole batch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ def _small_images_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of parts of all values that were made in parts."""
+    """The numbers of parts of all values that were computed in parts."""
     counts: list[int] = []
     initialize = BatchParts.__init__
 
@@ -44,12 +44,12 @@ def normalized(x: Any, scale: Any) -> Any:
 
 
 def residual(x: Any, w: Any, v: Any, scale: Any, share: Any) -> dict[str, Any]:
-    """Return loss and gradients of two convolutions with normalization, and what joins and cuts their parts again."""
+    """Return loss and gradients of two convolutions with normalization, and ops that join and split their parts."""
     with tf.GradientTape() as tape:
         tape.watch([x, w, v, scale])
         first = tf.nn.relu(normalized(tf.nn.conv2d(x, w, 1, "SAME"), scale))
         second = tf.nn.bias_add(tf.nn.conv2d(first, v, [1, 2, 2, 1], "SAME"), scale)
-        short = tf.nn.avg_pool2d(first, 2, 2, "SAME") * share  # takes the whole batch
+        short = tf.nn.avg_pool2d(first, 2, 2, "SAME") * share  # needs the whole batch
         last = tf.nn.relu6(second + short)
         within = tf.reduce_sum(last, [1, 2], keepdims=True)  # one number per channel and example
         loss = tf.reduce_mean(tf.square(last - 0.01 * within)) + tf.reduce_sum(tf.reduce_mean(first, 0))
@@ -136,7 +136,7 @@ def test_exported_steps_equal_keras(tmp_path: Path, made: list[int]) -> None:
     network.compile(
         keras.optimizers.SGD(0.05, momentum=0.9),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=True,  # oneDNN has wrong gradients of 1x1 kernels with a stride on an EPYC with AVX2 (Zen 3)
+        jit_compile=True,  # oneDNN computes wrong gradients of strided 1x1 kernels on an EPYC with AVX2 (Zen 3)
     )
     for i in range(0, 24, 8):
         network.train_on_batch(examples[i : i + 8], labels[i : i + 8])

@@ -31,7 +31,7 @@ def test_called_function_is_inlined(same: Any) -> None:
 
 
 def test_previously_differentiated_function_is_inlined(same: Any) -> None:
-    """TensorFlow then has added outputs to the function's graph."""
+    """TensorFlow has then added outputs to the function's graph."""
 
     @tf.function(autograph=False)
     def shared(x: Any) -> Any:

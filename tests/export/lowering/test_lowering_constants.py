@@ -1,4 +1,4 @@
-"""Constants are in a graph once, and never in another one."""
+"""Each constant is in a graph only once, and never in another graph."""
 
 import gc
 import weakref
@@ -70,7 +70,7 @@ def test_remembered_results_are_those_of_equal_ops_and_values_only() -> None:
 
 
 def test_lengths_of_texts_are_not_those_of_earlier_texts() -> None:
-    """A text that is gone leaves its address to the next one."""
+    """A new string may get the address of a deleted one."""
     with tf.Graph().as_default():
         op = tf.strings.length(tf.constant([b"text"])).op
     lengths = [computed(op, [np.array([b"x" * i], object)])[0].item() for i in range(50)]

@@ -27,12 +27,12 @@ Outputs = dict[str, NDArray[Any]]
 
 
 def factors(shape: tf.TensorShape) -> Any:
-    """Return what the elements of an output are multiplied by before they are added up."""
+    """Return the factors of an output's elements before summation."""
     return np.cos(np.arange(shape.num_elements() or 1, dtype=np.float32)).reshape(shape if shape.num_elements() else ())
 
 
 def differentiated(call: KerasCall, given: list[tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Return the outputs of a call, and their gradients by each input of floats."""
+    """Return the outputs of a call, and their gradients with respect to each float input."""
     watched = [x for x in given if x.dtype == tf.float32]
     with tf.GradientTape() as tape:
         tape.watch(watched)
@@ -45,7 +45,7 @@ def differentiated(call: KerasCall, given: list[tf.Tensor]) -> dict[str, tf.Tens
 
 @dataclass(frozen=True)
 class Packed:
-    """Many calls as one function.
+    """Many calls combined into one function.
 
     Attributes:
         calls: The calls by name.
@@ -73,12 +73,12 @@ class Packed:
 
     @cached_property
     def inlined(self) -> Trace:
-        """The trace without calls of functions."""
+        """The trace with inlined function calls."""
         return inlined(self.trace)
 
     @cached_property
     def results(self) -> tuple[Outputs, Outputs]:
-        """The outputs of TensorFlow and of LiteRT."""
+        """The outputs in TensorFlow and in LiteRT."""
         content = convert(emit_signatures(Program({"calls": self.inlined}, [])))
         runner = Interpreter(model_content=content, num_threads=1).get_signature_runner("calls")
         taken = {name: details["dtype"] for name, details in runner.get_input_details().items()}

@@ -1,4 +1,4 @@
-"""Elementwise ops on images give the same numbers on rows, and seldom copy."""
+"""Elementwise ops on images give the same numbers on rows, and rarely copy."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ X = RANDOM.normal(size=(3, 4, 5, 6)).astype(np.float32)
 
 
 def computed(spec: list[int | None], *operands: Any) -> tuple[Any, list[Any]]:
-    """Return X * a - a for an image of this shape, and the shapes that the formula was given, or a number."""
+    """Return X * a - a for an image of this shape, and the shapes (or a number) passed to the formula."""
     shapes: list[Any] = []
 
     def formula(x: tf.Tensor, a: tf.Tensor | float) -> tf.Tensor:
@@ -87,7 +87,7 @@ def test_images_of_many_channels_stay_as_they_are() -> None:
 
 
 def test_training_a_residual_block_seldom_copies_images(tmp_path: Any) -> None:
-    """XNNPACK reshapes in place only what has one user and whose new shape has one user."""
+    """XNNPACK reshapes in place only if the tensor and its reshaped form have one user each."""
     import keras
 
     from odt_sim.export import export_model
@@ -119,6 +119,6 @@ def test_training_a_residual_block_seldom_copies_images(tmp_path: Any) -> None:
         if op.kind == "RESHAPE"
         and np.prod(subgraph.tensors[op.inputs[0]].shape) >= image
         and (users[op.inputs[0]], users[op.outputs[0]]) != (1, 1)
-        and op.inputs[0] not in subgraph.inputs  # whose memory is not XNNPACK's own
+        and op.inputs[0] not in subgraph.inputs  # their memory does not belong to XNNPACK
     ]
     assert len(copies) <= 2

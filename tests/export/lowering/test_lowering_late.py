@@ -1,4 +1,4 @@
-"""Values that exist only after a gradient equal those of the forward pass to the bit."""
+"""Values computed only after a gradient are bit-for-bit equal to those of the forward pass."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The products of all turns of an unrolled loop, at once."""
+"""Computing the products of all iterations of an unrolled loop at once."""
 
 from collections import Counter
 from typing import Any

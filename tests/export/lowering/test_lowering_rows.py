@@ -1,4 +1,4 @@
-"""Functions with an open number of rows: lowered once, and equal to TensorFlow for each number."""
+"""Functions of any number of rows: lowered once, and equal to TensorFlow for each number."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace, emit
 
-ROWS = (1, 2, 3, 8, 120)  # the probes, fewer, more, and some between
+ROWS = (1, 2, 3, 8, 120)  # the probed numbers, fewer, more, and some between
 
 
 def with_gradient(function: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Calls of TensorFlow's own functions that Keras has no name for, to be differentiated."""
+"""Calls of TensorFlow functions without a counterpart in Keras, to be differentiated."""
 
 import numpy as np
 import tensorflow as tf

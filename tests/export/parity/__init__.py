@@ -1,1 +1,1 @@
-"""What is exported and trained beside Keras: the cases of `test_export_parity.py` and of the table in `docs/export.md`."""
+"""Cases that are exported and compared with Keras, for `test_export_parity.py` and the table in `docs/export.md`."""

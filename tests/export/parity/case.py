@@ -1,4 +1,4 @@
-"""Parity cases, and the models that many of them share."""
+"""Parity cases, and models shared by many of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Case:
 
     Attributes:
         name: The test's id.
-        covers: What the case proves, as `subject` or `subject: setting, setting`. A subject that is a layer, an activation,
+        covers: The features, as `subject` or `subject: setting, setting`. A subject that is a layer, an activation,
             an optimizer or a loss has Keras' own name.
         build: Returns the model.
         loss: Returns a loss name or a Keras loss object.
@@ -31,14 +31,14 @@ class Case:
 
     @property
     def subjects(self) -> dict[str, tuple[str, ...]]:
-        """The settings of each subject."""
+        """The settings by subject."""
         parted = [entry.partition(": ") for entry in self.covers]
         return {subject: tuple(filter(None, settings.split(", "))) for subject, _, settings in parted}
 
 
 @dataclass(frozen=True)
 class Family:
-    """Cases of one kind: a row of the table.
+    """Cases of one kind, which form a row of the table.
 
     Attributes:
         title: The row's title.
@@ -71,7 +71,7 @@ def merged(parts: Callable[[Any], list[Any]], shape: tuple[int, ...] = (6,)) -> 
 
 
 def perceptron(*tail: Any) -> Any:
-    """Return a hidden layer of 8 followed by `tail`, by default 5 outputs."""
+    """Return a hidden layer of 8 units followed by `tail`, by default 5 outputs."""
     last = tail or (layers.Dense(CLASSES),)
     return keras.Sequential([layers.Input((6,)), layers.Dense(8, activation="relu"), *last])
 

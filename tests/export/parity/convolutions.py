@@ -9,7 +9,7 @@ from parity.case import CLASSES, Case, Family, images, merged, sequences
 
 
 def pooled_and_skipped() -> Any:
-    """Return a model in which a ReLU feeds a pooling and another layer, so that nothing can move behind the pooling."""
+    """Return a model in which a ReLU feeds a pooling and another layer, so that no op can move after the pooling."""
     x = layers.Input((6, 6, 1))
     h = layers.Conv2D(6, 3, activation="relu")(x)
     parts = [layers.MaxPooling2D(2)(h), h, layers.GlobalMaxPooling2D(keepdims=True)(h)]

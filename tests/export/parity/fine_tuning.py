@@ -1,4 +1,4 @@
-"""Models of which only a part is trained: adapters, single weights, backbones, and heads on int8."""
+"""Models with only a part trained: adapters, single weights, backbones, and heads on int8 bodies."""
 
 import warnings
 from typing import Any
@@ -11,7 +11,7 @@ from parity.case import CLASSES, Case, Family
 
 
 def adapted() -> Any:
-    """Return a small language model under a head, with low-rank adapters on four frozen kernels."""
+    """Return a small language model with a head, with low-rank adapters on four frozen kernels."""
     x = layers.Input((5,), dtype="int32")
     words = layers.Embedding(6, 8)
     attention, dense = layers.MultiHeadAttention(2, 4), layers.Dense(8, activation="relu")
@@ -36,7 +36,7 @@ def adapted_images() -> Any:
 
 
 def partly_frozen() -> Any:
-    """Return a perceptron with single frozen weights, on a backbone that infers in training."""
+    """Return a perceptron with single frozen weights, on a backbone in inference mode."""
     normalization = layers.BatchNormalization()
     backbone = keras.Sequential(
         [layers.Input((6,)), layers.Dense(8, activation="tanh"), normalization], name="backbone"
@@ -50,13 +50,13 @@ def partly_frozen() -> Any:
 
 
 def int8(*, adapted: bool = True) -> Any:
-    """Return a perceptron of which all but the head is int8, optionally with an adapter on an int8 kernel."""
+    """Return a perceptron with an int8 body, optionally with an adapter on an int8 kernel."""
     layer = layers.Dense(16, name="middle")
     body = [layers.EinsumDense("btd,de->bte", (4, 8), name="first"), layers.Flatten(), layer]
     model = keras.Sequential([layers.Input((4, 6)), *body, layers.Dense(CLASSES, name="head")])
     for each in body:
         each.trainable = False
-    with warnings.catch_warnings(action="ignore"):  # Keras warns of each layer without a kernel
+    with warnings.catch_warnings(action="ignore"):  # Keras warns about each layer without a kernel
         model.quantize("int8", filters=lambda layer: layer.name != "head")
     if adapted:
         layer.trainable = True

@@ -1,4 +1,4 @@
-"""Loops, Fourier transforms and further functions of `keras.ops` in layers of one's own."""
+"""Loops, Fourier transforms and further functions of `keras.ops` in user-defined layers."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from parity.case import CLASSES, Case, Family, images, merged, sequences
 
 
 class Scanned(layers.Layer):  # type: ignore[misc]
-    """A recurrent layer by `keras.ops.scan`."""
+    """A recurrent layer with `keras.ops.scan`."""
 
     def build(self, shape: Any) -> None:
         self.cell = layers.GRUCell(4)
@@ -23,7 +23,7 @@ class Scanned(layers.Layer):  # type: ignore[misc]
 
 
 class Repeated(layers.Layer):  # type: ignore[misc]
-    """A layer that applies its weights several times, by `keras.ops.fori_loop` and by a bounded `while_loop`."""
+    """A layer that applies its weights several times, with `keras.ops.fori_loop` and a bounded `while_loop`."""
 
     def build(self, shape: Any) -> None:
         self.kernel = self.add_weight(shape=(shape[-1], shape[-1]))

@@ -52,7 +52,7 @@ class Sampling(layers.Layer):  # type: ignore[misc]
 
 
 class Draws(layers.Layer):  # type: ignore[misc]
-    """A layer that multiplies by whole random numbers and adds uniform ones, both in another order each time."""
+    """A layer that multiplies by random integers and adds uniform numbers, both shuffled each time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,13 +66,13 @@ class Draws(layers.Layer):  # type: ignore[misc]
 
 
 def augmented(*body: Any) -> Any:
-    """Return a classifier of images in color behind random layers."""
+    """Return a classifier of color images with random layers at the input."""
     last = (layers.Conv2D(6, 3), layers.GlobalAveragePooling2D(), layers.Dense(CLASSES))
     return keras.Sequential([layers.Input((8, 8, 3)), *body, *last])
 
 
 def preprocessed() -> Any:
-    """Return a classifier of four whole numbers that are normalized, looked up and encoded."""
+    """Return a classifier of four integers that are normalized, looked up and encoded."""
     numbers = layers.Input((4,), dtype="int32")
     x = keras.ops.cast(numbers, "float32")
     normal = layers.Normalization(mean=[0.1, 0.2, 0.3, 0.4], variance=[1.0, 2.0, 3.0, 4.0])
@@ -94,7 +94,7 @@ def spectrum(x: Any) -> Any:
 
 
 def spectrograms() -> Any:
-    """Return a classifier of sounds of 64 numbers by three spectrograms."""
+    """Return a classifier of sounds of 64 samples, with three spectrograms."""
     x = layers.Input((64,))
     settings = {"sampling_rate": 100, "min_freq": 1.0, "max_freq": 50.0, "top_db": 200.0}
     mel = layers.MelSpectrogram(16, sequence_stride=8, num_mel_bins=6, **settings)

@@ -1,4 +1,4 @@
-"""The models of `conf/model`, on smaller inputs where that keeps the number of weights."""
+"""The models of `conf/model`, on smaller inputs if that does not change the number of weights."""
 
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from odt_sim.export.optimizers import optimizer_of
 from parity.case import Case, Family
 
 CONFIGURED = Path(__file__).parents[3] / "conf" / "model"
-OF_THE_USER = ("keras", "keras_file", "mobilenet_transfer", "tflite")  # they name no model, or no weights
+OF_THE_USER = ("keras", "keras_file", "mobilenet_transfer", "tflite")  # they need a model or weights of the user
 ELSEWHERE = (
     *OF_THE_USER,
-    "recommender",  # which has two inputs; tests/conf/test_conf_tasks.py
-    "transcriber",  # whose loss takes labels without places; tests/export/test_ctc.py
-    "mini_gpt",  # whose gradients start at 0; adapters are in fine_tuning.py
+    "recommender",  # has two inputs; see tests/conf/test_conf_tasks.py
+    "transcriber",  # its loss has unaligned labels; see tests/export/test_ctc.py
+    "mini_gpt",  # its gradients start at 0; for adapters, see fine_tuning.py
 )
 SENSITIVE = ("ds_cnn", "mobilenet", "mobilenet_v2", "transformer_encoder")
 """Many BatchNormalization layers, and Adam on small gradients, magnify rounding."""
@@ -42,7 +42,7 @@ def configured(name: str) -> Case:
         return get_method(arguments.pop("_target_"))(**arguments)
 
     def loss() -> Any:
-        binary = spec["loss"] == "binary_crossentropy"  # which Keras takes for one of probabilities by name
+        binary = spec["loss"] == "binary_crossentropy"  # given by name, Keras would expect probabilities
         return keras.losses.BinaryCrossentropy(from_logits=True) if binary else spec["loss"]
 
     return Case(name, (f"`{name}`",), build, loss, lambda: optimizer_of(spec["optimizer"]))

@@ -19,7 +19,7 @@ def without_bias() -> Any:
 
 
 def dense(name: str, covers: str, optimizer: Callable[[], Any]) -> Case:
-    """Return a case on a dense layer, for options that Keras itself refuses with a sparse gradient."""
+    """Return a case on a dense layer, for options that Keras refuses with sparse gradients."""
     return Case(name, (covers,), perceptron, optimizer=optimizer)
 
 
@@ -68,7 +68,7 @@ STEPS = Family(
             "moving averages",
             lambda: optimizers.SGD(use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2),
         ),
-        sparse(  # two gradients may cancel, and Adam divides by the size of what rounding leaves of them
+        sparse(  # two gradients may cancel, and Adam would magnify the remaining rounding error
             "gradient accumulation",
             "gradient accumulation",
             lambda: optimizers.Adam(epsilon=1e-3, gradient_accumulation_steps=2),

@@ -1,4 +1,4 @@
-"""Layers as users write them: own weights, losses, metrics and states, shared and nested."""
+"""User-defined layers with own weights, losses, metrics and states, shared and nested."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ class Scaled(layers.Layer):  # type: ignore[misc]
 
 
 class Centered(layers.Layer):  # type: ignore[misc]
-    """Subtract a moving average, and count the steps."""
+    """A layer that subtracts a moving average and counts the steps."""
 
     def build(self, shape: Any) -> None:
         self.mean = self.add_weight(shape=(shape[-1],), initializer="zeros", trainable=False, name="mean")
@@ -43,7 +43,7 @@ class Centered(layers.Layer):  # type: ignore[misc]
 
 
 class Quantized(layers.Layer):  # type: ignore[misc]
-    """The nearest of four codes, which follow the examples as moving averages (VQ-VAE)."""
+    """A layer that returns the nearest of four codes, which are moving averages of the examples (VQ-VAE)."""
 
     def build(self, shape: Any) -> None:
         codes = (shape[-1], 4)
@@ -64,7 +64,7 @@ class Quantized(layers.Layer):  # type: ignore[misc]
 
 
 class Tied(layers.Layer):  # type: ignore[misc]
-    """Multiply by the weights of an Embedding."""
+    """A layer that multiplies by the weights of an Embedding."""
 
     def __init__(self, embedding: Any) -> None:
         super().__init__()

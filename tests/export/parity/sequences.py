@@ -16,7 +16,7 @@ def characters() -> Any:
 
 
 class Cell(layers.Layer):  # type: ignore[misc]
-    """A recurrent cell with two states, a fast one and a slow one."""
+    """A recurrent cell with a fast and a slow state."""
 
     state_size = (3, 3)
     output_size = 3
@@ -47,7 +47,7 @@ class Started(layers.Layer):  # type: ignore[misc]
 
 
 def passed_on() -> Any:
-    """Return a decoder that starts from the states of an encoder."""
+    """Return an encoder and a decoder that starts from its states."""
     x = layers.Input((3, 2))
     encoded, *states = layers.LSTM(3, return_sequences=True, return_state=True)(x)
     decoded = layers.LSTM(3, return_sequences=True, unroll=True)(encoded[:, ::-1], initial_state=states)
@@ -56,7 +56,7 @@ def passed_on() -> Any:
 
 
 def masked() -> Any:
-    """Return a classifier of sequences that masks zeros."""
+    """Return a classifier of sequences in which zeros are masked."""
     kinds = [layers.Masking(), layers.Bidirectional(layers.GRU(3), merge_mode="sum"), layers.Dense(CLASSES)]
     return keras.Sequential([layers.Input((3, 2)), *kinds])
 

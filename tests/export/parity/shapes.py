@@ -15,7 +15,7 @@ SETTINGS = {"threshold": {"threshold": 0.1, "default_value": 0.2}}
 
 
 def activated(h: Any) -> list[Any]:
-    """Return each activation on a dense layer of its own, named after it."""
+    """Return each activation on a separate dense layer, by the activation's name."""
     functions = {name: partial(getattr(keras.activations, name), **SETTINGS.get(name, {})) for name in ACTIVATIONS}
     return [layers.Lambda(f)(layers.Dense(4, name=f"before_{name}")(h)) for name, f in functions.items()]
 

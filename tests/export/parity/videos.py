@@ -15,7 +15,7 @@ def videos(*body: Any, shape: tuple[int, ...] = (4, 5, 6, 2)) -> Any:
 
 
 def pooled() -> Any:
-    """Return a model with all poolings of one video; its values never tie, which eager TensorFlow treats otherwise."""
+    """Return a model with all poolings of one video without ties, which eager TensorFlow treats differently."""
     x = layers.Input((4, 5, 6, 2))
     h = layers.Conv3D(4, 3, padding="same", name="first")(x)
     kinds = [layers.MaxPooling3D(2), layers.AveragePooling3D((1, 3, 2), strides=2, padding="same")]

@@ -1,6 +1,6 @@
-"""The app of `test_processes.py`: two devices, with what the server does as `task`.
+"""The Flower app of `test_processes.py`: two devices; `task` is the strategy of the server.
 
-`flower.FedAvg` is Flower's strategy, which drives odt_sim's devices; any other task is a strategy of odt_sim.
+`flower.FedAvg` is Flower's strategy with devices of odt_sim; any other task is a strategy of odt_sim.
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ def parts() -> tuple[TrainableModel, FederatedData]:
 
 
 def strategy_of(task: str) -> Strategy:
-    """Return what devices do: for strategies of Flower federated averaging."""
+    """Return the strategy of the devices, which is federated averaging for strategies of Flower."""
     name = "FedAvg" if task.startswith("flower.") else task
     return getattr(odt_sim.strategies, name)()
 
@@ -41,7 +41,7 @@ def client_of(task: str) -> ClientApp:
 
 
 def server_of(task: str, folder: Path) -> ServerApp:
-    """Return the app of the server, which leaves its weights or its run in a folder."""
+    """Return the app of the server, which writes its weights or its run to a folder."""
     model, data = parts()
     if not task.startswith("flower."):
         run = {**OWN_ROUNDS, **OWN, "directory": folder / task, "observers": []}
