@@ -1,4 +1,4 @@
-"""The orders in which devices pass over their training examples, by numpy alone."""
+"""The orders of devices' training examples, computed with numpy."""
 
 from collections.abc import Iterator
 

@@ -7,7 +7,7 @@ import pytest
 
 
 def slow_except(fast: Collection[Any], values: Iterable[Any]) -> list[Any]:
-    """Return the values as parameters, of which all but some are slow; tuples are values of several parameters."""
+    """Return the values as test parameters, all but some marked slow; tuples are values of several parameters."""
 
     def slow(value: Any) -> Any:
         return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)

@@ -1,4 +1,4 @@
-"""A mistake in a call of the public functions is one line that names the argument."""
+"""Wrong arguments of public functions raise an error of one line that names the argument."""
 
 import os
 import re

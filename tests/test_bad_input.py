@@ -1,4 +1,4 @@
-"""Mistakes of users, through the real command: one line says what, where and what to do, and earlier runs stay intact."""
+"""User errors in the real command: one line says what, where and what to do, and earlier runs stay intact."""
 
 import os
 import re
@@ -275,7 +275,7 @@ def limited(size):
 
 
 def test_run_resumes_after_a_failed_write(folder, softmax, monkeypatch, capsys):
-    """A limit on file sizes makes writes fail like a full disk, without root rights."""
+    """A file size limit makes writes fail like a full disk, without root privileges."""
     given = [
         *BASE,
         "run.rounds=500",

@@ -1,4 +1,4 @@
-"""The cores of machines and containers."""
+"""The number of cores of machines and containers."""
 
 import os
 

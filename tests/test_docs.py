@@ -1,7 +1,7 @@
 """The examples of the README and the docs run as they are shown.
 
 A block with a title is a file, an untitled `python` block runs, and so does each `odt-sim` line of a `sh` block, with
-settings that make it small. A `console` block is not run.
+settings that keep it small. A `console` block is not run.
 """
 
 import re
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 SMALL = {"run.rounds": "2", "backend": "serial", "model": "digits_mlp"}
-"""Settings of every command that the page does not give."""
+"""Settings that are added to every command unless the page sets them."""
 
 FAST = ("README", "docs/how-to/own-metric")
 SLOW = (
@@ -71,7 +71,7 @@ def commands_of(blocks: Blocks) -> list[str]:
 
 
 def run_command(line: str, reports: bool) -> int:
-    """Run a command; `odt-sim run` without its report, which takes longer than a small run, unless one is wanted."""
+    """Run a command; `odt-sim run` without its report, which takes longer than a small run, unless it is needed."""
     _, command, *arguments = line.split()
     given = " ".join(arguments)
     small = [f"{key}={value}" for key, value in SMALL.items() if not re.search(rf"(^| ){key}=", given)]
@@ -82,7 +82,7 @@ def run_command(line: str, reports: bool) -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits_mlp: TrainableModel) -> Path:
-    """A working folder with `digits.tflite`, and `app.tflite` of another tool, from which modules are imported."""
+    """A working folder with `digits.tflite`, and `app.tflite` of another tool; modules can be imported from it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "digits.tflite").write_bytes(digits_mlp.content)

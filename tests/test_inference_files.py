@@ -26,7 +26,7 @@ def outputs(content, model):
 
 
 def check_formats(model: TrainableModel) -> None:
-    """Compare with the trainable file; int8 to a quarter of the spread of outputs that were not trained."""
+    """Compare with the trainable file; for int8, within a quarter of the spread of the untrained outputs."""
     examples = Examples(rows(model, 0, 100), np.zeros(100, np.int32))
     expected = Runtime(model).infer(rows(model, 9, model.batch_size))
     files = inference_files(model, FORMATS, examples)

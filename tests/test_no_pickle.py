@@ -33,7 +33,7 @@ def unsafe_code(source: str) -> list[str]:
 def test_package_does_not_unpickle() -> None:
     assert len(FILES) > 150
     found = {path.name: unsafe_code(path.read_text()) for path in FILES}
-    # A mailbox is memory that only a process and its forks can write.
+    # A mailbox is memory to which only a process and its forks can write.
     assert {name: code for name, code in found.items() if code} == {"mailbox.py": ["pickle"]}
 
 

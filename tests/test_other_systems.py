@@ -1,4 +1,4 @@
-"""On macOS everything runs but forks; on Windows one line says what to use."""
+"""On macOS everything except forks runs; on Windows one line says what to use."""
 
 import os
 import re
@@ -16,7 +16,7 @@ LACKING = Path(__file__).parent / "other_system"
 
 
 def command(system: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command on another system, with an empty cache, so that it verifies models."""
+    """Run the command as on another system, with an empty cache, so that it verifies models."""
     variables = {"PYTHONPATH": str(LACKING), "OTHER_SYSTEM": system, "ODT_SIM_CACHE": str(folder / "cache")}
     return subprocess.run(
         [sys.executable, "-m", "odt_sim", *arguments],

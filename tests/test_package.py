@@ -1,4 +1,4 @@
-"""The cost of `import odt_sim`, and what an installation holds."""
+"""The cost of `import odt_sim`, and the content of an installation."""
 
 import json
 import shutil
@@ -94,7 +94,7 @@ def test_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
 
 
 def test_inspect_is_light(softmax: TrainableModel) -> None:
-    """It prints the strategies that a file allows, and imports neither Hydra nor the simulation for that."""
+    """It prints the strategies that a file supports without importing Hydra or the simulation."""
     script = (
         "import sys; from pathlib import Path; from odt_sim.cli.inspect import print_model; print_model(Path(sys.argv[1]));"
         "print(sorted({'hydra', 'omegaconf', 'odt_sim.simulation.coordinator'} & {*sys.modules}))"

@@ -1,4 +1,4 @@
-"""Declared settings: types, ranges and the words of their errors."""
+"""Declared settings: types, ranges and error messages."""
 
 import math
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Write run folders as a simulation would, with made-up figures."""
+"""Write run folders like a simulation, with made-up results."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,7 +36,7 @@ BLANK = {
 
 
 def round_record(number: int, **columns: Any) -> RoundRecord:
-    """Return the record of a round with what every round has."""
+    """Return the record of a round with the required values."""
     costs = {"devices": 3, "train_loss": 0.5, "bytes_down": 8, "bytes_up": 8, "seconds": 0.25}
     return RoundRecord.of({"round": number, "strategy": "fedavg", **costs, **columns})
 
@@ -71,7 +71,7 @@ def write_run(
     settings: Mapping[str, str] | None = None,
     stopped: str | None = None,
 ) -> Path:
-    """Write a run with random figures of devices; all else is computed from them as in a real run."""
+    """Write a run with random results of devices; everything else is computed from them as in a real run."""
     path.mkdir(parents=True)
     folder = RunFolder(path)
     rng = np.random.default_rng([seed, *strategy.encode(), *"".join(overrides).encode()])

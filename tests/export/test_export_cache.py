@@ -59,13 +59,13 @@ def spec(tmp_path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def own_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Export in a process that starts for it, as outside of the tests, and not in a fork."""
+    """Export in a new process, as outside of the tests, and not in a fork."""
     monkeypatch.setattr(cache, "run", run)
 
 
 @pytest.mark.slow
 def test_concurrent_processes_share_one_export(spec: dict[str, Any], tmp_path: Path, monkeypatch: Any) -> None:
-    """As two runs do that are started together on a new machine."""
+    """As with two runs that are started together on a new machine."""
     monkeypatch.setenv("ODT_SIM_CACHE", str(tmp_path / "cache"))
     command = [sys.executable, "-c", ASK, json.dumps(spec)]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The figures of a model with one output, by its loss."""
+"""The metrics of a model with one output, by its loss."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Figures of continual learning: known answers."""
+"""Metrics of continual learning: known answers."""
 
 import numpy as np
 import pytest

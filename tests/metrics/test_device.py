@@ -1,4 +1,4 @@
-"""The figures of one device, against known answers."""
+"""The metrics of one device, against known answers."""
 
 from math import log
 from types import SimpleNamespace
@@ -111,7 +111,7 @@ def test_undefined_figures_are_absent() -> None:
 
 
 def test_device_without_a_position_that_counts_has_no_loss() -> None:
-    """A loss of 0 would make it the best served device."""
+    """With a loss of 0, it would rank as the best device."""
     none, output = np.zeros((1, 2), bool), Output("tag", SPARSE, True, task="classification")
     found = output_figures(output, LOGITS[np.newaxis], LABELS[np.newaxis], mask=none)
     assert found == {"examples": 1}
@@ -125,7 +125,7 @@ def test_device_without_a_position_that_counts_has_no_loss() -> None:
 
 
 def test_logits_are_ranked_as_probabilities() -> None:
-    """A shift of one example's logits changes no probability, and no AUC."""
+    """A shift of one example's logits changes neither probabilities nor AUC."""
     outputs, y = np.array([[2, 1], [1, 2], [3, 0]], np.float32), np.array([0, 1, 0])
     shifted = outputs + np.array([[9], [-5], [0]], np.float32)
     assert figures(outputs, y, SPARSE, True)["auc"] == figures(shifted, y, SPARSE, True)["auc"] == 1.0

@@ -121,7 +121,7 @@ def test_columns_of_unseen_devices_are_absent_without_any():
 
 
 def test_undefined_first_metric_has_no_substitute():
-    """A run by AUC must not be judged by accuracy in a round whose AUC no device defines."""
+    """A run with AUC as first metric must not use accuracy in a round without a defined AUC."""
     table = [{"seen": True, "examples": 2, "accuracy": 0.5, "validation_examples": 2, "validation_accuracy": 1.0}]
     columns = evaluation_columns(table, ("auc", "accuracy"))
     assert (columns["auc"], columns["validation_auc"]) == (None, None)

@@ -1,4 +1,4 @@
-"""A loss that is no sum over a model's several outputs is reported once."""
+"""A joint loss, which is not a sum over a model's outputs, is reported once."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Transcripts: known answers, and distances against a recursion that tries everything."""
+"""Transcripts: known answers, and distances against an exhaustive recursion."""
 
 from functools import cache
 

@@ -15,13 +15,13 @@ Change = Callable[[Any], None]
 
 @pytest.fixture(scope="session")
 def plain(foreign: Path) -> bytes:
-    """A file of another tool."""
+    """A file exported by another tool."""
     return (foreign / "plain.tflite").read_bytes()
 
 
 @pytest.fixture(scope="session")
 def edited() -> Callable[[bytes, Change], bytes]:
-    """A function that unpacks a file, changes it and packs it again."""
+    """A function that unpacks a file, changes it and repacks it."""
 
     def edit(content: bytes, change: Change) -> bytes:
         model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))

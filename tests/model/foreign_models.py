@@ -1,7 +1,7 @@
 """Write trainable `.tflite` files as other tools would: `python foreign_models.py DIRECTORY`.
 
-Each is softmax regression, `[batch, 6]` to 3 classes, written down with its gradient in a plain `tf.Module`: no manifest, and
-signatures that differ only as the file's name says.
+Each is a softmax regression, `[batch, 6]` to 3 classes, as a plain `tf.Module` with explicit gradient, no manifest, and
+signatures that differ as the file's name says.
 """
 
 import sys
@@ -47,7 +47,7 @@ class Regression(tf.Module):
 
 
 def functions(model: Regression, batch: int | None, step: Any = None, **more: tf.TensorSpec) -> dict[str, Any]:
-    """Return the required signatures; `more` are further inputs of `train`."""
+    """Return the required signatures; `more` are additional inputs of `train`."""
     x, y = tf.TensorSpec([batch, FEATURES], name="x"), tf.TensorSpec([batch], tf.int32, name="y")
     step = step or (lambda x, y: model.step(x, y, RATE))
     return {
@@ -84,7 +84,7 @@ def weighted() -> tuple[Regression, dict[str, Any]]:
 
 
 def proximal() -> tuple[Regression, dict[str, Any]]:
-    """A fixed batch, and a step that draws to zero by `mu`."""
+    """A fixed batch, and a step that shrinks the weights by `mu`."""
     model = Regression()
 
     def step(x: tf.Tensor, y: tf.Tensor, mu: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -105,7 +105,7 @@ def flex() -> tuple[Regression, dict[str, Any]]:
 
 
 def with_velocity(update: Any) -> tuple[Regression, dict[str, Any]]:
-    """A step with momentum in a variable that no signature hands out; `update(velocity, gradient)` sets it."""
+    """A step with momentum in a variable that no signature returns; `update(velocity, gradient)` sets it."""
     model = Regression()
     model.velocity = tf.Variable(tf.zeros([FEATURES, CLASSES]), name="velocity")
 
@@ -119,12 +119,12 @@ def with_velocity(update: Any) -> tuple[Regression, dict[str, Any]]:
 
 
 def hidden() -> tuple[Regression, dict[str, Any]]:
-    """Momentum that no signature hands out."""
+    """Momentum that no signature returns."""
     return with_velocity(lambda velocity, gradient: velocity.assign(0.9 * velocity + gradient))
 
 
 def hidden_branch() -> tuple[Regression, dict[str, Any]]:
-    """The same, set in the branches of a condition only."""
+    """The same, set only in the branches of a condition."""
 
     def update(velocity: tf.Variable, gradient: tf.Tensor) -> None:
         small = tf.reduce_sum(gradient) < 1
@@ -134,7 +134,7 @@ def hidden_branch() -> tuple[Regression, dict[str, Any]]:
 
 
 def hidden_loop() -> tuple[Regression, dict[str, Any]]:
-    """The same, set in the body of a loop only."""
+    """The same, set only in the body of a loop."""
 
     def update(velocity: tf.Variable, gradient: tf.Tensor) -> None:
         def body(i: tf.Tensor) -> list[tf.Tensor]:
@@ -147,7 +147,7 @@ def hidden_loop() -> tuple[Regression, dict[str, Any]]:
 
 
 def write_only() -> tuple[Regression, dict[str, Any]]:
-    """A step that notes the error in a variable that nothing reads."""
+    """A step that writes the error to a variable that nothing reads."""
     model = Regression()
     model.note = tf.Variable(tf.zeros([CLASSES]))
 
@@ -159,7 +159,7 @@ def write_only() -> tuple[Regression, dict[str, Any]]:
 
 
 def endless() -> tuple[Regression, dict[str, Any]]:
-    """An inference that ends on positive examples only."""
+    """An inference that terminates only on positive examples."""
     model = Regression()
 
     def infer(x: tf.Tensor) -> dict[str, tf.Tensor]:

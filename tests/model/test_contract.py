@@ -140,7 +140,7 @@ def test_parameters_are_ordered_by_number() -> None:
 
 
 def drop_initializers(model: Any) -> None:
-    """Some exporters leave Keras variables uninitialized: LiteRT would read arbitrary memory."""
+    """Drop the initializers, as some exporters do for Keras variables: LiteRT would read arbitrary memory."""
     once = [i for i, c in enumerate(model.operatorCodes) if c.builtinCode == schema.BuiltinOperator.CALL_ONCE]
     for subgraph in model.subgraphs:
         subgraph.operators = [op for op in subgraph.operators if op.opcodeIndex not in once]

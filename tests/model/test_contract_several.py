@@ -1,4 +1,4 @@
-"""Files with several inputs and outputs whose signatures or manifest do not fit together."""
+"""Files with several inputs and outputs whose signatures or manifest contradict each other."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Variables of real files that the host cannot restore."""
+"""Variables in real files that the host cannot restore."""
 
 from pathlib import Path
 

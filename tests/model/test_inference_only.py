@@ -1,4 +1,4 @@
-"""Files for inference alone, compared with the trainable files that they were made of."""
+"""Inference-only files, compared with the trainable files from which they were made."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_convolutions_are_those_of_tflite(digits_cnn: TrainableModel) -> None:
 
 
 def test_constants_are_computed_once(grouped: TrainableModel) -> None:
-    """The scales of a normalization layer depend on weights only: RSQRT is done when the file is made."""
+    """The scales of a normalization layer depend only on weights, so RSQRT is computed when the file is written."""
     assert "RSQRT" in grouped.operators["infer"]
     operators = flatbuffer.read(inference_only(grouped.content, "mine"), "mine").operators["infer"]
     assert not {"RSQRT", "SUB"} & operators.keys()

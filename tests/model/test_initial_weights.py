@@ -33,7 +33,7 @@ def inputs(model: TrainableModel, name: str) -> dict[str, Any]:
 
 
 def check_written(model: TrainableModel) -> None:
-    """Compare a fresh interpreter of the new file with one of the old file that was given the weights."""
+    """Compare a fresh interpreter of the new file with one of the old file after a restore of the weights."""
     expected = Runtime(model)
     noise = np.random.default_rng(0).normal(0, 0.01, expected.initial.vector.size)
     weights = Weights(model.layout, (expected.initial.vector + noise).astype(np.float32))
@@ -98,7 +98,7 @@ def test_manifest_has_the_fingerprint_of_the_new_file_without_it(
 
 
 def test_files_of_one_model_share_only_its_ops(momentum: TrainableModel, adam: TrainableModel) -> None:
-    """A file is the same whatever was written before, by any model."""
+    """A file does not depend on files written before."""
     cases = [(model, k * Runtime(model).initial) for model in (momentum, adam) for k in (1, 2)]
     one_by_one = []
     for model, weights in cases:

@@ -14,7 +14,7 @@ from odt_sim.model.matrix_products import flatten_products
 
 
 def flattened(content: bytes, key: str) -> Any:
-    """Return a file in its object form with flat products in a signature, and the signature's subgraph."""
+    """Return an unpacked file with flat products in a signature, and the signature's subgraph."""
     file = unpacked(content)
     subgraph = file.subgraphs[signature(file, key).subgraphIndex]
     flatten_products(file, subgraph)

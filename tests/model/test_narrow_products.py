@@ -1,4 +1,4 @@
-"""Products by few columns as FULLY_CONNECTED, which LiteRT's compiled model runs with the bits of the interpreter."""
+"""Products with few columns as FULLY_CONNECTED, for which LiteRT's compiled model gives the bits of the interpreter."""
 
 from collections.abc import Callable
 from typing import Any

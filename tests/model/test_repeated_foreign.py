@@ -1,4 +1,4 @@
-"""Several steps in a call of files that other tools made: the bits of single steps, whatever the form of their ops."""
+"""Several steps per call of files of other tools give the bits of single steps, whatever the form of their ops."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +66,7 @@ def with_loss_of_labels(model: Regression, x: tf.Tensor, y: tf.Tensor) -> dict[s
 
 
 def converted(step: Step, label: str, folder: Path) -> bytes:
-    """Convert a step that takes `x` and the labels under a name, which decides the order of tensors."""
+    """Convert a step with inputs `x` and labels; the labels' name decides the order of tensors."""
     model = Regression()
     model.more = tf.Variable(tf.zeros([1, 4, 3]))
     x, y = tf.TensorSpec([4, 2, 3], name="x"), tf.TensorSpec([4], tf.int32, name=label)
@@ -81,7 +81,7 @@ def converted(step: Step, label: str, folder: Path) -> bytes:
 
 
 def results(content: bytes, label: str, *, several: bool) -> list[Any]:
-    """Return the losses of two steps, and the variables after them."""
+    """Return the losses of two steps, and the variables afterwards."""
     interpreter = Interpreter(model_content=content, num_threads=1)
     if several:
         positions = np.array([[3, 7, 1, 5], [0, 2, 6, 4]], np.int32)

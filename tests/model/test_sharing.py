@@ -9,7 +9,7 @@ from odt_sim.model.sharing import with_shared_constants
 
 
 def with_constants(content: bytes, *arrays: np.ndarray) -> bytes:
-    """Give the data of as many tensors of a file to be these."""
+    """Replace the data of as many tensors of a file by these arrays."""
     model = unpacked(content)
     tensors = (tensor for subgraph in model.subgraphs for tensor in subgraph.tensors)
     constant = (tensor for tensor in tensors if model.buffers[tensor.buffer].data is not None)
@@ -19,13 +19,13 @@ def with_constants(content: bytes, *arrays: np.ndarray) -> bytes:
 
 
 def held(content: bytes, array: np.ndarray) -> int:
-    """Return how many buffers hold an array."""
+    """Return the number of buffers that contain an array."""
     buffers = unpacked(content).buffers
     return sum(buffer.data is not None and buffer.data.tobytes() == array.tobytes() for buffer in buffers)
 
 
 def constants(content: bytes) -> list[bytes]:
-    """Return the data of all tensors that have some."""
+    """Return the data of all tensors with data."""
     model = unpacked(content)
     buffers = [model.buffers[tensor.buffer] for subgraph in model.subgraphs for tensor in subgraph.tensors]
     return [buffer.data.tobytes() for buffer in buffers if buffer.data is not None]

@@ -1,4 +1,4 @@
-"""The parts of a step that several steps compute at once."""
+"""The parts of a step that are computed at once for several steps."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ NAMES = {number: name for name, number in vars(OPS).items() if not name.startswi
 
 
 def divided(model: TrainableModel) -> tuple[Any, StepParts, set[int]]:
-    """Return a model's file in its object form, the parts of its training step, and the step's inputs."""
+    """Return a model's unpacked file, the parts of its training step, and the step's inputs."""
     file = unpacked(model.content)
     train = signature(file, "train")
     inputs = {given.tensorIndex for given in train.inputs}
@@ -47,7 +47,7 @@ def test_labels_come_before_and_the_loss_after(softmax: TrainableModel) -> None:
 
 
 def step_of(*operators: tuple[int, list[int], list[int]], shapes: dict[int, list[int]]) -> tuple[Any, Any]:
-    """Return a file in its object form, and a subgraph of these ops."""
+    """Return an unpacked file, and a subgraph of these ops."""
     file, step = schema.ModelT(), schema.SubGraphT()
     file.operatorCodes, step.operators, step.tensors = [], [], []
     for kind, inputs, outputs in operators:
@@ -67,7 +67,7 @@ def step_of(*operators: tuple[int, list[int], list[int]], shapes: dict[int, list
 
 
 def add_axes(file: Any, step: Any, tensor: int) -> None:
-    """Make a tensor the constant axis 0."""
+    """Turn a tensor into the constant axis 0."""
     buffer = schema.BufferT()
     buffer.data = np.frombuffer(np.zeros(1, np.int32).tobytes(), np.uint8)
     step.tensors[tensor].type, step.tensors[tensor].buffer = schema.TensorType.INT32, len(file.buffers)

@@ -23,13 +23,13 @@ from odt_sim.strategies import FedAvg
 
 @pytest.fixture(autouse=True)
 def own_process(monkeypatch) -> None:
-    """Verify in a process that starts for it, as outside of the tests, and not in a fork."""
+    """Verify in a new process, as outside of the tests, and not in a fork."""
     monkeypatch.setattr(verification, "run", run)
 
 
 @pytest.fixture
 def empty_cache(tmp_path, monkeypatch) -> Path:
-    """The folder of marks of a machine that has verified no file yet."""
+    """The folder of verification marks on a machine that has not verified a file yet."""
     monkeypatch.setenv("ODT_SIM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(verification, "_verified", set())
     return tmp_path / "cache" / "verified"

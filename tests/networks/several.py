@@ -20,6 +20,6 @@ def heads() -> keras.Model:
 
 
 def distance(y_true, y_pred):
-    """Return how far an expected rating is from the rating."""
+    """Return the distance of the expected rating from the rating."""
     ratings = ops.sum(ops.softmax(y_pred) * ops.arange(4.0), axis=-1)
     return ops.abs(ratings - ops.cast(y_true, "float32"))

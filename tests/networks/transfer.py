@@ -1,4 +1,4 @@
-"""A small network for transfer learning: a body with normalization, and a head behind a Dropout."""
+"""A small network for transfer learning: a body with normalization, and a head after a Dropout."""
 
 import keras
 from keras import layers
@@ -8,7 +8,7 @@ def build(frozen: bool = False, dropout: float = 0.5) -> keras.Model:
     """Return a network from 6 features to 3 classes.
 
     Args:
-        frozen: Whether all but the head is frozen.
+        frozen: Whether all layers except the head are frozen.
         dropout: The rate of the Dropout.
     """
     body = [layers.Dense(5, activation="tanh", name="hidden"), layers.BatchNormalization(name="norm")]

@@ -1,4 +1,4 @@
-"""The line of a run in terminals of any width, and what follows it."""
+"""The progress line of a run in terminals of any width, and the lines after it."""
 
 import json
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Early stopping decides by the records of rounds alone."""
+"""Early stopping decides only from the records of rounds."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from odt_sim.observers.early_stopping import EarlyStopping
 
 
 def stopped_after(stopping: EarlyStopping, *values: float | None, metric: str = "accuracy", recorded: int = 0) -> Any:
-    """Return the round in which a run with these validation figures stops; None rounds are not evaluated."""
+    """Return the round in which a run with these validation results stops; None means a round without evaluation."""
     columns = [{} if value is None else {f"validation_{metric}": value} for value in values]
     records = [round_record(number, **column) for number, column in enumerate(columns, 1)]
     if stopping.on_begin(RunInfo("fedavg", {}, Path("run"), len(values), records[:recorded])):

@@ -1,4 +1,4 @@
-"""Observers follow a run without being able to spoil it."""
+"""Observers follow a run and cannot break it."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ RUN = RunInfo("fedavg", {"seed": 0}, Path("run"), rounds=3)
 
 
 class Recorder(Observer):
-    """Records its calls; raises an error or returns True where it is asked to."""
+    """An observer that records its calls, and raises an error or returns True on request."""
 
     def __init__(self, name: str = "", fails_in: str = "", stops_in: str = "", reason: str | None = None) -> None:
         self.name, self.calls = name, list[Any]()
@@ -104,7 +104,7 @@ def test_observer_stops_the_run_with_a_reason(reason: str | None, shown: str) ->
     assert not observers.on_round({"round": 1})
     assert observers.on_round({"round": 2})
     assert observers.reason == shown
-    assert last.calls[-1] == "round 2"  # also those behind it get the record
+    assert last.calls[-1] == "round 2"  # observers after it also get the record
 
 
 def test_observer_stops_a_resumed_run_before_its_next_round() -> None:

@@ -1,4 +1,4 @@
-"""With this folder on PYTHONPATH, a Python process and its subprocesses lack what only Linux has, as on macOS."""
+"""With this folder on PYTHONPATH, a Python process and its subprocesses lack Linux-only features, as on macOS."""
 
 import ctypes
 import io

@@ -106,7 +106,7 @@ def test_state_of_another_model_is_refused(tmp_path, devices, adam, state):
 
 
 def test_copy_of_another_file_is_refused(tmp_path, devices, state):
-    """A file of another round, and of another block of the same round."""
+    """A copy of a file of another round, and of another block of the same round."""
     devices.save(Version(1, 0), {0: state})
     for copy in (Version(2, 0), Version(1, 7)):
         path = tmp_path / store.state_name(copy)

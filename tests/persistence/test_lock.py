@@ -85,7 +85,7 @@ def test_file_system_without_locks_warns(tmp_path, monkeypatch):
     block.__enter__()
     left = {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert warnings == [f"{tmp_path}: its file system has no locks (flock); check that no other process runs there"]
-    assert not any(left.values())  # no file stands in for the lock
+    assert not any(left.values())  # no file replaces the lock
     with locked(tmp_path, warnings.append):
         pass
     block.__exit__(None, None, None)

@@ -121,7 +121,7 @@ def test_failing_server_is_reported_in_one_line(memory, monkeypatch):
 
 
 def test_failing_disk_is_reported_in_one_line(tmp_path):
-    """The system refuses to read a link to itself, also for root."""
+    """The system refuses to read a link to itself, even for root."""
     (tmp_path / "server").symlink_to("server")
     with pytest.raises(FileError, match=r"server: cannot be read \(Too many levels of symbolic links\); check perm"):
         Folder(tmp_path).read("server")

@@ -7,7 +7,7 @@ from odt_sim.persistence.versions import Version, Versions
 
 DEVICES = 12
 ROUNDS = st.lists(st.dictionaries(st.integers(0, DEVICES - 1), st.integers(0, DEVICES - 1)), max_size=30)
-"""For each round the devices that wrote a state, each with its file."""
+"""For each round, the devices that wrote a state, with their files."""
 
 
 @given(ROUNDS)

@@ -17,8 +17,8 @@ OPTIONS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # Lists of suggestions under the address bar, which each window loads, cost more than the page. Chromium takes the last
-    # list of features, so Playwright's that concern pages are in it again.
+    # Suggestions under the address bar, which each window loads, cost more than the page. Chromium uses the last
+    # list of features, so it repeats those of Playwright's list that concern pages.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,PaintHolding,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,"
     "AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,ThirdPartyStoragePartitioning,MediaRouter,"
     "OptimizationHints,NetworkTimeServiceQuerying,LensOverlay,PreconnectToSearch",
@@ -27,7 +27,7 @@ MINUTES = 120_000  # milliseconds; the machine may be busy
 
 
 def patient(place: Any) -> Any:
-    """Return a page or a context after giving all waits in it minutes in place of Playwright's 30 seconds."""
+    """Return a page or a context after raising its timeouts from Playwright's 30 seconds to minutes."""
     place.set_default_timeout(MINUTES)
     return place
 
@@ -41,7 +41,7 @@ def program() -> str:
 
 @contextmanager
 def served(folders: Mapping[str, Path]) -> Iterator[str]:
-    """Serve folders by their first path segment on loopback, and give the address; the folder of "" is the root."""
+    """Serve folders by their first path segment on loopback, and yield the address; the folder of "" is the root."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, folders=folders)) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever)
@@ -54,7 +54,7 @@ def served(folders: Mapping[str, Path]) -> Iterator[str]:
 
 
 def module(page: Any, name: str, body: str, argument: Any = None) -> Any:
-    """Run the body of an async function of `given` beside a module's exports `m`."""
+    """Run the body of an async function of `given` and a module's exports `m`."""
     script = f"async (given) => {{ const m = await import('./page/{name}.js'); {body} }}"
     return page.evaluate(script, argument)
 

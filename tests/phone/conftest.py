@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def assets() -> Path:
-    """The folder that `--assets` takes, with LiteRT.js; installed if it is missing."""
+    """The folder for `--assets`, with LiteRT.js; installed if it is missing."""
     if not (HERE / "node_modules" / "@litertjs" / "core").exists():
         subprocess.run(["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"], cwd=HERE, check=True)
     return HERE
@@ -40,7 +40,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Callable[[Mapping[str, Path]], str]]:
-    """Return a function that serves folders by their first path segment, and gives the address.
+    """Return a function that serves folders by their first path segment, and returns the address.
 
     The folder of "" is the root: `serve({"": PAGE, "assets": assets / "node_modules"})`.
     """
@@ -50,7 +50,7 @@ def serve() -> Iterator[Callable[[Mapping[str, Path]], str]]:
 
 @pytest.fixture(scope="session")
 def harness(browser: Any, serve: Callable[[Mapping[str, Path]], str], assets: Path) -> Iterator[Any]:
-    """A page without content that shares a session: `litert.js` is at `./page/litert.js`, its assets at `./assets/`."""
+    """An empty page shared by the session: `litert.js` is at `./page/litert.js`, its assets at `./assets/`."""
     address = serve({"": HERE, "page": PAGE, "assets": assets / "node_modules"})
     page = patient(browser.new_page())
     page.goto(f"{address}/harness.html")

@@ -59,7 +59,7 @@ class Recording:
         return outputs
 
     def train(self, signature: str = "train", rows: int = 8) -> float:
-        """Run a training step on random examples and return its loss; `rows` is for files of any number of rows."""
+        """Run a training step on random examples and return its loss; `rows` applies to files of any number of rows."""
         return float(self.call(signature, **self._random_inputs(signature, rows))["loss"].item())
 
     def infer(self, signature: str = "infer", rows: int = 8) -> None:
@@ -108,7 +108,7 @@ class Recording:
         return self._random.normal(size=shape).astype(np.float32)
 
     def replayed(self, page: Any) -> list[dict[str, Array]]:
-        """Make the calls again in a page and return their outputs."""
+        """Repeat the calls in a page and return their outputs."""
         given = {"file": encoded(self.model.content), "calls": [call.packed() for call in self.calls]}
         results = page.evaluate("async (given) => (await import('./replay.js')).replay(given)", given)
         return [
@@ -120,7 +120,7 @@ class Recording:
         ]
 
     def differences(self, page: Any) -> dict[str, float]:
-        """Make the calls again in a page.
+        """Repeat the calls in a page.
 
         Returns:
             For each output, as `signature.name`, the largest difference relative to the output's largest number; for a

@@ -1,4 +1,4 @@
-"""The files of `odt-sim deploy`, in Chromium beside Python."""
+"""The files of `odt-sim deploy`, in Chromium and in Python."""
 
 import base64
 import json

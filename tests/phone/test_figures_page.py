@@ -168,7 +168,7 @@ COUNTED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("returned", [False, True])
 @pytest.mark.parametrize("case", COUNTED)
 def test_positions_that_do_not_count_are_left_out(case: str, returned: bool, harness: Any) -> None:
-    """The formula of labels has no loss for an ignored one, so that files with an ignored class return their losses."""
+    """The formula has no loss for an ignored label, so files with an ignored class return their losses."""
     given = dict(COUNTED[case])
     outputs, y, mask = given.pop("outputs"), given.pop("y"), given.pop("mask", None)
     loss, ignored = given.pop("loss", "sparse_categorical_crossentropy"), given.get("ignore_class")
@@ -223,7 +223,7 @@ def assert_same(found: Mapping[str, float], expected: Mapping[str, float]) -> No
 
 
 def in_page(harness: Any, outputs: Sequence[Output], answers: Any, examples: Any, losses: Any) -> Any:
-    """Return the figures and the loss that the page computes."""
+    """Return the metrics and the loss that the page computes."""
     tensors = {"answers": answers, "examples": examples}
     packed = {
         key: {name: packed_array(array) for name, array in arrays.items() if array is not None}

@@ -40,7 +40,7 @@ def test_steps_equal_those_of_python(harness: Any, softmax: TrainableModel) -> N
 
 
 def test_steps_without_relaxed_simd_equal_those_of_python(browser: Any, harness: Any, softmax: TrainableModel) -> None:
-    """WebKit has none, so that iPhones load this build of LiteRT.js."""
+    """WebKit has no relaxed SIMD, so iPhones load this build of LiteRT.js."""
     page = patient(browser.new_page())
     loaded: list[str] = []
     page.on("request", lambda request: loaded.append(request.url.rpartition("/")[2]))

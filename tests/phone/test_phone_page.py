@@ -1,4 +1,4 @@
-"""The page of `odt-sim phone` in Chromium: it checks, measures, personalizes, and says in a sentence what is wrong."""
+"""The page of `odt-sim phone` in Chromium: it checks, measures, personalizes, and reports errors in one sentence."""
 
 import json
 import re
@@ -39,7 +39,7 @@ STROKES = {"1": [[(0.5, 0.1), (0.5, 0.9)]], "7": [[(0.2, 0.1), (0.8, 0.1), (0.4,
 
 @dataclass
 class Site:
-    """A server on loopback, and what its pages asked for."""
+    """A server on loopback, and the requests of its pages."""
 
     address: str
     profiles: Path
@@ -266,7 +266,7 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
 
 
 def reading(page: Any) -> str:
-    """Return what the page shows that the model reads."""
+    """Return the page's text with the model's reading of the digit."""
     text: str = page.wait_for_selector('#reading:has-text("The model reads")').inner_text()
     return text
 
@@ -446,7 +446,7 @@ def text_tagger(configured: Callable[[str], TrainableModel]) -> TrainableModel:
 
 
 def taught(name: str, count: int = 60) -> tuple[np.ndarray[Any, Any], list[str]]:
-    """Return rows of a file that a model can learn, and the headings of the figures that the page then shows."""
+    """Return rows of a file that a model can learn, and the headings of the metrics that the page then shows."""
     random = np.random.default_rng(0)
     if name == "recommender":  # two ids, and the rating of the item
         user, item = random.integers(0, 5, count), random.integers(0, 6, count)

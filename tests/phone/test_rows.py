@@ -1,4 +1,4 @@
-"""Rows of the user's files: how they are read, and which of them a model takes."""
+"""Rows of the user's files: how they are read, and which of them a model accepts."""
 
 from dataclasses import replace
 from pathlib import Path

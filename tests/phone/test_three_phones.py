@@ -40,11 +40,11 @@ from odt_sim.strategies import (
 )
 
 PHONES = 3
-SECONDS = 120.0  # for what takes a moment; the machine may be busy
+SECONDS = 120.0  # timeout for short waits; the machine may be busy
 
 
 class Running:
-    """A run in a thread, while the test drives browsers."""
+    """A run in a thread, so that the test can drive browsers."""
 
     def __init__(self, simulation: Simulation, backend: PhonesBackend, *, resume: bool = False) -> None:
         self.simulation, self.backend, self.resume = simulation, backend, resume
@@ -92,7 +92,7 @@ def simulation(
 
 @contextmanager
 def joined(browser: Any, address: str, sent: list[int] | None = None) -> Iterator[Any]:
-    """A page in a context of its own: a phone. The sizes of the frames that it sends are added to `sent`."""
+    """A page in a separate context, which acts as a phone. The sizes of its sent frames are added to `sent`."""
     context = patient(browser.new_context(viewport={"width": 390, "height": 844}))
     page = context.new_page()
     sizes = [] if sent is None else sent
@@ -107,11 +107,11 @@ def joined(browser: Any, address: str, sent: list[int] | None = None) -> Iterato
 def backend(assets: Path) -> Iterator[PhonesBackend]:
     backend = PhonesBackend(phones=PHONES, host="127.0.0.1", port=0, assets=str(assets))
     yield backend
-    backend.close()  # the run of a test that failed waits for phones, and pytest would wait for its threads
+    backend.close()  # after a failed test, the run would wait for phones, and pytest for its threads
 
 
 def tensors(directory: Path, round: int = 5) -> dict[str, Any]:
-    """The server's state after a round, and the states that devices kept in it."""
+    """Return the server's state after a round, and the states that devices stored in it."""
     checkpoint = directory / "checkpoint"
     states = sorted(checkpoint.glob(f"devices/*/*.{round}.safetensors"))
     files = [checkpoint / f"server.{round}.safetensors", *states]
@@ -152,7 +152,7 @@ def assert_same_results(real: Path, simulated: Path, round: int) -> None:
 
 
 def without_calls(row: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the number of inference calls: a phone keeps no embeddings from one call to the next."""
+    """Leave out the number of inference calls, since a phone does not cache embeddings between calls."""
     return {name: value for name, value in row.items() if not name.endswith("infer_calls")}
 
 
@@ -207,7 +207,7 @@ IN_THREE = "recommendation"
 def test_shipped_experiment_runs_on_phones_as_in_the_simulation(
     name: str, backend: PhonesBackend, browser: Any, tmp_path: Path
 ) -> None:
-    """On one phone; in one experiment on three, of which one is unseen."""
+    """On one phone; one experiment runs on three phones, one of them unseen."""
     backend.phones = PHONES if name == IN_THREE else 1
     chosen = [*EXPERIMENTS[name], "strategy=fedavg_finetune", f"fleet.devices={backend.phones}", "fleet.unseen=0"]
     config = composed([f"+experiment={name.partition(' ')[0]}", *chosen])
@@ -359,7 +359,7 @@ def test_page_joins_again_by_itself_when_an_interrupted_run_is_resumed(
 
 
 class Relay:
-    """A port that passes a run's connections on, and can lose them without a word to the page."""
+    """A port that forwards a run's connections, and can drop them without notifying the page."""
 
     def __init__(self, port: int) -> None:
         self._port, self._servers = port, list[socket.socket]()
@@ -405,7 +405,7 @@ def test_page_that_waits_joins_again_after_a_server_that_was_lost_without_a_word
     page.get_by_text("Waiting for the next work …").wait_for()
     with opened.value.expect_event("framesent") as sign:
         page.clock.fast_forward(20_000)
-    assert decode(sign.value).header == {"do": "progress"}  # of no request, which would else seem to be worked on
+    assert decode(sign.value).header == {"do": "progress"}  # without a request, which would seem to be in progress
     relay.lose()
     page.clock.fast_forward(20_000)
     page.get_by_text("The connection to the run is lost. Joining again …").wait_for()

@@ -1,4 +1,4 @@
-"""Models of `conf/model` train in Chromium as in Python, for several steps; `test_coverage.py` has the others, for two."""
+"""Several steps of models of `conf/model` in Chromium equal Python; `test_coverage.py` runs two steps of the others."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ CASES = {
     ],
 }
 CANCELLING = {"Ftrl": 3e-6, "mobilenet_transfer": 3e-6}
-"""Tolerances where numbers nearly cancel: Ftrl computes weights as differences, an untrained backbone has flat features."""
+"""Tolerances for numbers that nearly cancel: Ftrl's weights are differences, an untrained backbone's features flat."""
 
 
 def loaded(*overrides: str) -> TrainableModel:
@@ -65,7 +65,7 @@ def test_adam_of_the_transformer_agrees_except_where_gradients_are_rounding(harn
 
 
 def test_steps_of_a_network_that_magnifies_rounding_agree(harness: Any) -> None:
-    """Each step starts from the same state; those where rounding flips a ReLU may be off by more.
+    """Each step starts from the same state; a step in which rounding flips a ReLU may differ by more.
 
     Depthwise convolutions and BatchNormalization, as in a MobileNet, whose other ops `mobilenet_transfer` has.
     """

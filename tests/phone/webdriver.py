@@ -1,4 +1,4 @@
-"""Firefox by WebDriver BiDi, and WebKitGTK's MiniBrowser by WebDriver: the engines of phones beside Chromium's."""
+"""Firefox by WebDriver BiDi, and WebKitGTK's MiniBrowser by WebDriver: the other browser engines of phones."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO, Any, Protocol
 
-SECONDS = 120.0  # for what takes a moment; the machine may be busy
-NO_DESKTOP = {  # without them GTK waits half a minute for services
+SECONDS = 120.0  # timeout for short waits; the machine may be busy
+NO_DESKTOP = {  # without them, GTK waits half a minute for services
     "DBUS_SESSION_BUS_ADDRESS": "disabled:",
     "GDK_BACKEND": "x11",
     "GSETTINGS_BACKEND": "memory",
@@ -47,7 +47,7 @@ PAGE_TEXT = "document.body.innerText"
 
 
 class Firefox:
-    """Firefox, whose own server of WebDriver BiDi needs no other program."""
+    """Firefox, with its built-in WebDriver BiDi server."""
 
     def __init__(self, connection: Any) -> None:
         self._connection, self._ids = connection, count(1)
@@ -148,7 +148,7 @@ def _running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[by
 
 
 def _first(output: IO[bytes], pattern: str) -> str:
-    """Return the group of the first line that has a pattern."""
+    """Return the group of the first line that matches a pattern."""
     for line in output:
         if found := re.search(pattern, line.decode()):
             return found[1]

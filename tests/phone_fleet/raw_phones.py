@@ -1,4 +1,4 @@
-"""Phones without a browser: a WebSocket and what it sends, right or wrong."""
+"""Phones without a browser: WebSocket clients that send valid or invalid messages."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from odt_sim.phone.backend import PhonesBackend
 from odt_sim.phone.frames import Array, Message, decode, encode
 from odt_sim.strategies import FedAvg
 
-SECONDS = 120.0  # for what takes a moment; the machine may be busy
+SECONDS = 120.0  # timeout for short waits; the machine may be busy
 
 Answer = Callable[["RawPhone", Message], bytes | None]
 
@@ -82,7 +82,7 @@ class Running:
 
 
 class RawPhone:
-    """A phone that keeps the weights that it gets, and does not train."""
+    """A phone that returns the received weights without training."""
 
     def __init__(self, address: str, name: str = "a", answer: Answer | None = None, **ready: Any) -> None:
         """Join a run, and answer in a thread.
@@ -113,7 +113,7 @@ class RawPhone:
         return frame
 
     def _serve(self) -> None:
-        with suppress(ConnectionClosed):  # the server refused what it sent
+        with suppress(ConnectionClosed):  # the server refused a message
             self._answer_all()
 
     def _answer_all(self) -> None:

@@ -1,4 +1,4 @@
-"""The figures that phones send: those of the model are taken over, all others exclude the phone."""
+"""Metrics sent by phones: those of the model are accepted, all others exclude the phone."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Frames: what a phone and a run say to each other."""
+"""Frames: the messages between a phone and a run."""
 
 import json
 import struct

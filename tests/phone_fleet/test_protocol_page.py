@@ -1,4 +1,4 @@
-"""The client of docs/phone-protocol.md takes part in runs, which give the results of the simulation."""
+"""Runs with the client of docs/phone-protocol.md give the results of the simulation."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`backend=phones` against phones that leave, return, are slow, or send what they should not."""
+"""`backend=phones` with phones that leave, return, are slow, or send invalid messages."""
 
 import json
 import re
@@ -33,7 +33,7 @@ SIZE = 650  # of the softmax regression
 
 
 def in_round(number: int, do: str, answer: Answer) -> Answer:
-    """Answer one kind of request of one round's training in this way, all others as usual."""
+    """Return an answer function for one kind of request in one round's training; all others are answered as usual."""
 
     def chosen(phone: RawPhone, message: Message) -> bytes | None:
         wanted = (message.header["round"], message.header["kind"], message.header["do"]) == (number, "train", do)
@@ -138,7 +138,7 @@ def test_phone_that_is_lost_in_a_round_takes_part_again(case: str, softmax: Trai
     lost.thread.join(10)
     again = RawPhone(running.address, "b")
     assert again.welcome.header["device"] == lost.welcome.header["device"] == 1
-    sleep(0.1)  # until it has said that it is ready
+    sleep(0.1)  # until it has reported that it is ready
     back.set()
     running.finish()
     rounds = running.lines("rounds.jsonl")
@@ -172,7 +172,7 @@ def test_slow_phone_is_timed_out_and_its_late_answer_ignored(softmax: TrainableM
 
 
 def test_silent_phone_is_asleep(softmax: TrainableModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alone: on a busy machine another phone may be silent for as long."""
+    """The phone is alone, since on a busy machine another phone may be silent for as long."""
     monkeypatch.setattr("odt_sim.phone.phones.SILENCE", 0.3)
     running = Running(softmax, tmp_path / "run", rounds=1, devices=1)
     RawPhone(running.address, "a", in_round(1, "train", lambda phone, m: b""))
@@ -181,7 +181,7 @@ def test_silent_phone_is_asleep(softmax: TrainableModel, tmp_path: Path, monkeyp
 
 
 class Replies:
-    """The queue of a phone whose messages come on a clock of their own, each some seconds after the one before."""
+    """The queue of a phone whose messages follow a simulated clock, at intervals of some seconds."""
 
     def __init__(self, phone: Phone, messages: Sequence[tuple[float, str]]) -> None:
         self._phone, self._coming, self._here = phone, [*messages], list[Any]()
@@ -200,7 +200,7 @@ class Replies:
 
 
 def test_progress_keeps_a_slow_phone_awake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each message begins the wait anew, here of 59 of 60 seconds; the next phone sleeps for 61."""
+    """Each message restarts the wait, here after 59 of 60 seconds; the next phone sleeps for 61 seconds."""
 
     def phone(*messages: tuple[float, str]) -> Phone:
         made = Phone(0, Examples(40, 10, 10), lambda frame: None, lambda sentence, again: None)
@@ -298,7 +298,7 @@ def test_phone_beyond_the_fleet_is_refused(softmax: TrainableModel, tmp_path: Pa
 
 
 def joining(address: str, name: str) -> ClientConnection:
-    """Open a page that is told its device, and has yet to load the model."""
+    """Open a page that knows its device but has not loaded the model yet."""
     socket = opened(address)
     socket.send(encode(Message({"do": "join", "phone": name * 32})))
     assert decode(bytes(socket.recv(30))).header["do"] == "welcome"

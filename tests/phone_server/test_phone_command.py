@@ -1,4 +1,4 @@
-"""The command `odt-sim phone`: it serves a file or a run until Ctrl-C, and refuses what it cannot serve in one line."""
+"""The command `odt-sim phone`: it serves a file or a run until Ctrl-C, or reports in one line why it cannot."""
 
 import json
 import re

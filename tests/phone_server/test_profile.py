@@ -1,4 +1,4 @@
-"""Device profiles: their file, their names, and what is no profile."""
+"""Device profiles: their files, their names, and invalid profiles."""
 
 import json
 from dataclasses import asdict, replace

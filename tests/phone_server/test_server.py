@@ -1,4 +1,4 @@
-"""The web server of `odt_sim.phone`, on loopback: who is answered, and with what."""
+"""The web server of `odt_sim.phone`, on loopback: accepted requests and their responses."""
 
 import gc
 import socket

@@ -11,7 +11,7 @@ collect_ignore = [] if find_spec("transformers") else ["test_transformers.py"]
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Let PyTorch use one thread: further ones spin while they wait, and each core has a process of pytest."""
+    """Let PyTorch use one thread, since additional threads busy-wait, and each core runs a pytest process."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""PyTorch modules as people write them, small; each with an example of its inputs."""
+"""Small, typical PyTorch modules, each with an example of its inputs."""
 
 import math
 from collections.abc import Callable
@@ -158,7 +158,7 @@ class Volumes(nn.Module):
 
 @module(_values(6), _values(6))
 class Mathematics(nn.Module):
-    """What people write by hand: sums, norms, sorting, triangles, masks, Einstein sums, experts."""
+    """Handwritten computations: sums, norms, sorting, triangles, masks, Einstein sums, experts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class Activations(nn.Module):
 
 @module(_images(4), _values(6))
 class Decomposed(nn.Module):
-    """Ops that PyTorch decomposes beside BatchNorm, positions that nothing reads, and a bilinear layer of odd sizes."""
+    """Ops that PyTorch decomposes next to BatchNorm, unused positions, and a bilinear layer of odd sizes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ class Decomposed(nn.Module):
 
 @module(_tokens(), torch.tensor([[1] * 6, [1] * 4 + [0] * 2, [1] * 5 + [0], [1] * 6]))
 class Decoder(nn.Module):
-    """Attention as `transformers` writes it: a mask read by indices of four axes, grouped queries, a scale, rotations."""
+    """Attention as in `transformers`: a mask indexed on four axes, grouped queries, a scale, rotations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ class Patches(nn.Module):
 
 @module(_tokens())
 class Counts(nn.Module):
-    """Sums, running sums and tests of booleans and of integers, as masks of padding have them."""
+    """Sums, cumulative sums and tests of booleans and integers, as in padding masks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -272,7 +272,7 @@ class Counts(nn.Module):
 
 @module(_images(4, 7))
 class Windows(nn.Module):
-    """Windows that reach over the edge or overlap, and padding by the other end or by the edge."""
+    """Windows that extend beyond the edge or overlap, and circular and replicated padding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -296,7 +296,7 @@ class Windows(nn.Module):
 
 @module(_values(6))
 class Blocks(nn.Module):
-    """Blocks under `no_grad` and under an `autocast` that is off, and draws that change nothing."""
+    """Blocks under `no_grad` and disabled `autocast`, and random draws without effect."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -314,7 +314,7 @@ class Blocks(nn.Module):
 
 @module(_values(12, 3))
 class Channels(nn.Module):
-    """BatchNorm over rows times channels as PatchTST has it, and over channels times rows."""
+    """BatchNorm over rows times channels as in PatchTST, and over channels times rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -330,7 +330,7 @@ class Channels(nn.Module):
 
 @module(_values(6))
 class Assigned(nn.Module):
-    """Assignments to parts of tensors: of zeros, as Swin numbers its windows, and of values that have gradients."""
+    """Assignments to parts of tensors: to zeros, as in Swin's window numbering, and of values with gradients."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -350,7 +350,7 @@ class Assigned(nn.Module):
 
 @module(_images(2, 4))
 class Aligned(nn.Module):
-    """Resizing with aligned corners, as models of segmentation do, to more, fewer and one place."""
+    """Resizing with aligned corners, as in segmentation models, to more, fewer and one position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -363,7 +363,7 @@ class Aligned(nn.Module):
 
 @module(_images(2, 4))
 class Standardized(nn.Conv2d):
-    """A convolution that standardizes its weights by `batch_norm`, as timm's do."""
+    """A convolution that standardizes its weights by `batch_norm`, as in timm."""
 
     def __init__(self) -> None:
         super().__init__(2, 3, 3)
@@ -375,7 +375,7 @@ class Standardized(nn.Conv2d):
 
 @module(_values(96))
 class Spectrogram(nn.Module):
-    """A spectrogram as torchaudio has it, masked, and back to a signal, with windows that are shorter than frames."""
+    """A masked spectrogram as in torchaudio and its inverse, with windows shorter than frames."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -417,7 +417,7 @@ class Fourier(nn.Module):
 
 @module(_images(3, 6), _values(5, 4, 2))
 class Sampled(nn.Module):
-    """Sampling at places, some outside, and resizing in each way that `interpolate` has."""
+    """Sampling at positions, some outside, and resizing in each mode of `interpolate`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -456,7 +456,7 @@ class Sampled(nn.Module):
 
 @module(_tokens(8), _values(8))
 class Bags(nn.Module):
-    """Bags of numbers: sums with weights, means without padding, the largest, and flat ones with their offsets."""
+    """Embedding bags: weighted sums, means without padding, maxima, and flat bags with offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -470,7 +470,7 @@ class Bags(nn.Module):
 
 @module(_images(2, 7))
 class Columns(nn.Module):
-    """Windows as columns and back; transposed convolutions in groups, by channel, with a dilation, in 1-D and 3-D."""
+    """Unfolding and folding; grouped, depthwise and dilated transposed convolutions, in 1-D and 3-D."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -490,7 +490,7 @@ class Columns(nn.Module):
 
 @module(_values(6, 8))
 class Indexed(nn.Module):
-    """Values read and assigned by numbers on several axes, under masks, and distances of all pairs."""
+    """Values read and assigned by indices on several axes and by masks, and pairwise distances."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -513,7 +513,7 @@ class Indexed(nn.Module):
 
 @module(_values(5, 4))
 class Projected(nn.Module):
-    """An LSTM of two directions and two layers with projections."""
+    """A bidirectional two-layer LSTM with projections."""
 
     def __init__(self) -> None:
         super().__init__()

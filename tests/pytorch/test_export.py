@@ -110,7 +110,7 @@ def test_inputs_have_the_names_of_forward(tmp_path: Path) -> None:
 
 
 class _Lengths(torch.nn.Module):
-    """Reads the last real place of each row, in two ways, and their mean."""
+    """A module that reads the last valid position of each row, in two ways, and their mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -305,7 +305,7 @@ def test_frozen_normalization_is_warned_of() -> None:
 
 
 class _Centred(torch.nn.Module):
-    """Subtracts a moving average, which it keeps in a buffer."""
+    """A module that subtracts a moving average, stored in a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -328,7 +328,7 @@ class _Detached(_Centred):
 
 
 class _Kept(_Centred):
-    """Writes to the buffer while it trains, and reads it afterwards."""
+    """A module that writes to the buffer in training, and reads it afterwards."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training:
@@ -378,7 +378,7 @@ def test_state_that_a_file_does_not_carry_is_refused(create: type[torch.nn.Modul
 
 
 class _Counting(torch.nn.Module):
-    """Counts its calls, which nothing reads, under two names for its BatchNorm, and makes constants as it runs."""
+    """A module with an unused count of calls, two names for its BatchNorm, and constants created at run time."""
 
     def __init__(self) -> None:
         super().__init__()

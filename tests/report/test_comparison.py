@@ -16,7 +16,7 @@ COLUMN = {column.key: column for column in comparison_columns(TASK_METRICS["clas
 
 
 def edit_summary(path, metric="accuracy", part="metrics", **figures):
-    """Change figures of a run's summary, so that means over runs are known."""
+    """Change results in a run's summary, so that means over runs are known."""
     summary = json.loads((path / SUMMARY).read_text())
     of_part = summary.setdefault(part, {})
     of_part[metric] = (of_part.get(metric) or {}) | figures

@@ -12,7 +12,7 @@ MB = 1_000_000
 
 
 def row(strategy, scores, *, steps=10, megabytes=2.0, seed=0):
-    """Return a configuration with a score after each round, None where it was not evaluated."""
+    """Return a configuration with a score after each round; None stands for a round without evaluation."""
     costs = {"train_calls": steps, "bytes_down": int(MB * megabytes / 2), "bytes_up": int(MB * megabytes / 2)}
     rounds = [
         round_record(number, **costs, **({} if score is None else {"accuracy": score}))

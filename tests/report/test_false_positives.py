@@ -1,4 +1,4 @@
-"""Simulated sweeps hold the promised error rates: 3 to 7 % false positives, 93 to 97 % coverage."""
+"""Simulated sweeps have the stated error rates: 3 to 7 % false positives, 93 to 97 % coverage."""
 
 import itertools
 
@@ -20,7 +20,7 @@ def person_by_seed(rng, people, seeds, correlation):
 def coarse(rng, people, seeds, deterministic):
     """Return differences of two accuracies on 10 test examples each, which have many ties.
 
-    Deterministic runs answer alike under every seed.
+    Deterministic runs give the same answers under every seed.
     """
     skill = np.clip(0.7 + 0.1 * rng.normal(size=(2, people)), 0, 1)
     shown = rng.random((1 if deterministic else seeds, 2, people, 10))

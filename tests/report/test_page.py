@@ -140,7 +140,7 @@ def test_pairs_of_two_seeds_on_two_data_sets(tmp_path):
         write_run(tmp_path / f"{data}{name}{seed}", name, seed, overrides=[f"data={data}"], settings=settings)
     parsed, text = without_pictures([tmp_path])
     assert "With fewer than 3 seeds, no difference can be told from chance." in " ".join(parsed.text)
-    assert "<td>fedavg<small>data=mnist</small></td>" in text  # in two lines, so that the figures keep their width
+    assert "<td>fedavg<small>data=mnist</small></td>" in text  # in two lines, so that number columns keep their width
 
 
 @pytest.fixture

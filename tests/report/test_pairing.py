@@ -50,7 +50,7 @@ def test_smaller_error_is_a_negative_difference_and_a_better_device():
 
 
 def test_devices_are_joined_by_seed():
-    """One of them lists seed 1 first; joined by order, gains would differ."""
+    """One of the two lists seed 1 first; if joined by order, gains would differ."""
     base, better = [0.1] * 3 + [0.5] * 3, [0.2] * 3 + [0.6] * 3
     groups = {
         "fedavg": [make("fedavg", base, seed=0), make("fedavg", [0.0] * 6, seed=1), make("fedavg", base, seed=3)],
@@ -85,7 +85,7 @@ def test_people_who_return_are_averaged_over_seeds():
     row = pairs(groups)["fedper"]
     assert (row.unit, row.units, row.pairs, row.better, row.worse, row.seeds) == ("people", 6, 6, 6, 0, 2)
     assert row.difference == pytest.approx(0.35)
-    error = (0.035 / 6) ** 0.5  # as of one seed: the second one brings no new people
+    error = (0.035 / 6) ** 0.5  # as with one seed: the second one has no new people
     assert row.interval == pytest.approx((0.35 - 2.570582 * error, 0.35 + 2.570582 * error), rel=1e-6)
 
 

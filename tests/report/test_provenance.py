@@ -18,7 +18,7 @@ SETTINGS = {"data": "digits", "data.digest": "0a", "partition": "iid", "model": 
 
 
 def write(path, strategy="fedavg", seed=0, *, recorded=None, devices=20, hydra=False, **changed):
-    """Write a run with settings and with what a summary recorded of where it comes from."""
+    """Write a run with settings and with the provenance in its summary."""
     own = {"strategy": strategy, **SETTINGS, **{key.replace("__", "."): text for key, text in changed.items()}}
     write_run(path, strategy, seed, devices=devices, hydra=hydra, settings=own)
     default = {"environment": HERE, "model_digest": "f" * 16, "split_digest": f"split{seed}"}
@@ -98,7 +98,7 @@ def test_exports_of_one_model_for_several_strategies_are_one_model(tmp_path, hyd
 
 
 def test_files_of_one_strategy_stay_apart(tmp_path):
-    """What only training shows, such as a rate of Dropout, is not part of the digest."""
+    """Differences that only training shows, such as a Dropout rate, are not part of the digest."""
     for number in range(2):
         write(tmp_path / str(number), seed=number, model=f"mlp {number}")
     assert [row.label for row in compare([tmp_path]).rows] == [

@@ -1,4 +1,4 @@
-"""Configurations that the pruner of a search ended: they stay in the report, but are not compared as equals."""
+"""Configurations that a search's pruner stopped: the report shows them, but does not compare them as equals."""
 
 from dataclasses import replace
 

@@ -22,7 +22,7 @@ ROUNDS, USERS, COHORT, STEPS, BATCH = 2, 4, 3, 15, 20
 FEW = [f"run.rounds={ROUNDS}", f"data.users={USERS}", f"fleet.cohort={COHORT}", f"train.steps={STEPS}"]
 LAMBDA, OUTER, BETA, INNER, ADAPTATION = 20.0, 0.03, 2.0, 5, 0.05
 OF_PFEDME = ["strategy.regularization=20", "strategy.outer_learning_rate=0.03", "strategy.server_learning_rate=2"]
-RUNS: dict[str, tuple[float, list[str]]] = {  # the learning rate, and what is given besides
+RUNS: dict[str, tuple[float, list[str]]] = {  # the learning rate, and additional overrides
     "fedavg": (0.05, []),
     "perfedavg": (0.02, ["strategy.adaptation_rate=0.05", "strategy.weighting=by_examples"]),
     "pfedme": (0.02, [*OF_PFEDME, "strategy.weighting=by_examples"]),

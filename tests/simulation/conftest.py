@@ -1,4 +1,4 @@
-"""A small fleet on three Gaussian clouds, and the comparison of runs bit for bit."""
+"""A small fleet on three Gaussian clouds, and bit-for-bit comparison of runs."""
 
 import importlib
 import json
@@ -32,9 +32,9 @@ class Results:
         summary: What `run` returned.
         rounds: The lines of `rounds.jsonl`.
         devices: The bytes of `devices.jsonl`.
-        tensors: What the server's checkpoint holds.
-        files: The names of the files below the checkpoint's folder, but for devices' states.
-        states: The bytes of what devices keep, by round, and device and name.
+        tensors: The tensors of the server's checkpoint.
+        files: The names of the files below the checkpoint's folder, except device states.
+        states: The bytes of device states, by round, device and name.
     """
 
     summary: dict[str, Any]
@@ -53,7 +53,7 @@ class Results:
         checkpoint = folder / "checkpoint"
         files = sorted(path.name for path in checkpoint.glob("*.*"))
         tensors = load_file(checkpoint / f"server.{summary['rounds']}.safetensors")
-        tensors["versions"] = tensors["versions"][:, :2]  # which devices share a file depends on how blocks are cut
+        tensors["versions"] = tensors["versions"][:, :2]  # how devices share files depends on the blocks
         states = {
             (int(path.name.split(".")[1]), name): tensor.tobytes()
             for path in checkpoint.glob("devices/*/*")
@@ -73,7 +73,7 @@ class Results:
 
 
 def without_strategy(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return a summary without the strategy's own settings, such as the worker that it kills."""
+    """Return a summary without the strategy's settings, such as the worker to kill."""
     settings = {name: text for name, text in summary.get("settings", {}).items() if not name.startswith("strategy.")}
     return {**summary, "settings": settings}
 
@@ -95,7 +95,7 @@ def clouds() -> Dataset:
 
 @pytest.fixture(scope="session")
 def spread() -> Callable[..., FederatedData]:
-    """Return a function that spreads a data set over devices with label skew."""
+    """Return a function that partitions a data set over devices with label skew."""
     return lambda dataset, devices: federate(dataset, partial(dirichlet, alpha=1.0, min_examples=5), devices, seed=0)
 
 
@@ -107,7 +107,7 @@ def fleet_data(clouds: Dataset, spread: Callable[..., FederatedData]) -> Federat
 
 @pytest.fixture(scope="session")
 def simulation(momentum: TrainableModel, fleet_data: FederatedData) -> Callable[..., Simulation]:
-    """Return a function that makes a simulation, of 3 rounds by default."""
+    """Return a function that creates a simulation, of 3 rounds by default."""
 
     def make(strategy: Strategy, directory: Path, model: TrainableModel = momentum, **settings: Any) -> Simulation:
         settings = {"data": fleet_data, "rounds": 3, "fleet": FLEET, "plan": PLAN, "evaluate_every": 2, **settings}

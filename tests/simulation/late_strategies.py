@@ -1,4 +1,4 @@
-"""Strategies with devices that finish in any order."""
+"""Strategies whose devices finish in any order."""
 
 import time
 
@@ -10,7 +10,7 @@ from odt_sim.strategies.scaffold import Scaffold
 
 
 class Late:
-    """Sleeps up to 30 ms, drawn from a seed; None for no sleep."""
+    """A mixin that sleeps up to 30 ms, drawn from a seed; None for no sleep."""
 
     def __init__(self, seed):
         super().__init__()

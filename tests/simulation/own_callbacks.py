@@ -2,7 +2,7 @@
 
 
 class StopWhenFlat:
-    """Stops once the train loss has not fallen by `least` for `patience` rounds in a row."""
+    """A callback that stops when the train loss has not fallen by `least` for `patience` consecutive rounds."""
 
     def __init__(self, patience: int = 2, least: float = 0.0):
         self.patience, self.least = patience, least

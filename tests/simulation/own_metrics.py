@@ -4,12 +4,12 @@ import numpy as np
 
 
 def first_class(outputs, targets):
-    """Return the share of the examples that are taken for the first class."""
+    """Return the share of the examples predicted as the first class."""
     return float((outputs.argmax(axis=1) == 0).mean())
 
 
 def worst_margin(outputs, targets):
-    """Return by how much the worst example's own output is below the largest."""
+    """Return the largest gap between an example's largest output and that of its label."""
     own = outputs[np.arange(len(targets)), targets]
     return float((outputs.max(axis=1) - own).max())
 
@@ -22,5 +22,5 @@ def train_share(outputs, targets):
 
 
 def never(outputs, targets):
-    """Return what no device has."""
+    """Return NaN, so that the metric is undefined on every device."""
     return float("nan")

@@ -39,7 +39,7 @@ ROBUST = {
 
 
 class Sends(FedAvg):
-    """Send one known number as all weights, with a known weight."""
+    """Sends a known number as every weight, with a known aggregation weight."""
 
     def __init__(self, numbers, weights=None):
         self._numbers, self._weights = numbers, weights or [1.0] * len(numbers)
@@ -64,7 +64,7 @@ class Scaled(FedAvg):
 
 @pytest.fixture
 def moved(results, tmp_path, momentum):
-    """Return a function that returns by how much one round moved all weights."""
+    """Return a function that returns the change of every weight in one round."""
 
     def run(numbers, aggregator, weights=None, **settings):
         directory = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -83,7 +83,7 @@ def test_known_answers_of_a_round(moved, momentum):
     assert moved(numbers, Median(), weights) == pytest.approx(4, rel=1e-5)
     assert moved(numbers, TrimmedMean(0.1), weights) == pytest.approx(4, rel=1e-5)
     assert moved(numbers, Krum(0.1), weights) == pytest.approx(3, rel=1e-5)
-    bound = 5 * momentum.layout.size**0.5  # five in every place
+    bound = 5 * momentum.layout.size**0.5  # five in every position
     assert moved(numbers, NormClipping(bound), weights) == pytest.approx(30 / 8, rel=1e-5)
     assert moved(numbers, NormClipping(1e9), weights) == moved(numbers, Mean(), weights)
     assert moved(numbers, DifferentialPrivacy(bound, 0), weights) == pytest.approx(25 / 7, rel=1e-5)
@@ -352,7 +352,7 @@ class Odd(FedAvg):
 
 
 def test_privacy_refuses_tensors_that_only_some_devices_send(simulation, tmp_path):
-    """Noise on the mean would not hide that a device sent them."""
+    """Noise on the mean would not hide which devices sent them."""
     private = simulation(Odd(), tmp_path / "private", aggregator=DifferentialPrivacy())
     with pytest.raises(
         SimulationError, match=r"strategy Odd: in round 1 only some devices sent odd, which aggregator diff"

@@ -1,4 +1,4 @@
-"""The backend that chooses between several processes and one: the same bits wherever a block runs."""
+"""The backend that chooses between one and several processes: the same bits wherever a block runs."""
 
 import json
 import multiprocessing
@@ -31,7 +31,7 @@ def two_cores(monkeypatch):
 
 @pytest.fixture
 def eager(monkeypatch):
-    """Try a round in each place."""
+    """Let the backend try a round in each place."""
     monkeypatch.setattr(auto, "LONG", 60.0)
     monkeypatch.setattr(pace, "FEWEST_ROUNDS", 1)
     monkeypatch.setattr(pace, "FEWEST_SECONDS", 0.0)
@@ -67,7 +67,7 @@ def test_long_rounds_are_not_compared(results, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("surely", "place", "helpers"), [(1e9, "processes", 1), (0.0, "this process", 0)])
 def test_faster_place_stays(surely, place, helpers, results, tmp_path, monkeypatch):
     monkeypatch.setattr(auto, "SURELY", surely)
-    monkeypatch.setattr(auto, "AGAIN", 1e9)  # never, though a round on a busy machine takes longer than all before
+    monkeypatch.setattr(auto, "AGAIN", 1e9)  # never, even if a round on a busy machine takes longer than all before
     living, train = [], AutoBackend.train
 
     def counted(self, tasks, messages):

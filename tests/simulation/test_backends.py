@@ -1,4 +1,4 @@
-"""All backends give the same bits, also when workers die."""
+"""All backends give the same bits, even if workers die."""
 
 import importlib
 import json
@@ -57,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("ray_session")
 
 @pytest.fixture(scope="module", autouse=True)
 def no_ray_answers():
-    """Yield an address without Ray, and a process that tries to join it meanwhile."""
+    """Yield an address without Ray, while a process tries to join it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         command = [sys.executable, "-c", JOIN, address]
@@ -68,7 +68,7 @@ def no_ray_answers():
 
 @pytest.fixture(scope="module")
 def four_devices(clouds, spread):
-    """Return the clouds over 4 devices, of which each may have an actor."""
+    """Return the clouds over 4 devices, each of which may have an actor."""
     return spread(clouds, 4)
 
 
@@ -103,7 +103,7 @@ def test_every_backend_gives_the_serial_bits(backend, strategy, serial, results,
 
 @pytest.mark.parametrize("kind", slow_except([Ditto, FedPer, IFCA, Scaffold], SHIPPED), ids=lambda kind: kind.__name__)
 def test_two_actors_or_two_processes_give_the_serial_bits_for_every_strategy(kind, model_for, results, tmp_path):
-    """The model has all that a strategy may need; one device is unseen, and cohorts are drawn."""
+    """The model has all capabilities that strategies need; one device is unseen, and cohorts are drawn."""
     settings = {"model": model_for(kind()), "rounds": 2, "fleet": Fleet(cohort=4, unseen=1)}
     backend = ProcessesBackend(2) if SHIPPED.index(kind) % 2 else RayBackend(actors=2)
     serial = results(kind(), tmp_path / "serial", **settings)
@@ -130,7 +130,7 @@ def test_strategies_differ(serial):
 
 @pytest.mark.parametrize("backend", [RayBackend(actors=2), ProcessesBackend(2)], ids=["ray", "processes"])
 def test_edited_and_reloaded_module_is_that_of_workers(backend, results, tmp_path, monkeypatch):
-    """Actors outlive a job, and keep the modules that they have imported."""
+    """Actors outlive a job and keep their imported modules."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     name = f"edited_{type(backend).__name__.lower()}"
@@ -146,7 +146,7 @@ def test_edited_and_reloaded_module_is_that_of_workers(backend, results, tmp_pat
 
 
 def test_module_edited_after_its_import_is_refused_on_ray(simulation, tmp_path, monkeypatch):
-    """Else `aggregate` would run the earlier code, and `local` and `deploy` the edited one."""
+    """Otherwise `aggregate` would run the earlier code, and `local` and `deploy` the edited code."""
     monkeypatch.syspath_prepend(tmp_path)
     file, text = (
         tmp_path / "edited_later.py",
@@ -231,7 +231,7 @@ def killed(user, folder, times):
 def test_worker_killed_within_a_block_changes_no_bit(
     dedicated, user, results, fleet_data, four_devices, tmp_path, monkeypatch
 ):
-    """All kills happen at one device; one more would exclude it, here after three in place of five."""
+    """All kills happen at one device; one more would exclude it, here after three instead of five."""
     monkeypatch.setattr(calls, "TRIES", 3)
     backend = RayBackend(devices_per_actor=1) if dedicated else RayBackend(actors=2)
     data = four_devices if dedicated else fleet_data
@@ -261,7 +261,7 @@ def test_workers_killed_between_rounds_change_no_bit(serial, simulation, tmp_pat
 
 @pytest.mark.slow
 def test_worker_that_dies_while_starting_ends_the_run(user, simulation, results, tmp_path, monkeypatch):
-    monkeypatch.setattr(actors, "TRIES", 2)  # in place of 5
+    monkeypatch.setattr(actors, "TRIES", 2)  # instead of 5
     run = simulation(user.DiesWhileLoading(), tmp_path / "dies", backend=RayBackend(actors=1))
     with pytest.raises(
         SimulationError, match=r"backend ray: a worker died 2 times while starting \(.+\); run it"

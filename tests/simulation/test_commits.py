@@ -1,4 +1,4 @@
-"""The commit of a short round overlaps with the next round, and a run that dies in it repeats both."""
+"""The commit of a short round overlaps with the next round; a run that dies meanwhile repeats both."""
 
 import json
 import math
@@ -18,13 +18,13 @@ from odt_sim.strategies.fedper import FedPer
 
 @pytest.fixture(autouse=True)
 def short_rounds(monkeypatch):
-    """All rounds count as short, however slow the machine is."""
+    """Let all rounds count as short, however slow the machine is."""
     monkeypatch.setattr(commits, "SHORT", math.inf)
     monkeypatch.setattr(commits, "TOGETHER", math.inf)
 
 
 class Trains(FedAvg):
-    """FedAvg that says when the devices of round 3 train."""
+    """FedAvg that signals when the devices of round 3 train."""
 
     name = "fedavg"
     watched = 3
@@ -40,7 +40,7 @@ class Trains(FedAvg):
 
 
 class TrainsLater(Trains):
-    """The same of round 5."""
+    """The same for round 5."""
 
     watched = 5
 
@@ -92,7 +92,7 @@ def test_observers_get_a_round_once_it_is_on_disk(simulation, tmp_path):
 
 
 class FailsIn(FedAvg):
-    """Fails on the first device of a round."""
+    """A strategy that fails on the first device of a round."""
 
     def __init__(self, round):
         self._round = round
@@ -171,7 +171,7 @@ def test_rounds_with_states_do_not_wait(committed, simulation, tmp_path):
 
 
 def test_last_of_the_rounds_that_a_killed_run_recorded_may_be_slow(simulation, tmp_path, committed, monkeypatch):
-    """A slow or an evaluated round ends the wait of those before."""
+    """A slow or an evaluated round triggers the commit of those before."""
     settings = {"rounds": 9, "evaluate_every": 9}
     committed[1][9] = DeathError()
     with pytest.raises(DeathError):
@@ -192,7 +192,7 @@ def test_last_of_the_rounds_that_a_killed_run_recorded_may_be_slow(simulation, t
 def test_run_that_dies_in_a_common_commit_repeats_its_rounds(
     round, committed, results, simulation, tmp_path, monkeypatch
 ):
-    """Their records are on disk already, and are cut off."""
+    """Their records are already on disk and are truncated."""
     monkeypatch.setattr(commits, "MOST", 3)
     settings = {"rounds": 9, "evaluate_every": 9}
     whole, recorder, again = results(FedAvg(), tmp_path / "whole", **settings), Follows(), Follows()

@@ -444,7 +444,7 @@ def test_error_of_a_strategy_on_the_coordinator_is_one_line(simulation, user, tm
 
 @pytest.mark.parametrize("backend", [SerialBackend, ProcessesBackend])
 def test_traceback_of_an_error_in_user_code_is_short(user, simulation, tmp_path, backend):
-    """A notebook prints both tracebacks: a few frames, of which the cause's end in the user's code."""
+    """A notebook prints both tracebacks: a few frames; the cause's frames end in the user's code."""
     with pytest.raises(SimulationError) as caught:
         simulation(user.Raises(), tmp_path, backend=backend()).run()
     own, cause = (traceback.extract_tb(error.__traceback__) for error in (caught.value, caught.value.__cause__))
@@ -482,7 +482,7 @@ def test_directory_that_is_no_path_is_refused(simulation, directory):
 
 @pytest.mark.slow
 def test_states_of_more_than_1000_devices_have_several_folders(simulation, clouds, tmp_path):
-    """A folder of states holds a thousand devices."""
+    """A folder of states contains at most a thousand devices."""
     x, y = np.tile(clouds.x, (40, 1)), np.tile(clouds.y, 40)
     data = federate(Dataset("tiled", x, y, classes=3), partial(iid), 1100, seed=0)
     fleet = Fleet(cohort=40)

@@ -1,4 +1,4 @@
-"""Damaged commits: a run names the file and resumes after the last whole commit."""
+"""Damaged commits: a run names the file and resumes from the last intact commit."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Evaluation of a part of the fleet: the same devices for every strategy, with the same figures."""
+"""Evaluation of a part of the fleet: the same devices for every strategy, with the same results."""
 
 import json
 

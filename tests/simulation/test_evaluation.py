@@ -231,7 +231,7 @@ def test_correction_applies_to_the_deployed_model_only(grouped, fleet_data):
 
 
 class Answers(Predictor):
-    """Answers by a function of the device and the rows."""
+    """A model that answers by a function of the device and the rows."""
 
     nbytes = 0
 

@@ -48,13 +48,13 @@ def rows(found):
 
 @pytest.fixture
 def away(user, results, tmp_path):
-    """Run with an update of weight 0 from the failing device in the second round."""
+    """The results of a run in which the failing device sends an update of weight 0 in the second round."""
     return of_others(results(user.Fails("weighs_nothing"), tmp_path / "away"))
 
 
 @pytest.fixture
 def two_tries(monkeypatch):
-    """Return a function that lets a device be given up after two deaths, if a reason says so: each costs an actor's start."""
+    """Return a function that, for reasons of deaths, excludes a device after two, since each costs an actor's start."""
 
     def change(reason):
         if "2 times" in reason:
@@ -90,7 +90,7 @@ def test_failing_device_is_excluded_and_no_other_bit_changes(
     assert [row["excluded_devices"] for row in found.rounds] == [[], [FAILING], []]
     assert (found.summary["excluded"], found.summary["excluded_reasons"]) == (1, [[reason, 1]])
     of_one = found.rounds[0]["bytes_up"] // 6
-    sent = {"update not finite": 8, "update too large": of_one + 8}  # one float64, alone or beside the weights
+    sent = {"update not finite": 8, "update too large": of_one + 8}  # one float64, alone or in addition to the weights
     assert found.rounds[1]["bytes_up"] == 5 * of_one + sent.get(reason, 0)
     of_others(found).assert_same_bits(away)
 
@@ -101,7 +101,7 @@ def test_device_with_examples_that_litert_refuses_is_excluded(backend, dropout, 
     fine = random_data(dropout, [8, 5, 4, 6])
     x = fine.x.copy()
     x[fine.train(FAILING)[0]] = 1000
-    model = replace(dropout, vocabularies={})  # as of a model that looks words up in a way of its own
+    model = replace(dropout, vocabularies={})  # as in a model with its own word lookup
     settings = {"model": model, "plan": None, "fleet": Fleet(adaptation_steps=0, quarantine_after=None)}
     found = results(FedAvg(), tmp_path / "found", data=replace(fine, x=x), backend=BACKENDS[backend](), **settings)
     alone = results(WithoutFailing(), tmp_path / "alone", data=fine, **settings)
@@ -150,7 +150,7 @@ def test_timeout_outside_the_main_thread_is_refused(simulation, tmp_path):
 
 @pytest.mark.parametrize("kind", SHIPPED, ids=lambda kind: kind.__name__)
 def test_round_without_updates_keeps_the_server_state(kind, model_for, simulation, tmp_path):
-    """The round before has filled momenta and control variates."""
+    """The previous round has filled momenta and control variates."""
 
     class FailsInTheSecondRound(kind):
         def local(self, device, broadcast):
@@ -268,7 +268,7 @@ def actors():
 
 
 def test_death_counts_against_the_running_call(actors):
-    """The call that reports the death first does not count."""
+    """The death does not count against the call that reports it first."""
 
     def dies() -> None:
         time.sleep(0.5)
@@ -288,7 +288,7 @@ def test_death_counts_against_the_running_call(actors):
 
 @pytest.mark.slow
 def test_lost_actor_is_killed_and_no_call_is_counted(actors):
-    """As after a network failure: the actor would keep its place for ever."""
+    """As after a network failure: the actor would occupy its slot forever."""
     at, lost = actors.call(0, lambda: time.sleep(1000), [0]), actors.call(0, int, [1])
     actors.replace(lost, died=False)
     assert [at.deadly, lost.deadly] == [False, False]
@@ -340,7 +340,7 @@ def test_deaths_while_starting_are_counted_from_the_last_start(tmp_path):
 
 @pytest.mark.slow
 def test_job_begins_with_the_actors_that_start(tmp_path, monkeypatch):
-    """As when a node dies between the count of places and the start."""
+    """As when a node dies between counting the slots and starting the actors."""
     monkeypatch.setattr("odt_sim.simulation.ray.actors.SOON", 0.5)
 
     class Host:

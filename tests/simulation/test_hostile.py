@@ -1,4 +1,4 @@
-"""Hostile devices in runs: no figure counts them, their updates are the attack's, and every backend has the same bits."""
+"""Hostile devices: no metric counts them, the attack makes their updates, and all backends give the same bits."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ HOSTILE = [1, 4]
 
 
 class Halved(FedAvg):
-    """FedAvg in which devices 1 and 4 send minus half of their update."""
+    """FedAvg in which devices 1 and 4 send their update times -0.5."""
 
     def local(self, device: Any, broadcast: Any) -> Update:
         update = super().local(device, broadcast)
@@ -76,7 +76,7 @@ def test_processes_and_ray_give_the_serial_bits(results: Any, grouped: Any, tmp_
 
 
 class Answered(Backdoor):
-    """Examples of the class 1 stay as they are, and should be called 2."""
+    """An attack that should make the unchanged examples of class 1 be classified as 2."""
 
     def check(self, model: Any) -> None:
         """Take any model."""
@@ -136,7 +136,7 @@ def test_refusals(simulation: Any, tmp_path: Any, fleet: dict[str, Any], attack:
 
 
 class Wanting(Attack):
-    """Wants answers, whatever the model's."""
+    """An attack with target answers, for any model."""
 
     def triggered(self, examples: Any) -> Any:
         return examples

@@ -1,4 +1,4 @@
-"""What single devices receive: computed on the coordinator, for the devices of a cohort only."""
+"""Tensors for single devices: computed on the coordinator, only for the devices of a cohort."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def test_ray_and_serial_send_the_same(results: Any, user: Any, tmp_path: Path, r
 
 
 def test_tensors_of_the_broadcast_travel_once(simulation: Any, user: Any, tmp_path: Path) -> None:
-    """A block carries only what one device receives; all of it counts as downloaded."""
+    """A block contains only tensors for single devices; all received tensors count as downloaded."""
     job = simulation(user.SendsItsNumber(), tmp_path)._job
     state = job.strategy.init(Device(job.model, (job.data.x, job.data.y)).parameters())
     messages = Messages(job, state)

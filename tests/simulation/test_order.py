@@ -1,4 +1,4 @@
-"""The order in which devices and workers finish does not change the bits."""
+"""The order in which devices and workers finish does not change the bits of results."""
 
 import importlib
 from pathlib import Path

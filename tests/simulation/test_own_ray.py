@@ -1,4 +1,4 @@
-"""A Ray that odt_sim starts is small and reachable from this machine only; one that the caller started stays usable."""
+"""A Ray started by odt_sim is small and local to this machine; one started by the caller stays usable."""
 
 import json
 import subprocess

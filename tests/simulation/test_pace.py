@@ -1,4 +1,4 @@
-"""The measured seconds of rounds by place, for known times."""
+"""Measured seconds of rounds by place, for known times."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from odt_sim.simulation.pace import (
 
 
 def add(paces, place, seconds, cost, rounds=FEWEST_ROUNDS, *, evaluates=False, first=True):
-    """Add rounds; the first of all in a place only builds interpreters."""
+    """Add rounds; the very first round in a place only builds interpreters."""
     for number in range(0 if first else 1, rounds + 1):
         paces.begin(place, 100.0, cost)
         if evaluates:
@@ -33,7 +33,7 @@ def test_rounds_of_different_cost_are_compared_at_the_average_cost():
 
 
 def test_single_slow_round_decides_nothing():
-    """Such as one that waits for a disk."""
+    """For example, a round that waits for a disk."""
     paces, second = Paces(), FEWEST_SECONDS
     short = second / FEWEST_ROUNDS / 2
     add(paces, "processes", short, 1, rounds=FEWEST_ROUNDS - 1)

@@ -1,4 +1,4 @@
-"""Workers reach a run's storage with the coordinator's credentials, or say why they cannot."""
+"""Workers access a run's storage with the coordinator's credentials, or report why they cannot."""
 
 import pytest
 import token_storage  # noqa: F401  registers `token://`

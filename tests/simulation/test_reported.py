@@ -1,4 +1,4 @@
-"""The round that validates best is reported, whatever happens after it."""
+"""The report uses the round with the best validation result, whatever happens after it."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def test_last_round_is_reported_without_validation_examples(user, results, setti
 
 
 class Dying:
-    """Ends the run's process at the n-th write or removal of a file, in all of its threads."""
+    """Ends the run's process at the n-th write or removal of a file, counted over all threads."""
 
     def __init__(self, patch, at):
         self.done, self._at, self._lock = 0, at, Lock()
@@ -74,7 +74,7 @@ class Dying:
                 with self._lock:
                     self.done += 1
                     if self.done == self._at and method == "add":
-                        call(folder, name, content[0][:100])  # torn
+                        call(folder, name, content[0][:100])  # a torn write
                     if self.done >= self._at:
                         raise DeathError
                     call(folder, [name] if method == "delete" else name, *content)

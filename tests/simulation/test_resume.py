@@ -1,4 +1,4 @@
-"""Resuming interrupted runs to the same bits, and refusing to mix two runs."""
+"""Resuming interrupted runs with the same bits, and refusing to mix two runs."""
 
 import json
 import shutil
@@ -345,7 +345,7 @@ def test_resume_with_other_attributes_is_refused(simulation, tmp_path, name, one
 
 
 def redefined(line):
-    """Return a strategy of a class as a notebook defines it again, with a line of its own."""
+    """Return a strategy of a class that is redefined as in a notebook, with a given line."""
     names = {"__name__": "__main__", "FedAvg": FedAvg}
     method = f"    def local(self, device, broadcast):\n        {line}\n        return super().local(device, broadcast)"
     exec(f"class Mine(FedAvg):\n{method}", names)

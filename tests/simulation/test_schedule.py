@@ -13,12 +13,12 @@ from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule, assign
 
 
 def makespan(costs: Sequence[float], actors: int, known: Sequence[float] | None = None) -> float:
-    """Return when the last actor is done; each does its calls one after the other.
+    """Return the time at which the last actor finishes; each makes its calls one by one.
 
     Args:
-        costs: What each block really takes.
-        actors: How many there are.
-        known: What the schedule takes it for; the same by default.
+        costs: The actual cost of each block.
+        actors: The number of actors.
+        known: The costs known to the schedule; by default the actual ones.
     """
     schedule = Schedule(costs if known is None else known, [1] * len(costs), actors, 32)
     free, running = [0.0] * actors, list[tuple[float, int, list[int]]]()
@@ -35,7 +35,7 @@ def makespan(costs: Sequence[float], actors: int, known: Sequence[float] | None 
 
 
 def best(costs: Sequence[float], actors: int) -> float:
-    """Return a lower bound: equal shares, the longest block, or two that one actor must do."""
+    """Return a lower bound: equal shares, the longest block, or two blocks that one actor must do."""
     ordered = sorted(costs, reverse=True)
     together = ordered[actors - 1] + ordered[actors] if len(ordered) > actors else 0.0
     return max(sum(costs) / actors, ordered[0], together)

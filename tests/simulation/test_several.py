@@ -1,4 +1,4 @@
-"""Fleets with models of several inputs or outputs: every backend gives the same bits, and all columns are there."""
+"""Fleets with models of several inputs or outputs: all backends give the same bits, and no column is missing."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ SIZE = FEATURES[:, 2] - FEATURES[:, 3]
 
 
 def ratings() -> FederatedData:
-    """Positions in place of names: a tuple, as a function of data may return it."""
+    """Return ratings with positional inputs: a tuple, as a data function may return."""
     return federate(check(Dataset("ratings", (USER, ITEM), RATING, users=USER)), by_user, None, 0)
 
 

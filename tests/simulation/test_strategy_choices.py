@@ -1,4 +1,4 @@
-"""Cohorts that a strategy chooses, and predictors that it deploys in place of weights."""
+"""Cohorts chosen by a strategy, and predictors that it deploys instead of weights."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from odt_sim.strategies.local import Local
 
 
 class TakesTurns(FedAvg):
-    """Trains one device after the other; in even rounds the drawn cohort."""
+    """A strategy that trains one device after another; in even rounds, the drawn cohort."""
 
     def __init__(self, chosen: Any = None) -> None:
         self._chosen = chosen
@@ -29,7 +29,7 @@ class TakesTurns(FedAvg):
 
 
 class AveragesAnswers(FedAvg):
-    """Deploys the exported and the trained model together."""
+    """A strategy that deploys an ensemble of the exported and the trained model."""
 
     def deploy(self, device: Any, broadcast: Any) -> Any:
         exported = device.weights
@@ -57,7 +57,7 @@ def test_chosen_cohorts_are_refused_where_privacy_is_promised(simulation: Any, t
 
 
 def test_ensemble_is_evaluated(simulation: Any, fleet_data: Any, momentum: Any, tmp_path: Path) -> None:
-    """Its figures are those of the mean of both models' probabilities."""
+    """Its metrics are those of the mean of both models' probabilities."""
     run = simulation(AveragesAnswers(), tmp_path, rounds=1, fleet=Fleet())
     run.run()
     records = RunFolder(tmp_path).devices()

@@ -1,4 +1,4 @@
-"""The time limit holds even if a strategy swallows the interrupt."""
+"""The time limit applies even if a strategy swallows the interrupt."""
 
 import signal
 import time

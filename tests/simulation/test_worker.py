@@ -47,7 +47,7 @@ def test_mean_is_the_weighted_average_of_numpy(parts):
 
 
 def test_means_and_scaled_tensors_without_axes_stay_arrays():
-    """Numpy's arithmetic makes numbers of them, which later checks refuse."""
+    """Numpy's arithmetic turns them into scalars, which later checks refuse."""
     parts = [Trained({"v": np.array(float(i))}, {"v": None}, 1.0, [i], single=True) for i in range(3)]
     for found in (mean(join(parts), participants=3).mean, scaled({"v": np.array(2.0, np.float32)}, 0.5)):
         assert isinstance(found["v"], np.ndarray)
@@ -131,7 +131,7 @@ def job(momentum, fleet_data, tmp_path):
 
 
 def zeros(model, batches):
-    """Return devices with so many batches of training examples each."""
+    """Return devices with given numbers of batches of training examples."""
     sizes = np.array(batches) * model.batch_size
     x, y = np.zeros((sizes.sum(), *model.x.shape[1:]), np.float32), np.zeros(sizes.sum(), np.int32)
     ends = np.cumsum(sizes)
@@ -174,7 +174,7 @@ def test_cost_of_a_block_is_that_of_its_devices(job):
 
 
 def alone(job, id, round):
-    """Return a device as a worker makes it, with its own interpreter."""
+    """Return a device as created by a worker, with its own interpreter."""
     rows = [(job.data.x[split(id)], job.data.y[split(id)]) for split in (job.data.train, job.data.validation)]
     test = job.data.x[job.data.test(id)], job.data.y[job.data.test(id)]
     return Device(job.model, *rows, test, seed=job.seed, id=id, round=round, plan=job.plan)
@@ -206,7 +206,7 @@ def test_block_is_the_weighted_sum_of_its_devices(job, momentum):
 
 @pytest.fixture
 def single_steps(monkeypatch):
-    """Let small models train as large ones do; devices that run several steps in a call prepare nothing."""
+    """Let small models train like large ones, since devices with several steps per call prepare nothing."""
     monkeypatch.setattr(runtime_pool, "repeated", lambda model, usual: own_file(model))
 
 
@@ -223,7 +223,7 @@ def test_bits_do_not_depend_on_how_many_devices_are_prepared_at_once(job, monkey
 
 
 def test_rows_of_devices_prepared_at_once_are_bounded(job, momentum, monkeypatch):
-    """The first device may have far fewer than the others."""
+    """The first device may have far fewer rows than the others."""
     of_batch = momentum.batch_size * (6 + 1) * 4
     monkeypatch.setattr("odt_sim.simulation.worker.MOST_BYTES", 3 * 4 * momentum.layout.size + 9 * of_batch)
     worker = Worker(job(FedAvg(), data=zeros(momentum, [1, 4, 4, 1, 20, 1])))
@@ -292,7 +292,7 @@ def test_cleared_state_stays_cleared(job, user):
     assert first.stateful == second.stateful == {4: 4}
     rows = [worker.evaluate(Task("final", 2, (4,), {4: Version(round, 4)}), {})[0] for round in (1, 2)]
     assert rows[0]["state_bytes"] > rows[1]["state_bytes"] == 0
-    assert worker.train(Task("train", 2, (3,)), {}).stateful == {}  # it never had one
+    assert worker.train(Task("train", 2, (3,)), {}).stateful == {}  # it never had a state
 
 
 def test_evaluation_keeps_no_state(job, tmp_path):

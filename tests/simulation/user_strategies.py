@@ -1,4 +1,4 @@
-"""Strategies that fail as user code may, in this process or in a worker."""
+"""Strategies that fail like user code, in this process or in a worker."""
 
 import os
 import signal

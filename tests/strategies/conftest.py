@@ -29,7 +29,7 @@ ROUNDS, EPOCHS, RATE, BATCH, SEED = 3, 2, 0.1, 16, 4
 
 
 def federated(sizes: Sequence[tuple[int, ...]], shape: tuple[int, ...], classes: int) -> FederatedData:
-    """Draw a fleet in which each device labels by its own rule over the first four features."""
+    """Draw a fleet in which each device labels its examples by its own rule on the first four features."""
     random = np.random.default_rng(1)
     rows = random.normal(size=(sum(map(sum, sizes)), prod(shape))).astype(np.float32)
     rows[:, 4:] /= 10
@@ -44,7 +44,7 @@ def federated(sizes: Sequence[tuple[int, ...]], shape: tuple[int, ...], classes:
 
 @pytest.fixture(scope="session")
 def data() -> FederatedData:
-    """Three devices of the digits' shape."""
+    """Three devices with examples of the digits' shape."""
     return federated(SIZES, (8, 8, 1), 10)
 
 
@@ -74,9 +74,9 @@ class Run:
 
     Attributes:
         directory: Its folder.
-        model: What was trained.
-        data: On what.
-        strategy: How.
+        model: The trained model.
+        data: The fleet's data.
+        strategy: The strategy.
     """
 
     directory: Path
@@ -145,7 +145,7 @@ def simulate(tmp_path: Path) -> Callable[..., Run]:
         plan = TrainingPlan(EPOCHS, RATE)
         settings = {"rounds": rounds, "evaluate_every": rounds, "plan": plan, "fleet": fleet, "seed": SEED}
         settings["aggregator"] = aggregator
-        Simulation(model, data, strategy, directory=directory, **settings).run()  # reports the last round
+        Simulation(model, data, strategy, directory=directory, **settings).run()  # the last round is reported
         return Run(directory, model, data, strategy, rounds)
 
     return run
@@ -156,13 +156,13 @@ Vector = NDArray[np.float64]
 
 @dataclass
 class Twin:
-    """The fleet in plain numpy: softmax regression with the documented batch orders.
+    """The fleet in plain numpy: a softmax regression with the documented batch orders.
 
     A strategy is most easily written out on flat vectors `[650]`, kernel and bias in the order of the model's weights.
 
     Attributes:
         data: The fleet's examples.
-        model: `NumpySoftmax` with the weights that the model was exported with.
+        model: `NumpySoftmax` with the exported weights.
     """
 
     data: FederatedData
@@ -234,7 +234,7 @@ class Twin:
         )
 
     def assert_rows(self, rows: list[dict[str, Any]], models: Sequence[Any]) -> None:
-        """Check each device's figures against those of its expected model or flat weights."""
+        """Check each device's metrics against those of its expected model or flat weights."""
         models = [self.at(model) if isinstance(model, np.ndarray) else model for model in models]
         for row, model in zip(rows, models, strict=True):
             assert row["loss"] == pytest.approx(self.loss(model, row["device"]), abs=1e-5)

@@ -18,7 +18,7 @@ Simulate = Callable[..., Any]
 
 
 def nearest(values: Any) -> Any:
-    """Project onto the simplex by bisection of the number that all values are lowered by."""
+    """Project onto the simplex by bisection of the number subtracted from all values."""
     low, high = values.min() - 1, values.max()
     for _ in range(100):
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""APPLE against plain numpy: core models, and relations to them that devices learn."""
+"""APPLE against plain numpy: core models, and the devices' learned relations to them."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.apple import APPLE
 
 Simulate = Callable[..., Any]
-RATE = 0.1  # of the runs, see conftest
+RATE = 0.1  # as in the runs, see conftest
 RELATION_RATE, MU, DECAY = 0.02, 2.0, 3
 
 
@@ -61,7 +61,7 @@ def test_device_downloads_the_other_core_models(
 def test_relations_grow_with_the_known_devices(
     simulate: Simulate, softmax: TrainableModel, data: FederatedData
 ) -> None:
-    """With two of three devices a round, a device that was not known before enters with its share of the examples."""
+    """With two of three devices per round, a new device enters with its share of the examples."""
     run = simulate(APPLE(relation_rate=0), softmax, data, rounds=6, fleet=Fleet(cohort=2))
     counts = dict(enumerate(data.train_sizes))
     found = [run.device(device).state for device in range(3)]

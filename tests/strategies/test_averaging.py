@@ -33,7 +33,7 @@ Simulate = Callable[..., Any]
 SHIPPED: dict[str, type[Strategy]] = {name: getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__}
 AVERAGING = [name for name, kind in SHIPPED.items() if "averaging" in inspect.signature(kind).parameters]
 UNIFORM = {"FedDyn", "FedRep", "PFedMe", "PerFedAvg", "QFFL", "Scaffold"}
-"""Strategies whose papers give devices equal weights, and that follow them."""
+"""Strategies with equal weights of devices, as in their papers."""
 FEW: Averaging = {"server_learning_rate": 0.3, "weighting": "uniform"}
 
 
@@ -106,7 +106,7 @@ def test_one_round_agrees_with_numpy(
 def test_models_of_clusters_take_steps(
     simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
 ) -> None:
-    """The second round cuts the devices into clusters."""
+    """The second round splits the devices into clusters."""
     run = simulate(IFCA(2, 1, server_learning_rate=0.3, weighting="uniform"), softmax, data, rounds=2)
     w = twin.initial
     w = w + 0.3 * np.mean([twin.descend(w, device, 1) - w for device in range(3)], axis=0)
@@ -144,7 +144,7 @@ def test_server_steps_along_the_aggregators_result(
 
 
 class Own(Strategy):
-    """A strategy of a user, with a constructor of its own."""
+    """A strategy of a user, with its own constructor."""
 
     def __init__(self, share: float = 0.5) -> None:
         self.share = share

@@ -20,7 +20,7 @@ Simulate = Callable[..., Any]
 
 
 def split(changes: Any, sizes: Any, mean_norm: float, similarity: float) -> Any:
-    """Return the best of all partitions in two, or None where the updates do not conflict."""
+    """Return the best of all partitions in two, or None if the updates do not conflict."""
     norms = np.linalg.norm(changes, axis=1)
     if len(changes) < 3 or np.linalg.norm(np.average(changes, axis=0, weights=sizes)) >= mean_norm * norms.max():
         return None
@@ -47,7 +47,7 @@ def test_bipartition_is_the_best_of_all(rows: int, seed: int) -> None:
 
 
 def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
-    """Three devices are split in two and one; each cluster then trains its own model."""
+    """Three devices are split into two and one; each cluster then trains its own model."""
     run = simulate(Clustered(mean_norm=1.0, similarity=0.9), softmax, data, rounds=4)
     models, clusters = [twin.initial], np.zeros(3, int)
     for round in range(1, run.rounds + 1):

@@ -16,7 +16,7 @@ from odt_sim.strategies.base import weights_of
 from odt_sim.testing import StrategyConformance, assert_same, random_data
 
 FAST = {"FedAvg", "Scaffold"}
-"""A plain mean, and an own state; an own part runs on other models below. The others are slow."""
+"""A plain mean, and a strategy with own state; one with an own part runs on other models below. The others are slow."""
 SHIPPED = [
     pytest.param(getattr(odt_sim.strategies, name), id=name, marks=[] if name in FAST else pytest.mark.slow)
     for name in odt_sim.strategies.__all__
@@ -24,7 +24,7 @@ SHIPPED = [
 
 
 class TestShipped(StrategyConformance):
-    """The suite on a network with BatchNormalization and Dropout; on one with terms for those that need them."""
+    """The suite on a network with BatchNormalization and Dropout, or with terms for strategies that need them."""
 
     known: ClassVar[dict[type[Strategy], dict[str, Any]]] = {}
 

@@ -14,7 +14,7 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.fedala import FedALA
 
 Simulate = Callable[..., Any]
-RATE, BATCH, SEED = 0.1, 16, 4  # of the runs, see conftest
+RATE, BATCH, SEED = 0.1, 16, 4  # as in the runs, see conftest
 HEAD = slice(35, 53)
 
 

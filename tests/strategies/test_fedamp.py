@@ -47,7 +47,7 @@ def test_agrees_with_numpy(
 
 
 def test_device_downloads_only_its_mixture(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    """Two of three devices a round; a device unknown to the server receives the mean."""
+    """Two of three devices per round; a device unknown to the server receives the mean."""
     run = simulate(FedAMP(), softmax, data, fleet=Fleet(cohort=2))
     rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
     size = softmax.layout.size * 4

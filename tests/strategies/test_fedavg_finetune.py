@@ -92,7 +92,7 @@ def test_own_parameters_are_fine_tuned_too(
 
 
 def head_tuned(twin: Any, w: Any, head: slice, device: int, round: int) -> list[Any]:
-    """Return the weights after each epoch of training the head alone."""
+    """Return the weights after each epoch of training only the head."""
     found = []
     for epoch in range(MAX_EPOCHS):
         w = w.copy()

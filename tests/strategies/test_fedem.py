@@ -18,7 +18,7 @@ from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedem import FedEM, responsibilities
 
 Simulate = Callable[..., Any]
-RATE, SEED, EPOCHS, BATCH = 0.1, 4, 2, 16  # of the runs, see conftest
+RATE, SEED, EPOCHS, BATCH = 0.1, 4, 2, 16  # as in the runs, see conftest
 
 
 def e_step(twin: Any, pi: Any, models: Any, device: int) -> Any:

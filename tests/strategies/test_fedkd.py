@@ -53,7 +53,7 @@ def low_rank(change: Any, energy: float) -> tuple[Any, int]:
 def test_agrees_with_numpy(
     simulate: Simulate, small_twin: Any, termed: TrainableModel, small_data: FederatedData
 ) -> None:
-    """T is 0.6, 0.7 and 0.7; factors travel, and from the second round on no device receives the mentee."""
+    """T is 0.6, 0.7 and 0.7; factors are sent, and from the second round on no device receives the mentee."""
     run = simulate(FedKD(energy_start=0.5, energy_end=0.7, rounds=2), termed, small_data, rounds=3)
     mentee, mentors, ups, downs = small_twin.initial, [small_twin.initial] * 3, [], [53]
     for round, energy in ((1, 0.6), (2, 0.7), (3, 0.7)):
@@ -82,7 +82,7 @@ def test_agrees_with_numpy(
 def test_server_takes_a_step_of_the_mean(
     simulate: Simulate, small_twin: Any, termed: TrainableModel, small_data: FederatedData
 ) -> None:
-    """With all energy nothing is lost, so that two settings differ in the step alone."""
+    """With the full energy nothing is lost, so that two settings differ only in the step."""
     changes = []
     for settings in ({}, {"server_learning_rate": 0.3}, {"weighting": "uniform"}):
         run = simulate(FedKD(1, 1, **settings), termed, small_data, rounds=1)
@@ -94,7 +94,7 @@ def test_server_takes_a_step_of_the_mean(
 def test_device_without_the_last_round_receives_the_mentee(
     simulate: Simulate, termed: TrainableModel, small_data: FederatedData
 ) -> None:
-    """Two of three devices in each round: all hold the server's mentee before they train."""
+    """Two of three devices per round: all have the server's mentee before they train."""
     run = simulate(FedKD(), termed, small_data, rounds=3, fleet=Fleet(cohort=2))
     state = run.commit.state
     holders = state.private["holders"].tolist()

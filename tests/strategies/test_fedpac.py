@@ -92,7 +92,7 @@ def test_agrees_with_numpy(
 
 
 def test_devices_with_equal_features_share_heads_by_their_variances() -> None:
-    """Device 2 differs so much that nobody takes its head, and it takes none."""
+    """Device 2 differs so much that it shares heads with no other device."""
     means, variances = np.array([[1.0, 0], [1, 0], [9, 0]]), np.array([1.0, 3, 1])
     assert quadratic_form(means, variances, 0).tolist() == [[1, 0, 0], [0, 3, 0], [0, 0, 65]]
     assert quadratic_form(means, variances, 2).tolist() == [[65, 64, 0], [64, 67, 0], [0, 0, 1]]

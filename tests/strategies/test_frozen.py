@@ -1,4 +1,4 @@
-"""Frozen parameters never travel."""
+"""Frozen parameters are never sent."""
 
 import json
 from collections.abc import Callable

@@ -13,7 +13,7 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.gpfl import GPFL
 
 Simulate = Callable[..., Any]
-RATE = 0.1  # of the runs, see conftest
+RATE = 0.1  # as in the runs, see conftest
 CONDITION, EMBEDDINGS = "conditional_valve/condition", "conditional_valve/category_embeddings"
 Weights = dict[str, Any]
 

@@ -57,7 +57,7 @@ def test_optimizer_slots_persist(
 def test_every_device_trains_in_every_round(
     simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
 ) -> None:
-    """Unseen devices included, whatever the cohort."""
+    """Including unseen devices, whatever the cohort."""
     whole = simulate(Local(), softmax, data)
     run = simulate(Local(), softmax, data, fleet=Fleet(cohort=1, unseen=2))
     assert sum(not row["seen"] for row in run.rows) == 2

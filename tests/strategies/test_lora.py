@@ -15,7 +15,7 @@ from odt_sim.model.metadata import with_metadata
 from odt_sim.strategies.lora import LoRA
 
 Simulate = Callable[..., Any]
-RATE = 0.1  # of the runs, see conftest
+RATE = 0.1  # as in the runs, see conftest
 
 
 def softmax(z: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Requirements of strategies: checked before the run, and equal results from host and graph."""
+"""Requirements of strategies: checks before the run, and equal results on host and in graph."""
 
 import sys
 from collections.abc import Callable
@@ -53,7 +53,7 @@ NEEDS = {
 """Capabilities that the bare model lacks, by strategy; the other strategies run on it."""
 HEADER = ("Paper:", "Rule:", "Travels:", "Stays:", "Deviations:", "nseen", "Hyper-parameters:")
 TOPICS = (*HEADER, "statistics", "slots", "Dropout")
-"""Topics that the docstring of each strategy covers."""
+"""Topics that the docstring of each strategy must cover."""
 CORRECTED = [kind for kind in SHIPPED if "gradient_offset" in kind.needs]
 
 

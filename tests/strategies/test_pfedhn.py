@@ -1,4 +1,4 @@
-"""pFedHN against plain numpy: vector-Jacobian products by differences of a network in float64."""
+"""pFedHN against plain numpy: vector-Jacobian products by finite differences of a network in float64."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ def slope(values: Callable[[Any], float], at: Any) -> Any:
 
 
 def ascents(arrays: list[Any], embeddings: list[Any], changes: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Return the slopes of the products of the generated weights with the changes: for the network, for each embedding."""
+    """Return the gradients of the generated weights' products with the changes, for the network and each embedding."""
 
     def products(changed: Any, place: int) -> float:
         network = [*arrays[:place], changed, *arrays[place + 1 :]]

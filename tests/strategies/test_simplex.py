@@ -33,7 +33,7 @@ def test_nearest_point_of_a_triangle() -> None:
 
 @given(size=draw.integers(1, 12), rank=draw.integers(0, 12), seed=draw.integers(0, 2**32))
 def test_no_weight_improves_the_minimum(size: int, rank: int, seed: int) -> None:
-    """The derivative is the same for all positive weights, and no lower for the others; also for forms without full rank."""
+    """The derivative is equal for all positive weights and not lower for the others, even without full rank."""
     points = np.random.default_rng(seed).normal(size=(size, rank)) + 1
     form = points @ points.T
     weights = smallest_on_simplex(form)

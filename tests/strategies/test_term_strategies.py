@@ -27,7 +27,7 @@ from odt_sim.strategies.moon import Moon
 from odt_sim.strategies.prototypes import NearestPrototype
 
 Simulate = Callable[..., Any]
-RATE, EPOCHS = 0.1, 2  # of the runs, see conftest
+RATE, EPOCHS = 0.1, 2  # as in the runs, see conftest
 CLOSE = {"rtol": 0, "atol": 3e-5}
 
 

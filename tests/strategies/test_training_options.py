@@ -118,7 +118,7 @@ class ByHand(FedAvg):
 def test_learning_rate_decays_by_the_round(
     small_mlp: TrainableModel, small_data: FederatedData, tmp_path: Path
 ) -> None:
-    """All devices train at the same rate, however many steps each of them takes."""
+    """All devices train at the same rate, regardless of their numbers of steps."""
     decaying = run(
         tmp_path / "a", FedAvg(), small_mlp, small_data, rounds=3, learning_rate=0.4, learning_rate_decay=0.5
     )

@@ -1,4 +1,4 @@
-"""FedNova, q-FFL and training of the head alone against plain numpy."""
+"""FedNova, q-FFL and head-only training against plain numpy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from odt_sim.strategies.head_only import HeadOnly
 from odt_sim.strategies.qffl import QFFL
 
 Simulate = Callable[..., Any]
-RATE = 0.1  # of the runs, see conftest
+RATE = 0.1  # as in the runs, see conftest
 
 
 def test_fednova(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures of the torture tests: short with the slow tests, long by `make torture`."""
+"""Fixtures of the torture tests: short versions run with the slow tests, long ones by `make torture`."""
 
 import os
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def long() -> bool:
 
 @pytest.fixture
 def undisturbed(tmp_path: Path, digits_mlp: Any) -> Callable[..., dict[str, Any]]:
-    """Return a function that runs in one process, undisturbed."""
+    """Return a function that runs the command in one process, undisturbed."""
 
     def run(*overrides: str) -> dict[str, Any]:
         assert launch([*overrides, "backend=serial", f"hydra.run.dir={tmp_path}/undisturbed"]).failed == 0

@@ -15,16 +15,16 @@ from command_process import COMMAND
 
 GIVEN = ["model=digits_mlp", "fleet.devices=20", "fleet.unseen=4", "train.steps=20"]
 SECONDS = 300  # timeout on a busy machine
-SET_UP = 8.0  # seconds that a run takes to start, about
+SET_UP = 8.0  # seconds that a run takes to start, approximately
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment of a kill.
+    """The time and the victim of a kill.
 
     Attributes:
         round: The number of rounds recorded before.
-        wait: The part, 0 to 1, of the next round, or of the set-up after a restart, that has passed.
+        wait: The elapsed fraction, 0 to 1, of the next round, or of the set-up after a restart.
         kind: The victim: `actor`, `coordinator`, `ray` or `node`.
     """
 
@@ -34,7 +34,7 @@ class Moment:
 
 
 def moments(seed: int, rounds: int, times: Mapping[str, int]) -> list[Moment]:
-    """Draw moments that are spread over the rounds; a device whose actors die five times in one round would be excluded."""
+    """Draw moments spread over the rounds, since a device whose actors die five times in one round is excluded."""
     random = np.random.default_rng(seed)
     drawn = []
     for kind, count in times.items():
@@ -71,7 +71,7 @@ class Disturbed:
         return records.read_bytes().count(b"\n") if records.exists() else 0
 
     def kill(self, moment: Moment) -> None:
-        """Wait for a moment, kill, and resume the run if that has ended it."""
+        """Wait for a moment, kill the victim, and resume the run if the kill has ended it."""
         self.wait(moment)
         getattr(self, f"_kill_{moment.kind}")()
         self.killed.append(moment.kind)
@@ -125,7 +125,7 @@ class Disturbed:
     def _processes(self, *names: str) -> list[psutil.Process]:
         try:
             return [p for p in psutil.Process(self._child.pid).children(recursive=True) if p.name().startswith(names)]
-        except psutil.NoSuchProcess:  # one that ended meanwhile
+        except psutil.NoSuchProcess:  # the process has ended meanwhile
             return []
 
     def _kill_actor(self) -> None:

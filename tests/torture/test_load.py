@@ -36,7 +36,7 @@ def backend(request, long):
 
 
 def test_long_run_does_not_leak(backend, long, softmax, tmp_path):
-    """Ditto keeps a model on every device."""
+    """Ditto stores a model for every device."""
     rounds = 2000 if long else 200
     run = configuration.simulation(composed([*TINY, *backend, "strategy=ditto", f"run.rounds={rounds}"]), tmp_path)
     weights = []

@@ -23,7 +23,7 @@ def weigh() -> dict[str, float]:
 
 
 class Weighs(Tracker):
-    """Append a line to `weights.jsonl` in the working folder after each job."""
+    """A tracker that appends a line to `weights.jsonl` in the working folder after each job."""
 
     def on_end(self, summary: Any) -> None:
         with Path("weights.jsonl").open("a") as file:

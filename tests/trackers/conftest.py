@@ -13,7 +13,7 @@ from written_runs import BLANK, round_record
 
 from odt_sim.persistence.summary import Summary
 
-os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before it is imported
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before MLflow is imported
 
 CONFIG = {
     "seed": 0,
@@ -43,7 +43,7 @@ Track = Callable[..., None]
 
 @pytest.fixture
 def track() -> Track:
-    """Return a function that lets a tracker follow the run, which fails after a round where one is given."""
+    """Return a function that lets a tracker follow the run, which fails after a given round, if any."""
     from odt_sim.observers.base import Observers, RunInfo
     from odt_sim.trackers.flat import settings_of
 

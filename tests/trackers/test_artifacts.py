@@ -1,4 +1,4 @@
-"""The comparison, the pictures and the trained model in TensorBoard, MLflow and W&B, written by their own packages."""
+"""The comparison, the plots and the trained model in TensorBoard, MLflow and W&B, written by their own packages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ FILES = {"report.html", "comparison.json"}
 
 
 def sweep(folder: Path, *tracker: str) -> list[str]:
-    """Run FedAvg and local training, whose server has no model; return the names of the pictures."""
+    """Run FedAvg and local training, whose server has no model; return the names of the plots."""
     assert main(["run", "-m", *SMALL, *tracker, "strategy=fedavg,local", f"hydra.sweep.dir={folder}"]) == 0
     names = sorted(path.name for path in (folder / "figures").glob("*.png"))
     assert "rounds.png" in names

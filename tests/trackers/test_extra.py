@@ -28,7 +28,7 @@ def test_all_configured_trackers_are_tested() -> None:
 
 @pytest.mark.parametrize("extra", LIBRARIES)
 def test_missing_extra_prints_the_pip_line(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, extra, None)  # which makes Python's own import fail
+    monkeypatch.setitem(sys.modules, extra, None)  # makes Python's import fail
     with pytest.raises(ConfigurationError) as raised:
         build(configured(extra), "tracker")
     assert str(raised.value).startswith(f"tracker={extra}: cannot import {extra} (")

@@ -1,4 +1,4 @@
-"""Runs in an MLflow database, as MLflow's own client reads them."""
+"""Runs in an MLflow database, read by MLflow's own client."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture(scope="session")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An SQLite database that all tests share, for MLflow takes seconds to set one up."""
+    """An SQLite database shared by all tests, since MLflow takes seconds to set one up."""
     return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
 
 
@@ -44,7 +44,7 @@ def runs(uri: str) -> Callable[[str], list[Any]]:
 
 @pytest.fixture(scope="session")
 def history(uri: str) -> Callable[[str], dict[int, dict[str, float]]]:
-    """Return a function that reads all metrics of a run by their step."""
+    """Return a function that reads all metrics of a run by step."""
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
@@ -141,7 +141,7 @@ def test_invalid_address_ends_the_run_at_its_start(track: Track, tmp_path: Path)
 def test_unreachable_server_ends_the_run_soon(track: Track, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(RETRIES, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]  # closed again below: nothing listens there
+        port = server.getsockname()[1]  # closed below, so that nothing listens there
     message = (
         rf"^tracker=mlflow: opening a run at http://127.0.0.1:{port} failed with .*Connection refused.*; "
         r"check tracker.tracking_uri and whether its server runs$"

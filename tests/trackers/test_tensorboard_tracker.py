@@ -1,4 +1,4 @@
-"""Event files, as TensorBoard's own reader reads them."""
+"""Event files, read by TensorBoard's own reader."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -38,7 +38,7 @@ class Mine(Tracker):
 
 @pytest.fixture(autouse=True)
 def _exported(softmax: TrainableModel) -> None:
-    """Exports the model once, for all runs."""
+    """Export the model once for all runs."""
 
 
 def test_each_job_of_a_sweep_is_a_tracked_run(read: Callable[[Path], Any], tmp_path: Path) -> None:

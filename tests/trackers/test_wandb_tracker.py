@@ -44,14 +44,14 @@ def records_of(file: Path) -> list[Any]:
 
 
 def records_now(file: Path) -> list[Any]:
-    """Read what is in the file of an offline run by now."""
+    """Read the current content of an offline run's file."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     return [Record.FromString(content) for content in logged(file.read_bytes())]
 
 
 def logged(content: bytes) -> Iterator[bytes]:
-    """Splits a LevelDB log into its records: chunks of [CRC 4, length 2, type 1], whole or first, middle and last."""
+    """Split a LevelDB log into its records: chunks of [CRC 4, length 2, type 1], whole or first, middle and last."""
     place, record = 7, b""
     while place + 7 <= len(content):
         if BLOCK - place % BLOCK < 7:
@@ -94,7 +94,7 @@ def test_settings_and_figures(track: Track, expected: Expected, tmp_path: Path) 
         **{"strategy._target_": "odt_sim.strategies.fedavg.FedAvg", "strategy.flags": [True, "two"]},
     }
     assert history(found) == expected["rounds"]
-    assert summary(found).items() >= expected["summary"].items()  # beside the last round's, which wandb adds
+    assert summary(found).items() >= expected["summary"].items()  # in addition to the last round's, which wandb adds
     assert exit_code(found) == 0
 
 
@@ -130,7 +130,7 @@ def test_resumed_run_keeps_its_id(tmp_path: Path) -> None:
     second.on_begin(RunInfo("local", {}, tmp_path, rounds=2, recorded=[round_record(1)]))
     second.on_end(None)
     names = [path.stem for path in tmp_path.glob("wandb/offline-run-*/run-*.wandb")]
-    assert len(names) in (1, 2)  # wandb names its folder by the second
+    assert len(names) in (1, 2)  # wandb names its folders by time in seconds
     assert len(set(names)) == 1
     third.on_begin(RunInfo("local", {}, tmp_path, rounds=2))
     third.on_end(None)

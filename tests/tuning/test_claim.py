@@ -1,4 +1,4 @@
-"""A folder of trials keeps the settings that it was begun with."""
+"""A folder of trials keeps its original settings."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -19,7 +19,7 @@ from odt_sim.watch.sweep import Sweep
 
 @pytest.fixture
 def started(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that makes a folder with so many of ten rounds."""
+    """Return a function that creates a run's folder with some of ten rounds."""
 
     def start(rounds: int, name: str = "0", overrides: tuple[str, ...] = ("strategy=fedavg", "seed=0")) -> Path:
         write_hydra(tmp_path / name, overrides)
@@ -37,7 +37,7 @@ def shown(path: Path) -> dict[str, Any]:
 
 
 def test_running_job_shows_the_metric_of_the_user_that_decides(tmp_path: Path) -> None:
-    """Its name is known before the summary, from the configuration."""
+    """Its name comes from the configuration, before there is a summary."""
     path = tmp_path / "0"
     write_hydra(path, ("strategy=fedavg", "run.metric=early_hits"))
     config = OmegaConf.load(path / ".hydra" / "config.yaml")

@@ -1,4 +1,4 @@
-"""The server of the live page, on loopback: its page, its stream, and its end."""
+"""The server of the live page, on loopback: page, stream and shutdown."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def message(response: HTTPResponse) -> dict[str, Any]:
 
 
 def follow(response: HTTPResponse) -> None:
-    """Read a stream to its end, which raises."""
+    """Read a stream to its end, which raises an exception."""
     while True:
         message(response)
 

@@ -52,7 +52,7 @@ class Sampling(layers.Layer):  # type: ignore[misc]
 
 
 class Draws(layers.Layer):  # type: ignore[misc]
-    """A layer that multiplies by random integers and adds uniform numbers, both shuffled each time."""
+    """A layer that multiplies by random integers and adds shuffled uniform numbers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Three classes of devices and a calibration in round numbers, so that times are computed by hand."""
+"""Three classes of devices and a calibration in round numbers, so that times can be computed by hand."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,7 +30,7 @@ COMMON = {
 
 @pytest.fixture(scope="session")
 def on_clock(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Fleet]:
-    """Return a function that returns a fleet with device profiles, for a model of which a call takes a second."""
+    """Return a function that returns a fleet with device profiles, for a model whose calls take a second."""
     folder = tmp_path_factory.mktemp("profiles")
 
     def table_of(speeds: Mapping[str, float]) -> Path:

@@ -19,7 +19,7 @@ SECONDS = np.array([3.0, 5.0, 11.0])
 
 
 def lowest(count: int, time: float, without: Ids) -> Ids:
-    """Draw the devices of the lowest ids, in place of random ones."""
+    """Choose the devices with the lowest ids instead of random ones."""
     return np.setdiff1d(np.arange(3), without)[:count]
 
 

@@ -27,7 +27,7 @@ def read_lines(path):
 
 
 def by_hand(model, data, classes, device, epochs=1):
-    """Return a device's seconds in a round: bytes over the network's speed, a second for a step at speed 1."""
+    """Return a device's seconds in a round: bytes by network speed, and a second per step at speed 1."""
     sent = 4 * model.moving.size
     batches = -(-int(data.train_sizes[device]) // model.batch_size)
     return sent / 1000 + epochs * batches / SPEED[classes[device]] + sent / 500
@@ -178,7 +178,7 @@ def test_round_begins_once_a_cohort_is_available(simulation, on_clock, momentum,
 
 
 def test_trace_may_end_within_the_last_round(simulation, on_clock, grouped, tmp_path):
-    """Devices that send partial work after they left end it."""
+    """The last round ends with devices that send partial work after they left."""
     trace = tmp_path / "trace.csv"
     trace.write_text("\n".join(["device,from,to", *(f"{device},0,40" for device in range(7))]))
     settings = {"fleet": on_clock(grouped, availability=str(trace)), "plan": TrainingPlan(100), "rounds": 1}
@@ -201,12 +201,12 @@ def test_work_is_that_on_the_examples_that_have_arrived(simulation, on_clock, mo
 def test_eligible_devices_of_a_large_fleet_are_at_most_all(on_clock, momentum):
     fleet = conditions(on_clock(momentum), 5999, 0, momentum)
     devices = Devices(fleet, np.arange(5999), random_data(momentum, [1] * 5999))
-    assert devices.count(0.0, replace(fleet.batteries, floor=-1.0)) == 5999  # no battery is too low
+    assert devices.count(0.0, replace(fleet.batteries, floor=-1.0)) == 5999  # no battery is below the floor
 
 
 def test_all_available_devices_train_alone_without_deadline(simulation, on_clock, momentum, tmp_path):
     plain = simulation(Local(), tmp_path / "plain", rounds=3, fleet=Fleet(unseen=1)).run()
-    schedule = {"deadline": 0.1, "min_reports": 3, "overselection": 1.5}  # of a server, which there is not
+    schedule = {"deadline": 0.1, "min_reports": 3, "overselection": 1.5}  # a setting of a server, but there is none
     fleet = on_clock(momentum, schedule, cohort=3, unseen=1)
     timed = simulation(Local(), tmp_path / "timed", fleet=fleet, rounds=3).run()
     assert timed["metrics"] == plain["metrics"]
@@ -259,7 +259,7 @@ def test_too_few_devices_for_long_name_the_setting(
     simulation, on_clock, momentum, tmp_path, monkeypatch, schedule, advice
 ):
     for module in (rounds, asynchronous):
-        monkeypatch.setattr(module, "LONGEST_WAIT", 3600)  # a month takes the test a minute
+        monkeypatch.setattr(module, "LONGEST_WAIT", 3600)  # simulating a month takes a minute
     last = 0 if schedule["kind"] == "fedasync" else 3
     lines = ["device,from,to", *(f"{device},0,1e9" for device in range(last)), "6,1,2", "6,9e6,1e9", ""]
     (tmp_path / "trace.csv").write_text("\n".join(lines))

@@ -1,4 +1,4 @@
-"""What a run on the clock cost its devices: records, comparison and pictures agree with the timeline."""
+"""The costs of a run on the clock: records, comparison and plots agree with the timeline."""
 
 import numpy as np
 import pytest

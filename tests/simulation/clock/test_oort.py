@@ -1,4 +1,4 @@
-"""Oort's selection, against a version in plain Python written from the paper's algorithm 1."""
+"""Oort's selection, compared with plain Python written from the paper's algorithm 1."""
 
 import math
 

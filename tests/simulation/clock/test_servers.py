@@ -1,4 +1,4 @@
-"""FedBuff and FedAsync against event loops in plain numpy, written from the papers; resuming, backends and refusals."""
+"""FedBuff and FedAsync, compared with event loops in plain numpy from the papers; resuming, backends and refusals."""
 
 import heapq
 import json
@@ -29,7 +29,7 @@ def read_lines(path):
 
 
 class Paper:
-    """Devices that train one after the other, and a server in float64 that updates its model as their reports come."""
+    """Devices that train one by one, and a float64 server that updates its model when their reports arrive."""
 
     def __init__(self, model, data, seconds, buffer):
         self.model, self.data, self.seconds, self.buffer = model, data, seconds, buffer
@@ -40,7 +40,7 @@ class Paper:
         return Examples(self.data.x, self.data.y, self.data.train(device))
 
     def model_of(self, device, version):
-        """Return what a device makes of a version of the model, [parameters]."""
+        """Return `[parameters]`: a version of the model after a device's training."""
         trained = Device(self.model, self.examples(device), id=device, round=version + 1, plan=PLAN)
         trained.restore(Weights(self.model.layout, self.versions[version].astype(np.float32)))
         trained.train()
@@ -60,7 +60,7 @@ class Paper:
                 self.times.append(now)
                 reports = []
             newest = len(self.versions) - 1
-            for ready, _ in [each for each in idle if each[1] < newest]:  # others would repeat their work to the bit
+            for ready, _ in [each for each in idle if each[1] < newest]:  # repeated work would have the same bits
                 heapq.heappush(events, (now + self.seconds[ready], ready, newest))
             idle = [each for each in idle if each[1] == newest]
         return self
@@ -161,7 +161,7 @@ def test_run_resumes_from_the_commit_before_a_damaged_one(simulation, results, o
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("schedule", ["synchronous", *SCHEDULES], ids=str)
 def test_tiny_rounds_are_committed_one_by_one(simulation, on_clock, momentum, tmp_path, monkeypatch, schedule):
-    """Each has a line of the timeline, and devices train from the state after any."""
+    """Each has a line in the timeline, and devices may train from the state after any of them."""
 
     class Follows(Observer):
         waits = True

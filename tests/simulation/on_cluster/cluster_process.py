@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-os.environ.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", None)  # odt_sim sets it for a Ray of its own process
+os.environ.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", None)  # odt_sim sets it when it starts Ray itself
 
 from ray._private import utils
 from ray.cluster_utils import Cluster
@@ -38,7 +38,7 @@ def start_apart(address: str, hidden: str) -> subprocess.Popen[bytes]:
     command += ['--resources={"apart":1}']
     if way := unshare():
         command = [*way, "sh", "-c", APART, "sh", hidden, *command]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL)  # errors go where this process's go
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)  # errors go to this process's standard error
 
 
 def wait_for(cluster: Cluster, nodes: int) -> None:

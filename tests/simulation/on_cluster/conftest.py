@@ -1,4 +1,4 @@
-"""A cluster of three nodes, and runs on it in processes of their own, because a process uses one Ray."""
+"""A cluster of three nodes, and runs on it in separate processes, because a process can use only one Ray cluster."""
 
 import os
 import subprocess
@@ -21,10 +21,10 @@ SETTINGS = {
     "fleet": Fleet(unseen=1),
     "plan": TrainingPlan(epochs=1, learning_rate=0.05),
     "evaluate_every": 2,
-    "fewest_blocks": 2,  # as in the process of these tests
+    "fewest_blocks": 2,  # as in the tests' own process
 }
 SECONDS = 300  # a run takes a few on a quiet machine
-STARTS = 3  # another process may take a port between its choice by Ray and its use
+STARTS = 3  # another process may take a port after Ray has chosen it
 
 
 class ThreeNodes:
@@ -90,7 +90,7 @@ class ThreeNodes:
         return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
 
 
-@pytest.fixture(scope="module")  # an idle cluster takes a sixth of a core
+@pytest.fixture(scope="module")  # an idle cluster uses a sixth of a core
 def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeNodes]:
     cluster = ThreeNodes(tmp_path_factory.mktemp("hidden"))
     yield cluster
@@ -99,7 +99,7 @@ def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeNodes
 
 @pytest.fixture
 def fourth_node(three_nodes: ThreeNodes) -> Iterator[tuple[int, str]]:
-    """The raylet's process and the id of a further node, which a test may kill."""
+    """The raylet's process id and the id of an additional node, which a test may kill."""
     process, node = three_nodes.do("node").split()
     yield int(process), node
     three_nodes.do("gone")
@@ -107,7 +107,7 @@ def fourth_node(three_nodes: ThreeNodes) -> Iterator[tuple[int, str]]:
 
 @pytest.fixture
 def apart(three_nodes: ThreeNodes) -> ThreeNodes:
-    """The cluster, if one of its nodes does not see the hidden folder."""
+    """The cluster, if one of its nodes cannot see the hidden folder."""
     if not unshare():
         pytest.skip("this machine allows no mount namespace (unshare)")
     return three_nodes

@@ -1,4 +1,4 @@
-"""On a cluster of three nodes: the bits of a serial run, and one line for each problem."""
+"""On a cluster of three nodes, runs give the bits of a serial run, and each problem is reported in one line."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def test_actors_are_spread_over_nodes_without_tensorflow(run_there, user, tmp_pa
 def test_dying_node_changes_no_bit(fourth_node, run_there, user, results, tmp_path):
     process, _ = fourth_node
     assert is_alive(process)
-    serial = results(user.KillsANode(1 << 30), tmp_path / "serial")  # no process has this number
+    serial = results(user.KillsANode(1 << 30), tmp_path / "serial")  # no process has this id
     done = run_there(tmp_path / "cluster", user.KillsANode(process))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -69,7 +69,7 @@ def test_storage_that_a_node_does_not_see_is_refused_before_the_first_round(apar
 
 
 def test_command_runs_on_a_cluster_with_the_users_files(apart, softmax, tmp_path, monkeypatch):
-    """A strategy of the working folder, on a node that does not see that folder."""
+    """A strategy in the working folder runs on a node that cannot see that folder."""
     (apart.hidden / "theirs.py").write_text(THEIRS)
     monkeypatch.syspath_prepend(apart.hidden)
     here = [*apart.OVERRIDES, "strategy._target_=theirs.Mine", f"hydra.run.dir={tmp_path}/serial", "backend=serial"]

@@ -1,4 +1,4 @@
-"""Check whether the deaths of a worker and of a node are told apart, by Ray's error alone.
+"""Check whether Ray's error distinguishes the death of a worker from that of its node.
 
     python whose_death.py ADDRESS PROCESS NODE
 

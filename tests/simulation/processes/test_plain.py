@@ -1,4 +1,4 @@
-"""Results, tensors and blocks in the form in which processes send them."""
+"""Results, tensors and blocks in the form that processes exchange."""
 
 from dataclasses import fields
 
@@ -38,7 +38,7 @@ def mailbox():
 
 
 def sent(mailbox, plain):
-    """Return what another process reads."""
+    """Return the value that another process reads."""
     mailbox.write(0, *plain)
     return mailbox.view(0)
 

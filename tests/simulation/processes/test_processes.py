@@ -1,4 +1,4 @@
-"""Blocks in this process and its forks: their order, errors, deaths, calls in flight, interruption and resuming."""
+"""Blocks in this process and its forks: order, errors, deaths, calls in flight, interruption and resuming."""
 
 import gc
 import multiprocessing
@@ -58,7 +58,7 @@ def test_last_blocks_begin_with_the_costliest(costs, last, order):
 
 @given(st.lists(st.integers(0, 9)), st.integers(1, 9))
 def test_blocks_wait_for_none_that_has_not_begun(costs, last):
-    """Block k is begun at the latest when k results were taken."""
+    """Block k starts at the latest when k results have been taken."""
     order = in_turn(costs, last)
     assert sorted(order) == list(range(len(costs)))
     assert all(order.index(number) < number + last for number in range(len(costs)))
@@ -83,7 +83,7 @@ def test_error_of_a_strategy_is_that_of_the_serial_backend(name, message, user, 
 
 
 class WaitsForTheOther(FedAvg):
-    """Lets each device wait until another one trains beside it; holds what can be neither copied nor pickled."""
+    """Each device waits until another one trains; an attribute can be neither copied nor pickled."""
 
     def __init__(self):
         self._barrier, self._lock = multiprocessing.get_context("fork").Barrier(2), threading.Lock()
@@ -101,7 +101,7 @@ def test_two_devices_train_at_once(results, tmp_path):
 
 
 class Elsewhere(FedAvg):
-    """Does something in helpers."""
+    """A strategy that runs an action in helper processes."""
 
     def __init__(self, act):
         self._act, self._process = act, os.getpid()
@@ -113,7 +113,7 @@ class Elsewhere(FedAvg):
 
 
 class CountsFrozen(FedAvg):
-    """Counts the objects that garbage collections leave out."""
+    """A strategy that counts the objects exempt from garbage collection."""
 
     counts: ClassVar = []
 
@@ -129,7 +129,7 @@ def test_collections_of_the_run_leave_shared_pages_alone(results, tmp_path):
 
 
 class HeadsInTwo(HeadOnly):
-    """Trains devices in both of two processes in the first two rounds."""
+    """A strategy that trains devices in both of two processes in the first two rounds."""
 
     name = "head_only"
 
@@ -144,7 +144,7 @@ class HeadsInTwo(HeadOnly):
 
 @pytest.mark.usefixtures("single_blocks")
 def test_no_process_computes_embeddings_that_another_one_has(grouped, results, tmp_path, monkeypatch):
-    """Neither those of training examples nor those that only the evaluations need."""
+    """Applies to embeddings of training examples and to those needed only for evaluation."""
     compute, file = Inference._embeddings, tmp_path / "computed"
 
     def recorded(inference, x):
@@ -170,7 +170,7 @@ def dies(device):
 
 
 def dies_after_round_1(device):
-    """In round 2, or in a later one if the run's process was faster there."""
+    """Die in round 2, or in a later round if the main process was faster."""
     if device.round > 1:
         dies(device)
 
@@ -214,7 +214,7 @@ def test_block_that_fails_in_a_helper_is_done_here(results, tmp_path):
 @pytest.mark.usefixtures("single_blocks")
 @pytest.mark.parametrize("room", [1, 2, 5])
 def test_little_room_for_results_gives_the_same_bits(room, results, tmp_path, monkeypatch):
-    """Evaluation and the next round, which begins before, have more results than there is room for."""
+    """Evaluation and the next round, which starts earlier, have more results than fit."""
     serial = results(FedPer(), tmp_path / "serial", evaluate_every=1)
     monkeypatch.setattr(crew, "ROOM", room)
     results(FedPer(), tmp_path / "found", evaluate_every=1, backend=ProcessesBackend(2)).assert_same_bits(serial)
@@ -222,7 +222,7 @@ def test_little_room_for_results_gives_the_same_bits(room, results, tmp_path, mo
 
 @pytest.mark.parametrize("saves", [None, 3])
 def test_blocks_of_several_calls_are_added_as_by_the_serial_backend(saves, momentum, fleet_data, tmp_path):
-    """As a round on the clock adds those of its groups, whose tasks have `saves` and whose broadcasts differ."""
+    """As in a round on the clock, whose groups have tasks with `saves` and different broadcasts."""
     job = Job(momentum, fleet_data, FedAvg(), TrainingPlan(learning_rate=0.05), 0, Folder(tmp_path), Fleet())
     initial = Runtime(momentum).initial
     groups = [[Task("train", 1, (id,), saves=saves) for id in ids] for ids in ((0, 3, 5), (1, 2, 4), (6,))]
@@ -315,7 +315,7 @@ def test_run_that_died_resumes_with_the_same_bits(kind, results, simulation, tmp
 
 
 class Hangs(FedPer):
-    """Never ends the second round; devices keep states, so that the first is committed before."""
+    """A strategy that never ends the second round; device states make the first round's commit precede it."""
 
     def local(self, device, broadcast):
         if device.round == 2:
@@ -331,7 +331,7 @@ def test_run_that_ends_early_does_not_wait_for_the_round_begun_ahead(simulation,
 
 
 class CountsSlowly(FedPer):
-    """Counts the devices that train in round 2, of all processes; each takes a while."""
+    """A strategy that counts the devices that train in round 2 in all processes; each takes a while."""
 
     def __init__(self):
         self.count = multiprocessing.get_context("fork").Value("i")
