@@ -1,4 +1,4 @@
-"""Every lowering alone on LiteRT, compared with TensorFlow's op over a grid of shapes."""
+"""Every lowering alone: on LiteRT against TensorFlow's op, over a grid of shapes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def grids() -> dict[str, Grid]:
 
 @pytest.fixture(scope="module")
 def lowered(grids: dict[str, Grid]) -> Interpreter:
-    """All grids in one file, with a signature per grid."""
+    """All grids in one file, a signature each."""
     variables = [v for grid in grids.values() for v in grid.trace.concrete.graph.variables]
     program = Program({op_type: grid.trace for op_type, grid in grids.items()}, variables)
     return Interpreter(model_content=convert(emit_signatures(program)), num_threads=1)
