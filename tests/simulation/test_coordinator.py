@@ -203,9 +203,8 @@ def test_run_folder_holds_the_documented_files(four, momentum):
     commits = [
         f"checkpoint/server.{round}.safetensors" for round in (2, 3, 4)
     ]  # the best before the last, and the last two
-    assert list(contents(four)) == [
-        *(".lock", *commits, "devices.jsonl", "initial.tflite", "model.tflite", "rounds.jsonl", "summary.json")
-    ]
+    records = ["devices.jsonl", "initial.tflite", "model.tflite", "rounds.jsonl", "summary.json"]
+    assert list(contents(four)) == [".lock", *commits, "code.json", *records]
 
 
 def test_reported_round_has_the_figures_of_the_devices(four):
