@@ -24,7 +24,7 @@ def test_run_leaves_its_records_and_prints_the_comparison(odt_sim, folder):
     assert code == 0
     [run] = runs(folder)
     left = {path.name for path in run.iterdir()}
-    records = {"initial.tflite", "rounds.jsonl", "devices.jsonl", "summary.json", "checkpoint", ".lock"}
+    records = {"initial.tflite", "rounds.jsonl", "devices.jsonl", "summary.json", "code.json", "checkpoint", ".lock"}
     assert left == records | {"report.html", "comparison.json", "figures", ".hydra"}
     assert (len(lines(run / "rounds.jsonl")), len(lines(run / "devices.jsonl"))) == (2, 4)
     assert "fedper" in out

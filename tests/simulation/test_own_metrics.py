@@ -91,7 +91,8 @@ def test_report_compares_by_it(own, simulation, tmp_path):
     assert comparison.metric == "worst_margin"
     assert comparison_document(comparison, tmp_path)["higher_is_better"] is False
     means = {row.label: row.values["weighted_mean"].mean for row in comparison.rows}
-    best = comparison.best(next(column for column in comparison.columns if column.key == "weighted_mean"))
+    column = next(column for column in comparison.columns if column.key == "weighted_mean")
+    best = comparison.best(column, comparison.rows)
     assert best == min(means.values())
 
 
