@@ -65,10 +65,10 @@ AXES = (
 
 _OUTCOMES = {
     Outcome.REPORTED: ("reported", PALETTE[2]),
-    Outcome.PARTIAL: ("reported a part", PALETTE[1]),
-    Outcome.LATE: ("too late", PALETTE[4]),
+    Outcome.PARTIAL: ("partial report", PALETTE[1]),
+    Outcome.LATE: ("late", PALETTE[4]),
     Outcome.LEFT: ("dropped out", PALETTE[3]),
-    Outcome.STALE: ("too old", PALETTE[5]),
+    Outcome.STALE: ("stale", PALETTE[5]),
 }
 
 
@@ -138,8 +138,8 @@ def _draw_counts(axes: Axes, timeline: Sequence[TimelineRecord], start: float) -
     at, eligible = np.array(known or [(-1.0, 0)], np.float64).T
     inside = (at >= start) & (at <= start + DAY)
     if inside.any():
-        axes.plot((at[inside] - start) / HOUR, eligible[inside], color=LOCAL, linewidth=2, label="could be selected")
-    hours, label = (times - start) / HOUR, "at work within ten minutes"
+        axes.plot((at[inside] - start) / HOUR, eligible[inside], color=LOCAL, linewidth=2, label="eligible")
+    hours, label = (times - start) / HOUR, "working (per 10 minutes)"
     axes.fill_between(hours, working, color=PALETTE[0], alpha=0.35, linewidth=0, label=label, step="post")
     if max(eligible[inside], default=0) > WIDE * max(working):
         axes.set_yscale("symlog", linthresh=10)
@@ -159,7 +159,7 @@ def _draw_devices(axes: Axes, timeline: Sequence[TimelineRecord], start: float) 
         left = (begins[rows] - start) / HOUR
         width = np.maximum((stops[rows] - begins[rows]) / HOUR, 0.08)  # short work stays visible
         axes.barh(places, width, left=left, height=0.8, color=color)
-    axes.set_ylabel(f"{len(shown)} of {len(ids)} devices that took part")
+    axes.set_ylabel(f"{len(shown)} of {len(ids)} participating devices")
     axes.set_yticks([])
     drawn = [name for outcome, name in _OUTCOMES.items() if np.any(outcomes == outcome)]
     handles = [Line2D([], [], color=color, linewidth=6, label=name) for name, color in drawn]

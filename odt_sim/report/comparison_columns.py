@@ -22,12 +22,12 @@ from odt_sim.report.phone_columns import (
     total,
 )
 
-SERVED = "How well the seen devices are served"
-NEW_USERS = "New users"
-OVER_TIME = "As examples arrive"
-COST = "What it costs"
-PHONES = "What it costs those who carry the phones"
-OTHER = "Other figures"
+SERVED = "Seen devices"
+NEW_USERS = "Unseen devices"
+OVER_TIME = "Examples that arrive over time"
+COST = "Cost"
+PHONES = "Time, energy and participation"
+OTHER = "Other metrics"
 
 LABELLING = ("label", "strategy", "seeds", "chosen", "pruned")
 """The columns of a table for programs that describe a configuration, next to the figures."""
@@ -76,8 +76,8 @@ def megabytes_moved(run: Run) -> float:
 
 def _served(metric: str) -> list[Column]:
     titles = {
-        **{"weighted_mean": "weighted\nmean", "mean": "plain\nmean", "std": "std of\ndevices"},
-        **{"bottom_decile": "bottom\ndecile", "top_decile": "top\ndecile", "worst": "worst\ndevice"},
+        **{"weighted_mean": "weighted\nmean", "mean": "plain\nmean", "std": "std over\ndevices"},
+        **{"bottom_decile": "worst\ndecile", "top_decile": "best\ndecile", "worst": "worst\ndevice"},
     }
     unit, high = metric_unit(metric), higher_is_better(metric)
     return [
@@ -116,7 +116,12 @@ def _new_users(metric: str) -> list[Column]:
 
 def _over_time(metric: str) -> list[Column]:
     unit, high = metric_unit(metric), higher_is_better(metric)
-    titles = {"now": "this\nperiod", "average": "all\nperiods", "plasticity": "when\nnew", "forgetting": "for-\ngotten"}
+    titles = {
+        "now": "last\nperiod",
+        "average": "all\nperiods",
+        "plasticity": "when\nlearned",
+        "forgetting": "forgetting",
+    }
     return [
         Column(name, title, OVER_TIME, unit, _over_time_figure(name), high if name != "forgetting" else False)
         for name, title in titles.items()
@@ -136,13 +141,13 @@ def _cost(metric: str, target: float | None) -> list[Column]:
         return None if size is None else size / 1e3
 
     less = {
-        "megabytes": ("MB\nmoved", "megabytes", megabytes_moved),
+        "megabytes": ("total\nMB", "megabytes", megabytes_moved),
         "megabytes_down": ("MB\ndown", "megabytes", lambda run: run.complete.bytes_down / 1e6),
         "megabytes_up": ("MB\nup", "megabytes", lambda run: run.complete.bytes_up / 1e6),
-        "train_calls": ("train\ncalls", "count", lambda run: run.complete.train_calls),
-        "infer_calls": ("infer\ncalls", "count", lambda run: run.complete.infer_calls),
-        "deploy_train_calls": ("deploy\ntrain", "count", lambda run: run.complete.deploy_train_calls),
-        "deploy_infer_calls": ("deploy\ninfer", "count", lambda run: run.complete.deploy_infer_calls),
+        "train_calls": ("train\nsteps", "count", lambda run: run.complete.train_calls),
+        "infer_calls": ("infer\nbatches", "count", lambda run: run.complete.infer_calls),
+        "deploy_train_calls": ("deploy\nsteps", "count", lambda run: run.complete.deploy_train_calls),
+        "deploy_infer_calls": ("deploy\nbatches", "count", lambda run: run.complete.deploy_infer_calls),
         "deploy_kilojoules": ("deploy\nkJ", "number", deploy_kilojoules),
         "state_kilobytes": ("kB state\nper device", "kilobytes", state_kilobytes),
     }
@@ -170,14 +175,14 @@ def _phones(metric: str, target: float | None) -> list[Column]:
     less: dict[str, tuple[str, str, Callable[[Run], float | None]]] = {
         "hours_to_target": ("hours to\ntarget", "number", lambda run: hours_to_target(run, metric, target)),
         "hours": ("simulated\nhours", "number", hours),
-        "joules_each_time": ("J a device\nand round", "number", joules_each_time),
-        "kilojoules": ("kJ\nin all", "number", kilojoules),
-        "megabytes_wifi": ("MB on\nWi-Fi", "megabytes", lambda run: megabytes_on(run, "wifi")),
-        "megabytes_cellular": ("MB\ncellular", "megabytes", lambda run: megabytes_on(run, "cellular")),
-        "peak_megabytes": ("peak MB\nof memory", "megabytes", peak_megabytes),
+        "joules_each_time": ("J per device\nand round", "number", joules_each_time),
+        "kilojoules": ("total\nkJ", "number", kilojoules),
+        "megabytes_wifi": ("MB over\nWi-Fi", "megabytes", lambda run: megabytes_on(run, "wifi")),
+        "megabytes_cellular": ("MB over\ncellular", "megabytes", lambda run: megabytes_on(run, "cellular")),
+        "peak_megabytes": ("peak\nmemory, MB", "megabytes", peak_megabytes),
         "participation_gini": ("Gini of\nreports", "number", lambda run: total(run, "participation_gini")),
-        "never_reached": ("never\nreached", "percent", lambda run: share_of_seen(run, "never_reached")),
-        "too_small": ("too small\nfor it", "percent", lambda run: share_of_seen(run, "too_small")),
+        "never_reached": ("never\nreported", "percent", lambda run: share_of_seen(run, "never_reached")),
+        "too_small": ("too little\nmemory", "percent", lambda run: share_of_seen(run, "too_small")),
     }
     return [
         *(
@@ -185,7 +190,7 @@ def _phones(metric: str, target: float | None) -> list[Column]:
             for key, (title, kind, figure) in less.items()
         ),
         Column("rarely_available", "rarely\navailable", PHONES, unit, scored(0), high),
-        Column("often_available", "the\nothers", PHONES, unit, scored(1), high),
+        Column("often_available", "other\ndevices", PHONES, unit, scored(1), high),
     ]
 
 
@@ -210,8 +215,8 @@ def _other(first: str) -> list[Column]:
         return chosen.weighted_mean - reported.weighted_mean if chosen and reported else None
 
     return [
-        Column("train", f"{name},\ntrain", OTHER, unit, train),
-        Column("validation", f"{name},\nvalidation", OTHER, unit, validation, high),
+        Column("train", f"train\n{name}", OTHER, unit, train),
+        Column("validation", f"validation\n{name}", OTHER, unit, validation, high),
         Column("optimism", "validation\nminus test", OTHER, "points" if unit == "percent" else "signed", optimism),
     ]
 

@@ -38,13 +38,13 @@ def kilojoules(run: Run) -> float | None:
 
 
 COSTS = (
-    Cost("megabytes", "megabytes moved", "MB moved, down and up, over all rounds", megabytes_moved),
+    Cost("megabytes", "traffic", "MB sent and received over all rounds", megabytes_moved),
     Cost(
         "train_calls",
         "training steps",
-        "training steps of all rounds and of one deployment to all devices",
+        "training steps of all rounds and one deployment to all devices",
         training_steps,
     ),
-    Cost("hours", "simulated time", "simulated hours of all rounds", hours),
-    Cost("joules", "energy", "kJ of all rounds and of one deployment to all devices", kilojoules),
+    Cost("hours", "simulated time", "simulated hours over all rounds", hours),
+    Cost("joules", "energy", "kJ of all rounds and one deployment to all devices", kilojoules),
 )

@@ -70,18 +70,18 @@ def result(comparison: Comparison) -> str:
     metric = title_of(comparison.metric)
     value = _score(figure.mean, comparison)
     if len(ranked) == 1:
-        mean = f"The mean test {metric} of the seen devices is {value}, weighted by test examples."
+        mean = f"The mean test {metric} of the seen devices, weighted by test examples, is {value}."
         return f"{mean} {_worst(best, comparison)}"
     superlative = "highest" if higher_is_better(comparison.metric) else "lowest"
     return (
-        f"{best.label} has the {superlative} mean test {metric} of the seen devices, {value}, weighted by test examples; "
+        f"{best.label} has the {superlative} mean test {metric} of the seen devices ({value}, weighted by test examples), "
         f"{_runner_up(figure, *ranked[1], comparison)}. {_worst(best, comparison)}"
     )
 
 
 def on_each_data(comparison: Comparison) -> str:
     """Return that the best of a column is one on each data; empty where all rows are on the same."""
-    return " on each data, partition and fleet" if len(comparison.by_data) > 1 else ""
+    return " for each data set, partition and fleet" if len(comparison.by_data) > 1 else ""
 
 
 def failures(comparison: Comparison) -> list[tuple[str, str]]:
@@ -95,19 +95,19 @@ def failures(comparison: Comparison) -> list[tuple[str, str]]:
 def excluded(comparison: Comparison) -> str | None:
     """Return how many updates were left out, with reasons and devices; None if all were used."""
     listed = ", ".join(text for row in comparison.rows if (text := _excluded(row)))
-    return f"Updates left out: {listed}." if listed else None
+    return f"Excluded updates: {listed}." if listed else None
 
 
 def hostile(comparison: Comparison) -> str | None:
     """Return how many devices attack and how, and that no figure includes them; None if no device attacks."""
     attacks = _distinct(map(_attack, comparison.runs))
-    return f"Hostile devices are in no figure: {attacks}." if attacks else None
+    return f"Hostile devices, excluded from all metrics: {attacks}." if attacks else None
 
 
 def not_evaluated(comparison: Comparison) -> str | None:
     """Return which devices were not evaluated, and why; None if all were."""
     listed = ", ".join(text for row in comparison.rows if (text := _not_evaluated(row)))
-    return f"Not evaluated, and in no mean of their row: {listed}." if listed else None
+    return f"Not evaluated, and excluded from all means: {listed}." if listed else None
 
 
 def other_seeds(comparison: Comparison) -> str | None:
@@ -119,8 +119,8 @@ def other_seeds(comparison: Comparison) -> str | None:
     if not listed:
         return None
     return (
-        f"Not the same seeds: {listed}. Means over other seeds differ by their devices and initial weights, too; compare by "
-        "the paired differences, which are over common seeds, or run what is missing."
+        f"Different seeds: {listed}. Means over different seeds also differ in devices and initial weights. Use the paired "
+        "differences, which cover common seeds only, or run the missing seeds."
     )
 
 
@@ -129,10 +129,7 @@ def undefined(comparison: Comparison) -> str | None:
     listed = _undefined_by_row(comparison, comparison.metric)
     if not listed:
         return None
-    return (
-        f"Seen devices on whose test examples the {title_of(comparison.metric)} is undefined, and which are in no mean of "
-        f"it: {listed}."
-    )
+    return f"Seen devices whose test {title_of(comparison.metric)} is undefined and excluded from its means: {listed}."
 
 
 def undefined_others(comparison: Comparison) -> str | None:
@@ -141,7 +138,7 @@ def undefined_others(comparison: Comparison) -> str | None:
     listed = "; ".join(f"{title_of(metric)}: {rows}" for metric, rows in counts.items() if rows)
     if not listed:
         return None
-    return f"Seen devices on whose test examples a figure is undefined, and which are in no mean of it: {listed}."
+    return f"Seen devices whose test value is undefined and excluded from the metric's means: {listed}."
 
 
 def never_trained(comparison: Comparison) -> str | None:
@@ -150,9 +147,7 @@ def never_trained(comparison: Comparison) -> str | None:
     listed = ", ".join(f"{label} {count}" for label, count in counts.items() if count)
     if not listed:
         return None
-    return (
-        f"Seen devices that had not trained by the reported round, and trained unseen_epochs at deployment: {listed}."
-    )
+    return f"Seen devices that had not trained by the reported round, and trained for unseen_epochs at deployment: {listed}."
 
 
 def improving(comparison: Comparison) -> str | None:
@@ -161,9 +156,9 @@ def improving(comparison: Comparison) -> str | None:
     if not listed:
         return None
     return (
-        f"Still improving at the end: {listed}. On validation examples, the best of the last quarter of the evaluations is "
-        f"more than {100 * IMPROVEMENT:g} % better than the best before, in at least half of the runs. This table compares "
-        "end points; with more rounds (run.rounds, or run.until=plateau) the order may change."
+        f"Still improving at the end: {listed}. In at least half of the runs, the best validation mean in the last quarter "
+        f"of the evaluations is more than {100 * IMPROVEMENT:g} % better than the best one before. With more rounds "
+        "(run.rounds, or run.until=plateau) the ranking may change."
     )
 
 
@@ -173,8 +168,8 @@ def pruned(comparison: Comparison) -> str | None:
     if not listed:
         return None
     return (
-        f"Ended by the search's pruner: {listed}; they take no part in the best of a column, in the paired differences, in "
-        "equal budgets, in the Pareto front, or in what still improves."
+        f"Pruned by the search: {listed}; excluded from best values, paired differences, equal budgets and the Pareto front, "
+        "and never marked as still improving."
     )
 
 
@@ -189,7 +184,7 @@ def privacy(comparison: Comparison) -> str | None:
         return None
     listed = "; ".join(f"{label}, {text}" for label, text in promises.items())
     relations = _distinct(run.complete.privacy.get("neighbours") for run in comparison.runs if run.complete.privacy)
-    meaning = f" (a device is a user; neighbours: {relations})" if relations else ""
+    meaning = f" (one device is one user; adjacency: {relations})" if relations else ""
     return f"User-level differential privacy of the server's models{meaning}: {listed}."
 
 
@@ -197,7 +192,7 @@ def hurt_by_one(comparison: Comparison) -> str | None:
     """Return how many hurt devices (versus local) differ by one test example only; None if unknown or if none is hurt."""
     known = [(row.label, hurt) for row in comparison.rows if (hurt := row.hurt["hurt_local"])]
     listed = ", ".join(f"{label} {hurt.by_one} of {hurt.hurt}" for label, hurt in known if hurt.one_example)
-    return f"Hurt vs local by one test example only: {listed}." if listed else None
+    return f"Hurt vs local by at most one test example: {listed}." if listed else None
 
 
 def optimism(comparison: Comparison) -> str | None:
@@ -208,8 +203,8 @@ def optimism(comparison: Comparison) -> str | None:
     differ = [signed(value, comparison.metric) for value in (min(known), max(known))]
     extent = differ[0] if differ[0] == differ[1] else f"{differ[0]} to {differ[1]}"
     return (
-        f"Validation examples chose {_chosen(comparison)}: figures on them are optimistic. Validation minus test: {extent} "
-        f"{difference_unit(comparison.metric)}."
+        f"Validation examples determine {_chosen(comparison)}, so validation metrics are optimistic. Validation minus test: "
+        f"{extent} {difference_unit(comparison.metric)}."
     )
 
 
@@ -217,14 +212,14 @@ def unseen_train(comparison: Comparison, cost: str = "training steps") -> str:
     """Return that a cost of local training includes unseen devices; empty without any."""
     if not any(run.name == "local" and run.complete.unseen for run in comparison.runs):
         return ""
-    return f" Under local, unseen devices train in each round as well, and their {cost} count."
+    return f" Under local, unseen devices also train in every round; their {cost} are included."
 
 
 def reported(comparison: Comparison) -> str:
     """Return how the runs chose the reported round."""
     if _validated(comparison, rounds=1):
-        return "The reported round is the one that validates best."
-    return f"The reported round is the last one: no round has a {title_of(comparison.metric)} on validation examples."
+        return "The reported round is the one with the best validation mean."
+    return f"The reported round is the last one, since no round has a validation {title_of(comparison.metric)}."
 
 
 def _validated(comparison: Comparison, *, rounds: int) -> bool:
@@ -237,8 +232,9 @@ def _chosen(comparison: Comparison) -> str:
     """Return what was chosen on validation examples, as far as the records show."""
     arriving = any(run.complete.get("over_time") for run in comparison.runs)
     chosen = ["the reported round"] if _validated(comparison, rounds=2) and not arriving else []
-    chosen += ["among configurations"] if any(row.selection.candidates > 1 for row in comparison.rows) else []
-    return " and ".join([*chosen, "what strategies adapt to a device"])
+    chosen += ["the configuration"] if any(row.selection.candidates > 1 for row in comparison.rows) else []
+    adapted = "how strategies adapt to a device"
+    return f"{', '.join(chosen)} and {adapted}" if chosen else adapted
 
 
 def adaptation_steps(comparison: Comparison) -> str:
@@ -250,14 +246,15 @@ def against(comparison: Comparison) -> str:
     """Return the heading of the pairs, which names the reference."""
     references = list(dict.fromkeys(row.reference for row in comparison.paired if row.reference))
     if len(references) == 1:
-        return f"Against {references[0]}"
-    return f"Against {references[0].split(' ')[0]} on the same data" if references else "Against a reference"
+        return f"Paired differences from {references[0]}"
+    name = f"{references[0].split(' ')[0]} on the same data" if references else "a reference"
+    return f"Paired differences from {name}"
 
 
 def pairs_unit(comparison: Comparison) -> str:
     """Return the unit of the differences, and which sign is good."""
     sign = "above" if higher_is_better(comparison.metric) else "below"
-    which = "" if is_percent(comparison.metric) else f", {sign} zero is better"
+    which = "" if is_percent(comparison.metric) else f", {sign} 0 is better"
     return f"{difference_of(comparison.metric)}{which}"
 
 
@@ -267,15 +264,15 @@ def pairs_result(comparison: Comparison) -> str:
     if not tested:
         known = [row for row in comparison.paired if row.unit]
         few = [row for row in known if row.unit and row.units < FEWEST[row.unit]]
-        reason = f"With fewer than {fewest(few)}," if few else "Where all differences of a row are the same,"
-        return f"{reason} no difference can be told from chance."
+        reason = f"with fewer than {fewest(few)}" if few else "if all differences in a row are equal"
+        return f"Differences cannot be tested {reason}."
     significant_rows = [row for row in tested if row.p_holm is not None and row.p_holm < _LEVEL]
     better = [row.label for row in significant_rows if _is_gain(row, comparison.metric)]
     worse = [row.label for row in significant_rows if not _is_gain(row, comparison.metric)]
     parts = [f"{word}: {', '.join(labels)}" for word, labels in (("better", better), ("worse", worse)) if labels]
     if not parts:
-        return f"{against(comparison)}, no difference is significant (Holm's p is at least {_LEVEL} everywhere)."
-    return f"{against(comparison)}, significantly (Holm's p below {_LEVEL}) {'; '.join(parts)}."
+        return f"No difference is significant (Holm-adjusted p at least {_LEVEL} in all rows)."
+    return f"Significantly (Holm-adjusted p below {_LEVEL}) {'; '.join(parts)}."
 
 
 def pairs_method(comparison: Comparison) -> str:
@@ -285,14 +282,15 @@ def pairs_method(comparison: Comparison) -> str:
     sentences = [
         f"Difference: test {title_of(comparison.metric)} of a seen device minus that of the same device under the "
         f"reference ({pairs_unit(comparison)}). Every device counts once.",
-        "The 95 % interval and p are of one Student's t, so that p is below 0.05 exactly where the interval leaves out 0.",
+        "The 95 % confidence interval and p are from one Student's t-test, so that p is below 0.05 exactly if the interval "
+        "excludes 0.",
         *(_METHODS[kind] for kind in kinds),
     ]
     if sum(row.p is not None for row in known) > 1:
-        sentences.append("Read the p after Holm: it is adjusted for the number of comparisons.")
+        sentences.append("Use p (Holm), which is adjusted for the number of comparisons.")
     if any(row.p is None for row in known):
         sentences.append(
-            f"There is no test with fewer than {fewest(known)}, or where all of them have the same difference."
+            f"There is no test with fewer than {fewest(known)}, or if all of them have the same difference."
         )
     return " ".join(sentences)
 
@@ -308,11 +306,11 @@ def fewest(rows: Iterable[Paired]) -> str:
 
 
 _METHODS: Mapping[Unit, str] = {
-    "people": "It is over people: the same ones return with every seed, so each counts once, with the mean over seeds. It "
-    "holds for other people, and for these trained models.",
-    "seeds": "It is over seeds: each draws other devices, which share its trained models, so each counts once, with the mean "
-    "over its devices. It holds for other seeds; a few of them give wide intervals.",
-    "devices": "It is over the devices of a single seed, and holds for these trained models only, not for other seeds.",
+    "people": "The test is over people: the same people return with every seed, so each counts once, with the mean over "
+    "seeds. The result generalizes to other people, but only for these trained models.",
+    "seeds": "The test is over seeds: each seed draws different devices, which share its trained models, so each seed counts "
+    "once, with the mean over its devices. The result generalizes to other seeds; few seeds give wide intervals.",
+    "devices": "The test is over the devices of a single seed; the result holds for these trained models only.",
 }
 """The meaning of each unit of the test."""
 
@@ -387,10 +385,10 @@ def _result_on_each(rankings: Iterable[Sequence[tuple[Configuration, Spread]]], 
     superlative = "Highest" if higher_is_better(comparison.metric) else "Lowest"
     listed = []
     for (best, figure), *others in rankings:
-        after = f"; {_runner_up(figure, *others[0], comparison)}" if others else ""
+        after = f", {_runner_up(figure, *others[0], comparison)}" if others else ""
         listed.append(f"{best.label} with {_score(figure.mean, comparison)}{after}.")
     return (
-        f"{superlative} mean test {title_of(comparison.metric)} of the seen devices, weighted by test examples"
+        f"{superlative} mean test {title_of(comparison.metric)} of the seen devices, weighted by test examples,"
         f"{on_each_data(comparison)}: {' '.join(listed)}"
     )
 
@@ -398,8 +396,8 @@ def _result_on_each(rankings: Iterable[Sequence[tuple[Configuration, Spread]]], 
 def _runner_up(best: Spread, second: Configuration, figure: Spread, comparison: Comparison) -> str:
     doubt = ""
     if best.std is not None and figure.std is not None and abs(best.mean - figure.mean) <= max(best.std, figure.std):
-        doubt = ", a difference within one standard deviation over seeds"
-    return f"{second.label} is next with {_score(figure.mean, comparison)}{doubt}"
+        doubt = " (within one standard deviation over seeds)"
+    return f"followed by {second.label} with {_score(figure.mean, comparison)}{doubt}"
 
 
 def _worst(row: Configuration, comparison: Comparison) -> str:

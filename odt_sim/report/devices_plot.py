@@ -42,7 +42,7 @@ def devices_on(axes: Axes, comparison: Comparison) -> None:
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel(f"test {axis_unit(comparison.metric)} of a device")
+    axes.set_xlabel(f"test {axis_unit(comparison.metric)} per device")
 
 
 def _values(row: Configuration, metric: str) -> tuple[Array, Array]:
@@ -122,7 +122,7 @@ def gains_of(comparison: Comparison) -> dict[str, Array]:
 
 def gain_labels(comparison: Comparison) -> tuple[str, str]:
     """Return the labels of the two axes."""
-    return "seen devices, from the largest gain to the largest loss (%)", f"gain ({difference_unit(comparison.metric)})"
+    return "seen devices, sorted by gain (% of devices)", f"gain ({difference_unit(comparison.metric)})"
 
 
 def _gains(row: Configuration, comparison: Comparison, reference: str) -> Array:

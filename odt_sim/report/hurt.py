@@ -46,7 +46,7 @@ class Hurt:
     @property
     def one_example(self) -> str:
         """Text on how many hurt devices differ by one example only; empty if no device is hurt or this is unknown."""
-        return f"{self.by_one} of {self.hurt} by one" if self.hurt and self.by_one is not None else ""
+        return f"{self.by_one} of {self.hurt} by 1 example" if self.hurt and self.by_one is not None else ""
 
 
 def hurt_devices(runs: Sequence[Run], reference: str, *, unseen: bool = False) -> Hurt | None:

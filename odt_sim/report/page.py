@@ -28,19 +28,19 @@ from odt_sim.report.provenance import differences
 from odt_sim.templates import rendered
 
 _CLASSES = (
-    "Seen devices by their class, over the whole run: the mean over the evaluated ones, what a device spends, how long it "
-    "works from download to upload, and how many never reported."
+    "Seen devices by class, over the whole run. Metric: mean over the evaluated devices. Energy, traffic and busy time: mean "
+    "per device, where busy time runs from download to upload. Never reported: share of the devices without a report."
 )
 
 
 _BUDGETS = (
-    "Mean test {} of the seen devices after the last evaluated round within a budget of rounds, of training steps, and of MB "
-    "moved. A budget is the most that all configurations have spent; one that spends nothing is within any. Not the reported "
-    "round: nothing is chosen here."
+    "Mean test {} of the seen devices, weighted by test examples, after the last evaluated round within a budget of rounds, "
+    "training steps or MB. Each budget is the lowest total of any configuration; configurations that spend nothing are "
+    "ignored and fit any budget. No round is chosen here, so values differ from those of the reported round."
 )
 _DIFFERING = (
-    "Besides strategies and settings: the data, the model, the versions and the machines behind the runs. Only devices with "
-    "equal examples are paired."
+    "Differences between the runs in data, model, versions and machine, in addition to strategies and settings. Only devices "
+    "with the same examples are paired."
 )
 
 
@@ -116,7 +116,7 @@ def sections(comparison: Comparison) -> list[Section]:
         Section(COST, _cost_caption(comparison), comparison_table(comparison, COST)),
         Section("At equal budgets", _budgets_caption(comparison), budgets_table(comparison)),
         Section(PHONES, _phones_caption(comparison), comparison_table(comparison, PHONES)),
-        Section("Classes of devices", _CLASSES, classes_table(comparison)),
+        Section("Device classes", _CLASSES, classes_table(comparison)),
         Section(OTHER, _other_caption(comparison), comparison_table(comparison, OTHER), others),
     ]
     return [section for section in found if section.table or section.notes]
@@ -126,7 +126,7 @@ def _paired_section(comparison: Comparison) -> list[Section]:
     refused = [f"Not paired: {row.label}, {row.refused}." for row in comparison.paired if row.refused]
     if not comparison.paired:
         return []
-    title = f"{description.against(comparison)}, device by device"
+    title = description.against(comparison)
     if table := paired_table(comparison):
         method = description.pairs_method(comparison)
         return [Section(title, description.pairs_result(comparison), table, [method, *refused])]
@@ -135,30 +135,30 @@ def _paired_section(comparison: Comparison) -> list[Section]:
 
 def _differing_section(comparison: Comparison) -> list[Section]:
     found = [difference.text for difference in differences(comparison)]
-    return [Section("What differs between the runs", _DIFFERING, None, found)] if found else []
+    return [Section("Differences between the runs", _DIFFERING, None, found)] if found else []
 
 
 def _served_caption(comparison: Comparison) -> str:
     seeds = max(len(row.runs) for row in comparison.rows)
     sentences = [
-        f"Test {title_of(comparison.metric)} of the seen devices, which take part in training. The best value of each "
-        f"column is marked{description.on_each_data(comparison)}. Hurt: devices that the local-only or the global model "
-        "would serve better, with the 95 % interval (Wilson's over devices, Student's t over seeds that draw other devices), "
-        "and how many of them lose one test example only; – if unknown, or if the strategy is that model itself."
+        f"Test {title_of(comparison.metric)} of the seen devices, which take part in training. The best value in each "
+        f"column is marked{description.on_each_data(comparison)}. Hurt: share of devices that the local-only or the global "
+        "model would serve better, with its 95 % confidence interval (Wilson over devices, Student's t over seeds that draw "
+        "different devices) and the number of hurt devices that lose at most one test example; – if unknown, or if the "
+        "strategy is that model itself."
     ]
     if any(column.key == "attack_success" for column in comparison.columns):
         sentences.append(
-            "Attack success: test examples with the attacker's trigger that the device's model, or the global one, answers "
-            "as the attacker wants."
+            "Attack success: share of test examples with the attacker's trigger that the device's model, or the global "
+            "model, classifies as the attacker wants."
         )
     if any(column.key == "others" for column in comparison.columns):
-        sentences.append("Others' data: a device's model on the test examples of the other devices.")
+        sentences.append("Others' data: each device's model on test examples of other devices.")
     if seeds > 1:
         sentences.append(f"± is the sample standard deviation over up to {seeds} seeds.")
     if any(row.chosen for row in comparison.rows):
         sentences.append(
-            "The chosen configuration of a strategy has the best mean on validation examples over its seeds; test figures "
-            "play no part."
+            "The chosen configuration of a strategy has the best validation mean over its seeds; test metrics are not used."
         )
     return " ".join(sentences)
 
@@ -166,28 +166,29 @@ def _served_caption(comparison: Comparison) -> str:
 def _new_users_caption(comparison: Comparison) -> str:
     steps = description.adaptation_steps(comparison) or "some"
     known = any(column.key == "unseen_adapted" for column in comparison.columns)
-    adapted = f" Adapted: after {steps} more local steps on their own training examples." if known else ""
+    adapted = f" Adapted: after {steps} more local steps on the device's own training examples." if known else ""
     return (
-        f"Test {title_of(comparison.metric)} of the unseen devices, which take no part in training, with the model as "
-        f"it is deployed to them. Every device counts once.{adapted}"
+        f"Test {title_of(comparison.metric)} of the unseen devices, which take no part in training, with the model "
+        f"deployed to them. Every device counts once.{adapted}"
     )
 
 
 def _over_time_caption(comparison: Comparison) -> str:
     return (
-        f"Test {title_of(comparison.metric)} of the seen devices at the end of the last period: on the examples of this "
-        "period, and the mean over all periods so far. When new: each period's examples at the end of that period. "
-        "Forgotten: how much better an earlier period's examples were served at their best than they are now."
+        f"Test {title_of(comparison.metric)} of the seen devices at the end of the last period, on its examples (last "
+        "period) and on average over all periods. When learned: mean over periods, each measured at its own end. "
+        "Forgetting: decline on the examples of earlier periods from their best evaluation to the last one."
     )
 
 
 def _phones_caption(comparison: Comparison) -> str:
     return (
-        "On the simulated clock, over all rounds. J a device and round: energy of a device each time it is selected, lost "
-        "work included. Peak memory: the interpreter and the data of the device that holds most. Gini of reports: 0 if all "
-        "seen devices reported equally often, towards 1 if few did. Never reached: seen devices without a report; too small: "
-        f"those whose memory does not hold model and data. Rarely available: {title_of(comparison.metric)} of the quarter "
-        f"of the devices that is available least; the others: of the rest.{description.unseen_train(comparison, 'joules')}"
+        "On the simulated clock, over all rounds. J per device and round: mean energy per selection of a device, including "
+        "lost work. Peak memory: interpreter and data of the device that needs most. Gini of reports: 0 if all seen devices "
+        "reported equally often, near 1 if few did. Never reported: share of seen devices without a report. Too little "
+        "memory: share of seen devices that cannot hold model and data. Rarely available: test "
+        f"{title_of(comparison.metric)} of the least available quarter of the devices; other devices: of the rest."
+        f"{description.unseen_train(comparison, 'joules')}"
     )
 
 
@@ -197,16 +198,17 @@ def _budgets_caption(comparison: Comparison) -> str:
 
 def _cost_caption(comparison: Comparison) -> str:
     target, clock = "", any(run.complete.deploy_joules is not None for run in comparison.runs)
-    energy = ", and their energy, which no other table counts" if clock else ""
+    energy = ", with its energy, which no other table includes" if clock else ""
     if comparison.target is not None:
         target = (
-            " Rounds to target: the first evaluated round with a weighted mean of "
-            f"{score(comparison.target, comparison.metric)} or better; – if a seed does not reach it."
+            " Rounds to target: first evaluated round with a weighted mean of "
+            f"{score(comparison.target, comparison.metric)} or better; – unless every seed reaches it."
         )
     return (
-        "Sums over all rounds: MB exchanged, training steps (train calls) and batches of inference (infer calls) of the "
-        f"cohorts. Deploy: the same calls for one deployment to all devices{energy}. State: what a device keeps between "
-        f"rounds, mean over devices. {description.reported(comparison)}{target}{description.unseen_train(comparison)}"
+        "Totals over all rounds: traffic, and the training steps and inference batches of the cohorts. Deploy: steps and "
+        f"batches of one deployment to all devices{energy}. State: size of what a device stores between rounds, mean over "
+        f"devices. Seconds: wall-clock time. {description.reported(comparison)}{target}"
+        f"{description.unseen_train(comparison)}"
     )
 
 

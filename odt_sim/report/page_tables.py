@@ -25,7 +25,7 @@ from odt_sim.report.style import strokes
 
 _UNITS = {"percent": ", %", "points": ", points"}
 
-_SPENT = {"kilojoules": "kJ a device", "megabytes": "MB a device", "hours": "hours at work"}
+_SPENT = {"kilojoules": "kJ per device", "megabytes": "MB per device", "hours": "busy hours"}
 """The headings of a device's costs, by key."""
 
 SHARES = ("attack_success", "global_attack_success")
@@ -87,17 +87,17 @@ def paired_table(comparison: Comparison) -> Table | None:
     several = len({row.reference for row in known}) > 1
     figures = (
         "difference",
-        "95\N{NO-BREAK SPACE}% interval",
+        "95\N{NO-BREAK SPACE}% CI",
         "p",
-        "p after Holm",
+        "p (Holm)",
         "better",
         "equal",
         "worse",
         "pairs",
         "seeds",
-        "t over",
+        "units",
     )
-    headings = ["strategy", *(["against"] if several else []), *figures]
+    headings = ["strategy", *(["reference"] if several else []), *figures]
     rows = [
         Row(names[row.label], [*([_label_cell(str(row.reference))] if several else []), *_paired_cells(row, metric)])
         for row in known
@@ -127,7 +127,7 @@ def classes_table(comparison: Comparison) -> Table | None:
         for name, classes in found
         for class_name, figures in classes.items()
     ]
-    headings = ["strategy", "devices", heading(metric), *spent, "never reached, %"]
+    headings = ["strategy", "devices", heading(metric), *spent, "never reported, %"]
     return Table(headings, rows) if rows else None
 
 
@@ -183,7 +183,7 @@ def _names(comparison: Comparison) -> Mapping[str, Name]:
     for row in comparison.rows:
         first, *notes = row.label.split(" ")
         if row.chosen:
-            notes.append(f"chosen of {row.selection.candidates}")
+            notes.append(f"chosen from {row.selection.candidates}")
         if row.improving:
             notes.append("still improving")
         if row.pruned:

@@ -131,14 +131,14 @@ def _compare(label: str, reference: str | None, groups: Mapping[str, Sequence[Ru
     if not both:
         return Paired(label, reference, f"no seed in common with {reference}")
     if not same_data(theirs, mine):
-        return Paired(label, reference, f"not the same devices as {reference}: another data set of that name")
+        return Paired(label, reference, f"not the same devices as {reference}: a different data set of the same name")
     try:
         column = returning_by([run for run, _ in both])
         gained = [values for runs in both if (values := _gains(*runs, column or "device"))]
     except _OtherDevicesError as error:
         return Paired(label, reference, f"not the same devices as {reference}: {error}")
     if not gained:
-        return Paired(label, reference, "no device has a figure under both")
+        return Paired(label, reference, "no device has the metric in both")
     return _figures(Paired(label, reference, seeds=len(both)), gained, column is not None, mine[0].metrics[0])
 
 
@@ -186,10 +186,10 @@ def _gains(mine: Run, theirs: Run, key: str) -> Gains:
     """
     metric, seed = mine.metrics[0], mine.complete.seed
     if None not in (splits := (mine.complete.split_digest, theirs.complete.split_digest)) and splits[0] != splits[1]:
-        raise _OtherDevicesError(f"with seed {seed} the examples of the devices are others, or are split otherwise")
+        raise _OtherDevicesError(f"with seed {seed} the devices have different examples or splits")
     references = {record.device: record for record in theirs.devices}
     if {record.device for record in mine.devices} != set(references):
-        raise _OtherDevicesError(f"with seed {seed} there are {len(mine.devices)} and {len(references)} of them")
+        raise _OtherDevicesError(f"with seed {seed} there are {len(mine.devices)} and {len(references)} devices")
     seen = [record for record in mine.devices if record.seen]
     for record in seen:
         _check_same(record, references[record.device], seed)
@@ -203,6 +203,6 @@ def _check_same(record: DeviceRecord, reference: DeviceRecord, seed: int) -> Non
     for name in _SAME:
         if record.get(name) is not None and reference.get(name) is not None and record[name] != reference[name]:
             raise _OtherDevicesError(
-                f"{name} of device {record.device} with seed {seed} is {record[name]}, and {reference[name]} under the "
+                f"{name} of device {record.device} with seed {seed} is {record[name]}, but {reference[name]} under the "
                 "reference"
             )

@@ -52,10 +52,10 @@ def pictures(comparison: Comparison) -> list[Picture]:
     if on_clock(comparison):
         drawn += [_over(axis, comparison) for axis in AXES]
     if comparison.runs:
-        title = f"Test {metric} of every device"
+        title = f"Test {metric} by device"
         drawn.append(_picture("distribution", title, _distribution_caption(comparison), draw_distribution, comparison))
     if reference := gain_reference(comparison):
-        title = f"Gain of every device over {_model(reference)}"
+        title = f"Gain of each device over {_model(reference)}"
         drawn.append(_picture("gain", title, _gain_caption(comparison, reference), draw_gains, comparison))
     drawn += [_pareto(cost, comparison) for cost in COSTS if _compares(cost, points(comparison, cost))]
     return [*drawn, *_day(comparison)]
@@ -70,8 +70,8 @@ def _compares(cost: Cost, drawn: Sequence[Point]) -> bool:
 def _over(axis: Axis, comparison: Comparison) -> Picture:
     metric = title_of(comparison.metric)
     caption = (
-        f"Mean test {metric} of the seen devices, weighted by their test examples; {_direction(comparison)}. "
-        f"At the end of each evaluated round.{_several_seeds(comparison, 'Bands show')}"
+        f"Mean test {metric} of the seen devices at the end of each evaluated round, weighted by test examples; "
+        f"{_direction(comparison)}.{_several_seeds(comparison, 'Bands show')}"
     )
     draw = partial(draw_over, axis=axis)
     return _picture(f"by_{axis.key}", f"Test {metric} by {axis.title}", caption, draw, comparison)
@@ -84,9 +84,9 @@ def _day(comparison: Comparison) -> list[Picture]:
         if (start := day_of(timeline)) is not None:
             day = "second" if start else "first"
             caption = (
-                f"The {day} simulated day of {row.label}, seed {row.runs[0].complete.seed}. Above: "
-                "devices that could be selected when a round began, and devices at work. "
-                "Below: when single devices worked, from download to upload, and how it ended."
+                f"The {day} simulated day of {row.label}, seed {row.runs[0].complete.seed}. Top: devices that were "
+                "eligible when a round began, and devices that were working. Bottom: work of individual devices, from "
+                "download to upload, by outcome."
             )
             draw = lambda figure, _, timeline=timeline: draw_day(figure, timeline)  # noqa: E731
             return [_picture("day", "One day of the fleet", caption, draw, comparison)]
@@ -94,7 +94,7 @@ def _day(comparison: Comparison) -> list[Picture]:
 
 
 def _pareto(cost: Cost, comparison: Comparison) -> Picture:
-    title = f"Test {title_of(comparison.metric)} by {cost.title}"
+    title = f"Test {title_of(comparison.metric)} against {cost.title}"
     draw = partial(draw_pareto, cost=cost)
     return _picture(f"pareto_{cost.key}", title, _pareto_caption(cost, comparison), draw, comparison)
 
@@ -127,35 +127,35 @@ def _png(draw: Callable[[Figure], None], theme: Theme) -> bytes:
 
 def _rounds_caption(comparison: Comparison) -> str:
     return (
-        f"Mean test {title_of(comparison.metric)} of the seen devices, weighted by their test examples; "
+        f"Mean test {title_of(comparison.metric)} of the seen devices, weighted by test examples; "
         f"{_direction(comparison)}.{_several_seeds(comparison, 'Bands show')}"
     )
 
 
 def _distribution_caption(comparison: Comparison) -> str:
     unseen = any(not record.seen for run in comparison.runs for record in run.devices)
-    rings = " Rings are devices that took no part in training." if unseen else ""
+    rings = " Rings are unseen devices, which took no part in training." if unseen else ""
     return (
-        f"Each dot is a device; {_direction(comparison)}.{rings} Over the seen devices, the bar spans the middle half, the "
-        "line the middle 80 %, and the tick marks the median."
+        f"Each dot is a device; {_direction(comparison)}.{rings} For the seen devices, the bar spans the middle 50 %, the "
+        "line spans the middle 80 %, and the tick marks the median."
     )
 
 
 def _gain_caption(comparison: Comparison, reference: str) -> str:
     return (
-        f"Each bar is the gain of a seen device in {difference_of(comparison.metric)}. Above zero the strategy serves the "
-        f"device better than {_model(reference)}, below zero worse."
+        f"Each bar is the gain of a seen device in {difference_of(comparison.metric)}: above zero, the strategy serves the "
+        f"device better than {_model(reference)}; below zero, worse."
     )
 
 
 def _pareto_caption(cost: Cost, comparison: Comparison) -> str:
     best = fronts(points(comparison, cost), comparison.metric)
-    each = " of each data, partition and fleet" if len(best) > 1 else ""
+    each = " for each data set, partition and fleet" if len(best) > 1 else ""
     names = ", ".join(point.row.label for front in best for point in front)
-    left_out = " Configurations that a pruner ended are not on it." if comparison.unpruned != comparison.rows else ""
+    left_out = " Pruned configurations are excluded." if comparison.unpruned != comparison.rows else ""
     return (
-        f"Each point is a configuration; {_direction(comparison)}. The line is the Pareto front{each}: no other "
-        f"configuration is better at the same cost or less. On it: {names or 'none'}.{left_out}"
+        f"Each point is a configuration; {_direction(comparison)}. The line is the Pareto front{each}: the "
+        f"configurations that no other beats at equal or lower cost ({names or 'none'}).{left_out}"
         f"{_several_seeds(comparison, 'Error bars show')}"
     )
 

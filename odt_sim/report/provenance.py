@@ -92,10 +92,10 @@ def _facts(run: Run) -> dict[str, str]:
     environment = summary.environment or {}
     return {
         **{"data": named["data"], **data},
-        f"content of the data{_WITH_SEED}{summary.seed}": (data_digest(run) or NOT_RECORDED)[:12],
-        f"split of the data{_WITH_SEED}{summary.seed}": (summary.split_digest or NOT_RECORDED)[:12],
+        f"data content{_WITH_SEED}{summary.seed}": (data_digest(run) or NOT_RECORDED)[:12],
+        f"data split{_WITH_SEED}{summary.seed}": (summary.split_digest or NOT_RECORDED)[:12],
         "model": named["model"],
-        "code of odt_sim": environment.get("code", NOT_RECORDED),
+        "odt_sim code": environment.get("code", NOT_RECORDED),
         **{name: environment.get(name, NOT_RECORDED) for name in (*_VERSIONS, *_MACHINE)},
     }
 

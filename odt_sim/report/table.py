@@ -107,17 +107,17 @@ def paired_table(comparison: Comparison, width: int = 100) -> Table | Text | Non
     }
     taken = sum(1 + max(map(len, (heading, *cells))) for heading, cells in columns.items())
     names = {row.label: _name(row, width - taken) for row in comparison.rows}
-    table = _empty_table(f"{against(comparison)}, device by device: {pairs_unit(comparison)}")
+    table = _empty_table(f"{against(comparison)}: {pairs_unit(comparison)}")
     table.add_column("strategy", overflow="fold")
     for heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     for number, row in enumerate(known):
         table.add_row(names[row.label], *(cells[number] for cells in columns.values()))
     lines = [
-        "better, equal, worse: numbers of devices",
-        f"interval and p: Student's t over {tested_over(known)}; p by Holm"
+        "better, equal, worse: number of devices",
+        f"CI and p: Student's t over {tested_over(known)}; p adjusted by Holm"
         if any(row.p is not None for row in known)
-        else f"no interval and p with fewer than {fewest(known)}",
+        else f"no CI or p with fewer than {fewest(known)}",
     ]
     table.caption = Text("\n").join([Text("\n".join(lines), style="dim"), *refused])
     return table
@@ -174,7 +174,7 @@ def _fitting(comparison: Comparison, width: int) -> Sequence[Column]:
 def _fitting_pairs(comparison: Comparison, known: Sequence[Paired], width: int) -> list[str]:
     cells = [_paired_cells(row, comparison.metric) for row in known]
     shown = list(cells[0])
-    for heading in ("equal", "95 % interval", "better", "worse"):
+    for heading in ("equal", "95 % CI", "better", "worse"):
         if width - sum(
             1 + max(len(heading), *(len(row[heading]) for row in cells)) for heading in shown
         ) >= _name_width(comparison):
@@ -205,7 +205,7 @@ def _cell(comparison: Comparison, row: Configuration, column: Column) -> Text:
 def _paired_cells(row: Paired, metric: str) -> dict[str, str]:
     return {
         "difference": signed(row.difference, metric),
-        "95 % interval": signed_range(row.interval, metric),
+        "95 % CI": signed_range(row.interval, metric),
         "p (Holm)": probability(row.p_holm),
         "better": str(row.better),
         "equal": str(row.equal),
@@ -217,28 +217,28 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     seeds = max(len(row.runs) for row in comparison.rows)
     lines = []
     if any(comparison.is_best(row, column) for row in comparison.rows for column in shown):
-        lines.append(f"* best of its column{on_each_data(comparison)}")
+        lines.append(f"* best in its column{on_each_data(comparison)}")
     if hurts := [
         row.hurt.get(column.key) for column in shown if column.key.startswith("hurt_") for row in comparison.rows
     ]:
-        interval = ", and its 95 % interval" if any(hurt and hurt.range for hurt in hurts) else ""
+        interval = ", with its 95 % CI" if any(hurt and hurt.range for hurt in hurts) else ""
         lines.append(f"hurt: % of devices worse off than with the local-only or global model{interval}")
     if any(row.chosen for row in comparison.rows):
         others = any(row.selection.label not in (None, row.label) for row in comparison.rows)
-        hint = " (odt-sim report DIR --best keeps only these)" if others else ""
-        lines.append(f"† chosen among its strategy's configurations, on validation examples{hint}")
+        hint = " (odt-sim report DIR --best shows only these)" if others else ""
+        lines.append(f"† chosen from its strategy's configurations on validation examples{hint}")
     if any(row.improving for row in comparison.rows):
-        lines.append("↗ still improved on validation examples when it ended: with more rounds the order may change")
+        lines.append("↗ validation still improving at the end: the ranking may change with more rounds")
     if ended := sorted(rounds for row in comparison.rows for rounds in row.pruned):
-        lines.append(f"‡ ended by the search's pruner {after(ended)}: cannot be the best of a column")
+        lines.append(f"‡ pruned by the search {after(ended)}: cannot be the best in a column")
     if seeds > 1:
         lines.append(f"± sample standard deviation over up to {seeds} seeds")
     if comparison.target is not None and any(column.key == "rounds_to_target" for column in shown):
         target = score(comparison.target, comparison.metric)
-        lines.append(f"rounds to a mean of {target}; – if a seed does not reach it")
+        lines.append(f"rounds to a mean of {target}; – unless every seed reaches it")
     described = (other_seeds, hostile, not_evaluated, undefined, never_trained, hurt_by_one, optimism, privacy)
     lines += [line for describe in described if (line := describe(comparison))]
-    lines.append("the page has more columns")
+    lines.append("the report page has more columns")
     return Text("\n").join([Text("\n".join(lines), style="dim"), *_failures(comparison)])
 
 

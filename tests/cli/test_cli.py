@@ -87,7 +87,7 @@ def test_report_compares_runs_on_disk(odt_sim, run, folder):
     assert code == 0
     assert re.search(r"^local ", out, re.M)
     assert re.search(r"^fedper ", out, re.M)
-    assert "Against local, device by device" in out
+    assert "Paired differences from local" in out
     assert (folder / "page.html").exists()
     assert json.loads((folder / "comparison.json").read_text())["target"] == 0.01
     code, _, err = odt_sim("report", "runs", "--against", "ditto")

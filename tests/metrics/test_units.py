@@ -20,12 +20,12 @@ def test_unit_is_the_largest_of_which_there_is_at_least_one(value, unit, expecte
 
 
 def test_headings_of_one_table_share_the_unit_of_their_largest_value():
-    headings = ["hours to\ntarget", "simulated\nhours", "kJ a device", "MB a device"]
+    headings = ["hours to\ntarget", "simulated\nhours", "kJ per device", "MB per device"]
     assert readable(headings, [[0.001], [0.001, 0.5], [2.0], [1e-6]]) == [
         ("minutes to\ntarget", 60.0),
         ("simulated\nminutes", 60.0),
-        ("kJ a device", 1.0),
-        ("MB a device", 1.0),
+        ("kJ per device", 1.0),
+        ("MB per device", 1.0),
     ]
 
 

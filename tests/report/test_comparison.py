@@ -159,9 +159,11 @@ def test_best_and_headline_are_those_of_each_data(tmp_path):
     best = {row.label for row in found.rows if found.is_best(row, COLUMN["weighted_mean"])}
     assert best == {"local partition=dirichlet", "fedavg partition=iid"}
     text = result(found)
-    assert text.startswith("Highest mean test accuracy of the seen devices, weighted by test examples on each data,")
-    assert "local partition=dirichlet with 90.0\N{NO-BREAK SPACE}%; fedavg partition=dirichlet" in text
-    assert "fedavg partition=iid with 70.0\N{NO-BREAK SPACE}%; local partition=iid is next" in text
+    assert text.startswith(
+        "Highest mean test accuracy of the seen devices, weighted by test examples, for each data set,"
+    )
+    assert "local partition=dirichlet with 90.0\N{NO-BREAK SPACE}%, followed by fedavg partition=dirichlet" in text
+    assert "fedavg partition=iid with 70.0\N{NO-BREAK SPACE}%, followed by local partition=iid" in text
 
 
 def test_rows_of_other_seeds_are_named_on_each_data(tmp_path):
@@ -174,7 +176,7 @@ def test_rows_of_other_seeds_are_named_on_each_data(tmp_path):
     found = compare([tmp_path])
     text = other_seeds(found)
     assert text.startswith(
-        "Not the same seeds: 0, 1, 2 (fedavg partition=iid, local partition=iid); 0, 2 (fedper partition=iid). "
+        "Different seeds: 0, 1, 2 (fedavg partition=iid, local partition=iid); 0, 2 (fedper partition=iid). "
     )
     assert text in page_html(found, [])
     assert other_seeds(compare(sorted(tmp_path.glob("*-0")))) is None

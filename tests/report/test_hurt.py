@@ -35,7 +35,7 @@ def run(accuracies, alone, *, seed=0, users=None, metric="accuracy", unseen=()):
 def test_hurt_devices_and_those_by_one_example_are_counted():
     found = hurt_devices([run([0.5, 0.4, 0.2, 0.9, 0.7], [0.6, 0.7, 0.2, 0.8, None])], "local")
     assert (found.devices, found.hurt, found.by_one) == (4, 2, 1)
-    assert found.one_example == "1 of 2 by one"
+    assert found.one_example == "1 of 2 by 1 example"
     assert found.range == "15 to 85"  # Wilson's interval of 2 of 4 is 0.150 to 0.850
 
 
@@ -98,7 +98,7 @@ def test_page_and_table_show_the_interval_and_the_examples(sweep):
     assert hurt.hurt > 0
     assert f"<small>{hurt.range}<br>{hurt.one_example}</small>" in page_html(comparison, [])
     lines = comparison_table(comparison, 160)
-    assert hurt_by_one(comparison) == f"Hurt vs local by one test example only: fedavg {hurt.by_one} of {hurt.hurt}."
+    assert hurt_by_one(comparison) == f"Hurt vs local by at most one test example: fedavg {hurt.by_one} of {hurt.hurt}."
     assert hurt_by_one(comparison) in lines.caption.plain
     record = next(record for record in comparison_records(comparison) if record["label"] == "fedavg")
     assert (record["hurt_local_low"], record["hurt_local_by_one"]) == (hurt.interval[0], hurt.by_one)
@@ -118,7 +118,7 @@ def test_validation_is_optimistic_by_its_difference_from_the_test(sweep):
     comparison = compare([sweep])
     assert [row.values["optimism"].mean for row in comparison.rows] == pytest.approx([0.0234, 0.0234])
     sentence = (
-        "Validation examples chose what strategies adapt to a device: figures on them are optimistic. "
+        "Validation examples determine how strategies adapt to a device, so validation metrics are optimistic. "
         "Validation minus test: +2.3 percentage points."
     )
     assert optimism(comparison) == sentence

@@ -40,7 +40,7 @@ def comparison(tmp_path_factory):
 def test_tables_are_those_of_the_page(comparison):
     text = latex(comparison)
     assert text.count(r"\begin{table}") == text.count(r"\toprule") == text.count(r"\bottomrule") == 6
-    assert r"\label{tab:how-well-the-seen-devices-are-served}" in text
+    assert r"\label{tab:seen-devices}" in text
     fedavg = comparison.rows[0].values["weighted_mean"]
     assert f"{100 * fedavg.mean:.1f} \\\\ {{\\scriptsize $\\pm${100 * fedavg.std:.1f}}}" in text
     assert r"\textbf{" in text

@@ -98,7 +98,7 @@ def test_page_names_failed_runs_and_excluded_updates(page):
     text = " ".join(parsed.text)
     assert "fedprox seed=1" in text
     assert "needs 'set_gradient_offset'" in text
-    assert "left out: 3 of local (timed out: 3 of device 3)" in text
+    assert "Excluded updates: 3 of local (timed out: 3 of device 3)" in text
 
 
 def test_best_values_are_marked(page):
@@ -110,17 +110,17 @@ def test_best_values_are_marked(page):
 def test_each_question_has_its_table(page):
     parsed, _ = page
     questions = [
-        "How well the seen devices are served",
-        "Against fedavg, device by device",
-        "New users",
-        "What it costs",
+        "Seen devices",
+        "Paired differences from fedavg",
+        "Unseen devices",
+        "Cost",
         "At equal budgets",
-        "Other figures",
+        "Other metrics",
     ]
     assert parsed.headings[1:7] == questions
     text = " ".join(parsed.text)
-    assert "It is over seeds: each draws other devices" in text
-    assert "significantly (Holm's p below 0.05) better: fedper." in text
+    assert "The test is over seeds: each seed draws different devices" in text
+    assert "Significantly (Holm-adjusted p below 0.05) better: fedper." in text
 
 
 def test_unpaired_configurations_are_named_with_the_reason(tmp_path):
@@ -139,7 +139,7 @@ def test_pairs_of_two_seeds_on_two_data_sets(tmp_path):
         settings = {"strategy": name, "data": data}
         write_run(tmp_path / f"{data}{name}{seed}", name, seed, overrides=[f"data={data}"], settings=settings)
     parsed, text = without_pictures([tmp_path])
-    assert "With fewer than 3 seeds, no difference can be told from chance." in " ".join(parsed.text)
+    assert "Differences cannot be tested with fewer than 3 seeds." in " ".join(parsed.text)
     assert "<td>fedavg<small>data=mnist</small></td>" in text  # in two lines, so that number columns keep their width
 
 
@@ -157,13 +157,13 @@ def rates(tmp_path):
 
 def test_selected_configuration_shows_the_number_of_candidates(rates):
     _, text = without_pictures([rates], best=True)
-    assert "fedavg<small>train.learning_rate=0.1<br>chosen of 2</small>" in text
+    assert "fedavg<small>train.learning_rate=0.1<br>chosen from 2</small>" in text
     assert "train.learning_rate=0.01" not in text
 
 
 def test_headline_uses_the_configuration_selected_on_validation(rates):
     found = result(compare([rates]))
-    assert "The mean test accuracy of the seen devices is 80.0" in found
+    assert "The mean test accuracy of the seen devices, weighted by test examples, is 80.0" in found
 
 
 def test_single_run_gets_its_page_in_its_own_folder(tmp_path):
@@ -173,12 +173,12 @@ def test_single_run_gets_its_page_in_its_own_folder(tmp_path):
     parsed, _ = load(output)
     assert parsed.headings == [
         "fedavg on 20 devices",
-        "How well the seen devices are served",
-        "What it costs",
-        "Other figures",
+        "Seen devices",
+        "Cost",
+        "Other metrics",
         "Test accuracy by round",
-        "Test accuracy of every device",
-        "Every device",
+        "Test accuracy by device",
+        "Results by device",
     ]
     assert {picture.name for picture in (path / "figures").iterdir()} == {"rounds.png", "distribution.png"}
 
@@ -199,7 +199,7 @@ def test_page_and_table_show_aggregator_and_privacy(tmp_path):
     assert "epsilon infinite at" in privacy(compare([tmp_path]))
     promise = {"epsilon": 2.0, "delta": 1e-5, "neighbours": "one user replaced"}
     folder.write_summary(replace(folder.summary(), privacy=promise))
-    assert "models (a device is a user; neighbours: one user replaced): fedavg" in privacy(compare([tmp_path]))
+    assert "models (one device is one user; adjacency: one user replaced): fedavg" in privacy(compare([tmp_path]))
 
 
 def test_page_and_table_name_the_attack_and_its_success(tmp_path):
@@ -210,10 +210,10 @@ def test_page_and_table_name_the_attack_and_its_success(tmp_path):
     comparison = compare([tmp_path])
     assert settings(comparison)["hostile devices"] == "2 (backdoor, share 0.5)"
     text = " ".join(without_pictures([tmp_path])[0].text)
-    assert "Hostile devices are in no figure: 2 (backdoor, share 0.5)." in text
+    assert "Hostile devices, excluded from all metrics: 2 (backdoor, share 0.5)." in text
     (row,) = comparison.rows
     assert (row.values["attack_success"].mean, row.values["global_attack_success"].mean) == (0.25, 0.75)
-    assert "Attack success: test examples with the attacker's trigger" in text
+    assert "Attack success: share of test examples with the attacker's trigger" in text
     assert "25.0" in text
     assert "75.0" in text
 
@@ -272,7 +272,7 @@ def test_reports_name_devices_that_were_not_evaluated(tmp_path):
         rows[device]["not_evaluated"] = "test loss not finite"
     folder.write_devices(map(DeviceRecord.of, rows))
     _, text = without_pictures([path])
-    sentence = "Not evaluated, and in no mean of their row: fedavg (test loss not finite: device 4, 7)."
+    sentence = "Not evaluated, and excluded from all means: fedavg (test loss not finite: device 4, 7)."
     assert sentence in text
     console = Console(file=StringIO(), width=100)
     console.print(comparison_table(compare([path])))
@@ -285,9 +285,7 @@ def test_reports_count_seen_devices_on_which_the_metric_is_undefined(tmp_path, v
     folder = RunFolder(path)
     rows = [{**record, "accuracy": value if record.device in (2, 7) else 0.5} for record in folder.devices()]
     folder.write_devices(map(DeviceRecord.of, rows))
-    line = (
-        "Seen devices on whose test examples the accuracy is undefined, and which are in no mean of it: fedavg 1 of 6."
-    )
+    line = "Seen devices whose test accuracy is undefined and excluded from its means: fedavg 1 of 6."
     _, text = without_pictures([path])
     printed = comparison_table(compare([path])).caption.plain
     assert (line in text) is (line in printed) is (value is None)
@@ -297,7 +295,7 @@ def test_reports_count_seen_devices_on_which_the_metric_is_undefined(tmp_path, v
 def test_page_says_that_steps_of_unseen_devices_count(tmp_path, strategy, unseen, shown):
     paths = [write_run(tmp_path / name, name, unseen=unseen) for name in ("fedper", strategy)]
     _, text = without_pictures(paths)
-    assert text.count("Under local, unseen devices train in each round as well") == shown
+    assert text.count("Under local, unseen devices also train in every round") == shown
 
 
 @pytest.mark.parametrize("value", [None, 0.5])
@@ -306,7 +304,7 @@ def test_page_counts_seen_devices_on_which_a_further_metric_is_undefined(tmp_pat
     folder = RunFolder(path)
     rows = [{**record, "loss": value if record.device in (2, 3, 7) else 0.5} for record in folder.devices()]
     folder.write_devices(map(DeviceRecord.of, rows))
-    line = "Seen devices on whose test examples a figure is undefined, and which are in no mean of it: loss: fedavg 2 of 6."
+    line = "Seen devices whose test value is undefined and excluded from the metric's means: loss: fedavg 2 of 6."
     _, text = without_pictures([path])
     assert (line in text) is (value is None)
 
@@ -319,7 +317,7 @@ def test_reports_count_seen_devices_that_trained_at_deployment_only(tmp_path, se
     rows = [{**record, "deploy_train_calls": calls.get(record.device)} for record in folder.devices()]
     assert not rows[7]["seen"]
     folder.write_devices(map(DeviceRecord.of, rows))
-    line = "Seen devices that had not trained by the reported round, and trained unseen_epochs at deployment: fedavg 2 of 6."
+    line = "had not trained by the reported round, and trained for unseen_epochs at deployment: fedavg 2 of 6."
     _, text = without_pictures([path])
     assert (line in text) is shown
     printed = comparison_table(compare([path])).caption.plain

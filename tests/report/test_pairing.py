@@ -123,7 +123,7 @@ def test_device_without_a_figure_is_not_a_pair():
     groups = {"fedavg": [make("fedavg", [0.2] * 7)], "fedper": [make("fedper", [0.3] * 6 + [None])]}
     assert pairs(groups)["fedper"].pairs == 6
     nothing = {"fedavg": [make("fedavg", [0.2])], "fedper": [make("fedper", [None])]}
-    assert pairs(nothing)["fedper"].refused == "no device has a figure under both"
+    assert pairs(nothing)["fedper"].refused == "no device has the metric in both"
 
 
 def test_p_is_adjusted_for_all_rows():
@@ -144,8 +144,8 @@ def test_p_is_adjusted_for_all_rows():
         ({"settings": {**SETTINGS, "fleet.evaluated": "5"}}, "fleet.evaluated is 5, not the default"),
         ({"settings": None}, "only one of the two recorded its settings"),
         ({"seed": 1}, "no seed in common with fedavg"),
-        ({"examples": 11}, "examples of device 1 with seed 0 is 11, and 10 under the reference"),
-        ({"accuracies": [0.5] * 7}, "with seed 0 there are 8 and 7 of them"),
+        ({"examples": 11}, "examples of device 1 with seed 0 is 11, but 10 under the reference"),
+        ({"accuracies": [0.5] * 7}, "with seed 0 there are 8 and 7 devices"),
     ],
 )
 def test_different_devices_are_not_paired(changed, reason):
@@ -169,7 +169,7 @@ def test_other_data_of_the_same_name_is_not_paired():
     }
     found = pairs(groups, against="fedavg")
     assert (found["fedper"].seeds, found["ditto"].seeds) == (2, 0)
-    assert found["ditto"].refused == "not the same devices as fedavg: another data set of that name"
+    assert found["ditto"].refused == "not the same devices as fedavg: a different data set of the same name"
 
 
 @pytest.mark.parametrize("key", ["train.learning_rate", "model", "fleet.cohort", "strategy.mu", "run.rounds"])

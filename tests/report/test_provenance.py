@@ -38,7 +38,7 @@ def test_runs_of_one_sweep_do_not_differ(tmp_path):
     comparison = compare([tmp_path])
     assert differences(comparison) == []
     assert differences_text(comparison) is None
-    assert "What differs" not in page_html(comparison, [])
+    assert "Differences between" not in page_html(comparison, [])
     assert settings(comparison)["versions"] == "odt_sim 0.2.0, ai-edge-litert 2.1.5, numpy 2.4.0, Python 3.11.2"
     assert settings(comparison)["machine"] == "Linux x86_64, AMD EPYC"
 
@@ -72,14 +72,14 @@ def test_seeds_that_ran_on_other_code_of_one_version_differ(tmp_path):
         recorded = {"environment": {**HERE, "code": code}, "model_digest": "f" * 16, "split_digest": f"split{seed}"}
         write(tmp_path / str(seed), seed=seed, recorded=recorded)
     (difference,) = differences(compare([tmp_path]))
-    assert difference.text == "code of odt_sim: 1f2e3d4c5b6a (fedavg); 6a5b4c3d2e1f (fedavg)"
+    assert difference.text == "odt_sim code: 1f2e3d4c5b6a (fedavg); 6a5b4c3d2e1f (fedavg)"
 
 
 def test_old_runs_are_read_with_what_they_did_not_record(tmp_path):
     write(tmp_path / "old", recorded={}, data__digest="")
     write(tmp_path / "new", "fedper")
     ((names, values),) = found(tmp_path).items()
-    assert {"content of the data with seed 0", "split of the data with seed 0", "odt_sim", "processor"} <= {*names}
+    assert {"data content with seed 0", "data split with seed 0", "odt_sim", "processor"} <= {*names}
     assert "model" not in names  # the same file
     assert set(values[("fedavg",)]) == {"not recorded"}
     assert differences_text(compare([tmp_path])).plain.endswith("; not recorded (fedavg)")
@@ -122,7 +122,7 @@ def test_other_split_of_the_same_data_is_not_paired(tmp_path):
     comparison = compare([tmp_path])
     (pair,) = comparison.paired
     assert pair.pairs == 0
-    assert pair.refused.endswith("with seed 0 the examples of the devices are others, or are split otherwise")
+    assert pair.refused.endswith("with seed 0 the devices have different examples or splits")
     assert list(found(tmp_path)) == [("split of the data with seed 0",)]
 
 

@@ -39,7 +39,7 @@ def search(tmp_path_factory):
 
 def test_sentence_has_the_pruned_configurations_and_their_rounds(search):
     assert {row.label: row.pruned for row in search.rows} == {WHOLE: [], SHORT: [5], SHORTER: [1], "fedper": []}
-    assert f"pruner: {SHORTER} (after 1 round), {SHORT} (after 5 rounds); they" in pruned(search)
+    assert f"Pruned by the search: {SHORTER} (after 1 round), {SHORT} (after 5 rounds); excluded" in pruned(search)
     assert [each["pruned"] for each in comparison_records(search)] == [False, True, True, False]
 
 
@@ -63,7 +63,7 @@ def test_terminal_marks_pruned_configurations(search):
         "fedavg ‡",
         "fedper",
     ]
-    assert "‡ ended by the search's pruner after 1 to 5 rounds" in table.caption.plain
+    assert "‡ pruned by the search after 1 to 5 rounds" in table.caption.plain
 
 
 def test_pruned_configuration_takes_no_part_in_budgets_and_fronts(search):
@@ -75,7 +75,7 @@ def test_pruned_configuration_takes_no_part_in_budgets_and_fronts(search):
     assert len(megabytes) == 4
     assert [[point.row.label for point in front] for front in fronts(megabytes, "accuracy")] == [["fedper"]]
     (caption,) = (each.caption for each in pictures(search) if each.name == "pareto_megabytes")
-    assert "Configurations that a pruner ended are not on it." in caption
+    assert "Pruned configurations are excluded." in caption
 
 
 @pytest.mark.parametrize(("stopped", "improving"), [(None, True), (f"{WORSE} 8", None)])

@@ -69,19 +69,19 @@ def test_failed_run_is_named_with_its_error(sweep):
 def test_caption_explains_shown_columns_only(tmp_path):
     write_run(tmp_path / "local", "local", references=False)
     alone = render(tmp_path)
-    assert "best of its column" not in alone
+    assert "best in its column" not in alone
     assert "hurt:" not in alone
     write_run(tmp_path / "fedavg")
-    assert "* best of its column" in render(tmp_path)
+    assert "* best in its column" in render(tmp_path)
     assert "hurt:" in render(tmp_path)
 
 
 def test_caption_promises_an_interval_only_where_one_is_shown(tmp_path):
     write_run(tmp_path / "a", "fedavg", 0)
-    assert "global model, and its 95 % interval" in " ".join(render(tmp_path).split())
+    assert "global model, with its 95 % CI" in " ".join(render(tmp_path).split())
     write_run(tmp_path / "b", "fedavg", 1)  # too few seeds for an interval
     assert "hurt: % of devices" in render(tmp_path)
-    assert "and its 95 % interval" not in " ".join(render(tmp_path).split())
+    assert "with its 95 % CI" not in " ".join(render(tmp_path).split())
 
 
 def test_markup_in_an_override_is_shown_as_text(tmp_path):
@@ -124,7 +124,7 @@ def test_failures_alone_are_listed_once_for_each_error(tmp_path):
 def test_pairs_show_the_figures_of_the_comparison(sweep):
     rows = {row.label: row for row in compare([sweep]).paired}
     text = render_pairs(sweep)
-    assert "Against fedavg, device by device: percentage points of accuracy" in text
+    assert "Paired differences from fedavg: percentage points of accuracy" in text
     for name, row in rows.items():
         difference, low, _, high, p, *counts = re.search(rf"^{name} .*$", text, re.MULTILINE)[0].split()[1:]
         shown = [float(value.replace("\N{MINUS SIGN}", "-")) / 100 for value in (difference, low, high)]
@@ -153,7 +153,7 @@ def test_unpaired_configurations_are_named(tmp_path):
 def test_pairs_of_an_error_have_its_unit(tmp_path):
     for name in ("local", "fedavg"):
         write_run(tmp_path / name, name, task="regression")
-    assert "MSE, below zero is better" in render_pairs(tmp_path)
+    assert "MSE, below 0 is better" in render_pairs(tmp_path)
 
 
 def test_selected_configuration_has_a_dagger(tmp_path):
@@ -199,5 +199,5 @@ def test_two_seeds_have_no_interval_and_the_table_says_so(tmp_path):
         for name in ("local", "fedavg"):
             write_run(tmp_path / f"{name}{seed}", name, seed)
     text = render_pairs(tmp_path)
-    assert "no interval and p with fewer than 3 seeds" in text
+    assert "no CI or p with fewer than 3 seeds" in text
     assert "Student's t over 2 seeds" not in text
