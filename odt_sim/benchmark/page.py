@@ -11,8 +11,8 @@ from odt_sim.report.pictures import Picture, picture
 from odt_sim.templates import rendered
 
 CAPTION = (
-    "Average ranks, 1 is best, at the left. A bar joins strategies whose average ranks differ by less than the critical "
-    "difference: they are not told apart on so few tasks."
+    "Average ranks; 1 is best. Bars connect strategies that are statistically indistinguishable: their average ranks differ "
+    "by at most the critical difference."
 )
 
 
@@ -32,7 +32,7 @@ def diagram(results: Results) -> Picture | None:
     """Return the critical-difference diagram; None with fewer than two tasks or strategies."""
     if results.critical_difference is None:
         return None
-    return picture("ranks", "Critical differences", CAPTION, partial(draw_ranks, results=results))
+    return picture("ranks", "Critical-difference diagram", CAPTION, partial(draw_ranks, results=results))
 
 
 def page_html(results: Results, drawn: Picture | None) -> str:

@@ -13,9 +13,9 @@ from odt_sim.report.page_tables import Cell, Name, Row, Table
 BETTER, WORSE = "▲", "▼"
 RANKS = "Ranks"
 SERVED = "Mean over users"
-BEST = "Who is best for whom"
+BEST = "Best strategies by task"
 STEPS = "Training steps"
-SETTINGS = "Settings that won"
+SETTINGS = "Winning settings"
 QUESTIONS = {
     MEAN: "mean",
     "bottom_decile": "worst decile",
@@ -24,11 +24,11 @@ QUESTIONS = {
 }
 COST_HEADINGS = {"megabytes": "bytes", "train_calls": "training steps"}
 _COST_SECTIONS = {
-    "megabytes": ("Traffic, MB", "Sum over all rounds and devices, mean over seeds."),
-    "train_calls": (STEPS, "Sum over all rounds and devices and one deployment to every device, mean over seeds."),
+    "megabytes": ("Traffic, MB", "Total over all rounds and devices, mean over seeds."),
+    "train_calls": (STEPS, "Total over all rounds and devices and one deployment to every device, mean over seeds."),
 }
 _TITLES = {
-    "bottom_decile": "The worst-served tenth",
+    "bottom_decile": "Worst decile of users",
     "unseen": "Unseen users",
     "unseen_adapted": "Unseen users after adaptation",
 }
@@ -58,14 +58,14 @@ def finding(results: Results) -> str:
     text = f"{have} the best average rank, {average[0]:.1f} of {len(average)}."
     test, difference = results.friedman, results.critical_difference
     if test is None or difference is None:
-        return f"{text} With one task there is no test of ranks."
+        return f"{text} Ranks on a single task cannot be tested."
     near, others = sum(rank - average[0] <= difference for rank in average[1:]), len(average) - 1
-    closer = f"{near} of the {others} others {'is' if near == 1 else 'are'} closer to the best."
+    closer = f"{near} of the {others} other strategies {'is' if near == 1 else 'are'} indistinguishable from the best."
     if others == 1:
-        closer = f"the other one is{'' if near else ' not'} closer to the best."
+        closer = f"the other strategy is {'in' if near else ''}distinguishable from the best."
     return (
-        f"{text} That ranks differ between strategies has Friedman's p {probability(test.p)}. On {len(results.tasks)} tasks, "
-        f"average ranks must differ by {difference:.1f} to tell two strategies apart (Nemenyi): {closer}"
+        f"{text} Friedman test: p {probability(test.p)}. On {len(results.tasks)} tasks, two strategies are "
+        f"distinguishable if their average ranks differ by more than {difference:.1f} (Nemenyi): {closer}"
     )
 
 
@@ -78,7 +78,7 @@ def facts(results: Results) -> dict[str, str]:
     return {
         "strategies": str(len(results.strategies)),
         "tasks": ", ".join(task.name for task in results.tasks),
-        "trials of each": ", ".join(budgets),
+        "trials per strategy": ", ".join(budgets),
         "seeds": known["seeds"],
         "time": f"{duration(results.seconds / results.jobs)} in {_counted(results.jobs, 'process', 'processes')}",
         **{name: known[name] for name in ("versions", "machine") if name in known},
@@ -107,7 +107,7 @@ def _ranks(results: Results) -> Section:
     headings = [
         "strategy",
         "average\nrank",
-        "by single\nseeds",
+        "range over\nsingle seeds",
         f"better than\n{results.reference}",
         f"worse than\n{results.reference}",
         *(f"rank,\n{QUESTIONS[key]}" for key in shown),
@@ -134,12 +134,12 @@ def _ranks(results: Results) -> Section:
         else f" Friedman's chi-square {test.chi_square:.1f}, F {test.f:.2f}, p {probability(test.p)}."
     )
     caption = (
-        "Each task ranks the strategies by the mean over its seen users and seeds, 1 is best; the average over tasks. A task "
-        f"is one observation: seeds are no new tasks.{tested} By single seeds: the lowest and the highest average rank if "
-        f"there were only one seed. Better and worse than {results.reference}: tasks with a significant paired difference "
-        "(Student's t over people or seeds, Holm's p below 0.05 over all strategies of the task). Costs: geometric mean over "
-        "tasks; steps include one deployment. A strategy that some task cannot run is not ranked, and stands below the "
-        "others."
+        "Strategies are ranked on each task by their mean over seen users and seeds (1 is best); ranks are averaged over "
+        f"tasks. Each task is one observation, since seeds are not new tasks.{tested} Range over single seeds: lowest and "
+        f"highest average rank with only one seed. Better and worse than {results.reference}: number of tasks with a "
+        "significant paired difference (Student's t over people or seeds; p below 0.05, Holm-adjusted over all strategies of "
+        f"the task). Costs: ratio to {results.reference}, geometric mean over tasks; steps include one deployment. "
+        "Strategies that cannot run on some task are not ranked and listed last."
     )
     return Section(RANKS, caption, Table(headings, rows) if rows else None)
 
@@ -171,12 +171,12 @@ def _ratio(value: float | None) -> Cell:
 
 
 def _best(results: Results) -> Section:
-    headings = ["task", *QUESTIONS.values(), *(f"fewest {title}\nof the best" for title in COST_HEADINGS.values())]
+    headings = ["task", *QUESTIONS.values(), *(f"fewest {title}\namong the best" for title in COST_HEADINGS.values())]
     rows = [Row(Name(task.name), [*_best_cells(task), *_cheapest_cells(task)]) for task in results.tasks]
     caption = (
-        "The best strategy for each question. Fewest of the best: of the strategies whose users the paired test does not "
-        "find worse served than those of the best mean, the one that sends the fewest bytes, and the one with the fewest "
-        "steps, those of one deployment included."
+        "The best strategy by each metric, with its value. Among the best: of the strategies that are not significantly "
+        "worse than the best mean (paired test), the one that sends and receives the fewest bytes (MB), and the one with the "
+        "fewest training steps, including one deployment."
     )
     return Section(BEST, caption, Table(headings, rows))
 
@@ -206,12 +206,12 @@ def _figures(results: Results, key: str, title: str) -> Section:
         for name in _ordered(results)
     ]
     caption = {
-        MEAN: f"Test figure of the seen users, each counted once, mean over seeds, with the 95 % interval (over people where "
-        "the same ones return with every seed, whose own means it has in the middle, else over seeds). "
-        f"{BETTER} and {WORSE}: significantly better or worse than {results.reference}, by the paired test with Holm's p.",
-        "bottom_decile": "A tenth of the seen users is served worse than this; mean over seeds.",
-        "unseen": "Users who took no part in training, with the model as it is deployed to them; mean over seeds.",
-        "unseen_adapted": "The same after a few local steps on their own training examples.",
+        MEAN: "Test metric of the seen users, each counted once, mean over seeds, with its 95 % confidence interval (over "
+        "people, around the mean of their means, if the same people return with every seed; otherwise over seeds). "
+        f"{BETTER} and {WORSE}: significantly better or worse than {results.reference} (paired test, Holm-adjusted).",
+        "bottom_decile": "The test metric that the worst-served tenth of the seen users does not reach; mean over seeds.",
+        "unseen": "Users who took no part in training, with the model deployed to them; mean over seeds.",
+        "unseen_adapted": "The same users after a few local steps on their own training examples; mean over seeds.",
     }[key]
     return Section(title, caption, Table(["strategy", *(_heading(task) for task in tasks)], rows) if tasks else None)
 
@@ -242,7 +242,7 @@ def _ordered(results: Results) -> list[str]:
 
 
 def _heading(task: TaskResult) -> str:
-    lower = "" if higher_is_better(task.metric) else "\n(less is better)"
+    lower = "" if higher_is_better(task.metric) else "\n(lower is better)"
     return f"{task.name}\n{heading(task.metric)}{lower}"
 
 
@@ -256,12 +256,12 @@ def _tasks(results: Results) -> Section:
 
 def _improving(task: TaskResult) -> str:
     found = [name for name, row in task.rows.items() if row.improving]
-    return f"{task.name}: {len(found)} of {len(task.rows)} strategies still improved at the end." if found else ""
+    return f"{task.name}: {len(found)} of {len(task.rows)} strategies were still improving at the end." if found else ""
 
 
 def _settings(results: Results) -> Section:
     rows = [Row(Name(name), [_settings_cell(task, name) for task in results.tasks]) for name in _ordered(results)]
-    caption = "The trial that validates best, with a seed that is none of the report's; trials that failed are counted."
+    caption = "Settings of the trial with the best validation mean, and the number of failed trials."
     return Section(SETTINGS, caption, Table(["strategy", *(task.name for task in results.tasks)], rows))
 
 
@@ -281,10 +281,10 @@ def _left_out(results: Results) -> Section:
         f"{name} on {task} failed: {outcome.reason}" for task, name, outcome in found if outcome.status == "failed"
     ]
     caption = (
-        "A strategy that a task cannot run has no figure there, and is not ranked, since an average over fewer tasks would "
-        "not be comparable. One that ran and failed is ranked last on that task."
+        "A strategy that cannot run on a task has no result there and is not ranked, since an average over fewer tasks would "
+        "not be comparable. A strategy that ran and failed is ranked last on that task."
     )
-    return Section("Not applicable, or failed", caption, None, [*notes, *failed])
+    return Section("Not applicable or failed", caption, None, [*notes, *failed])
 
 
 def _score(value: float | None, task: TaskResult) -> str:

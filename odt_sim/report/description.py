@@ -129,7 +129,7 @@ def undefined(comparison: Comparison) -> str | None:
     listed = _undefined_by_row(comparison, comparison.metric)
     if not listed:
         return None
-    return f"Seen devices whose test {title_of(comparison.metric)} is undefined and excluded from its means: {listed}."
+    return f"Seen devices with undefined test {title_of(comparison.metric)}, excluded from its means: {listed}."
 
 
 def undefined_others(comparison: Comparison) -> str | None:
@@ -138,7 +138,7 @@ def undefined_others(comparison: Comparison) -> str | None:
     listed = "; ".join(f"{title_of(metric)}: {rows}" for metric, rows in counts.items() if rows)
     if not listed:
         return None
-    return f"Seen devices whose test value is undefined and excluded from the metric's means: {listed}."
+    return f"Seen devices with an undefined test metric, excluded from its means: {listed}."
 
 
 def never_trained(comparison: Comparison) -> str | None:

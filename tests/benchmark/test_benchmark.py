@@ -215,7 +215,8 @@ def test_killed_benchmark_resumes_and_writes_ranks_and_page(folder, capsys, digi
     page = (out / "report.html").read_text()
     assert (folder / "page.md").read_text() == (out / "results.md").read_text()
     assert all(
-        text in page for text in ("Critical differences", "fedbn on mine: ", "odt-sim benchmark task=digits,mine")
+        text in page
+        for text in ("Critical-difference diagram", "fedbn on mine: ", "odt-sim benchmark task=digits,mine")
     )
     assert "http" not in page
     assert (out / "figures" / "ranks.png").exists()

@@ -285,7 +285,7 @@ def test_reports_count_seen_devices_on_which_the_metric_is_undefined(tmp_path, v
     folder = RunFolder(path)
     rows = [{**record, "accuracy": value if record.device in (2, 7) else 0.5} for record in folder.devices()]
     folder.write_devices(map(DeviceRecord.of, rows))
-    line = "Seen devices whose test accuracy is undefined and excluded from its means: fedavg 1 of 6."
+    line = "Seen devices with undefined test accuracy, excluded from its means: fedavg 1 of 6."
     _, text = without_pictures([path])
     printed = comparison_table(compare([path])).caption.plain
     assert (line in text) is (line in printed) is (value is None)
@@ -304,7 +304,7 @@ def test_page_counts_seen_devices_on_which_a_further_metric_is_undefined(tmp_pat
     folder = RunFolder(path)
     rows = [{**record, "loss": value if record.device in (2, 3, 7) else 0.5} for record in folder.devices()]
     folder.write_devices(map(DeviceRecord.of, rows))
-    line = "Seen devices whose test value is undefined and excluded from the metric's means: loss: fedavg 2 of 6."
+    line = "Seen devices with an undefined test metric, excluded from its means: loss: fedavg 2 of 6."
     _, text = without_pictures([path])
     assert (line in text) is (value is None)
 
