@@ -84,7 +84,14 @@ def write_choice(plan: Plan, winners: Sequence[Winner]) -> None:
 
 def winners_table(winners: Sequence[Winner]) -> Table:
     """Return the winners as a table."""
-    table = Table("strategy", "trials", "validation", "settings", title="Chosen on validation examples", box=None)
+    table = Table(
+        "strategy",
+        "trials",
+        "validation",
+        "settings",
+        title="Best trial of each strategy on validation examples",
+        box=None,
+    )
     for each in winners:
         table.add_row(each.strategy, _trials(each), f"{each.validation:.4g}", " ".join(each.settings))
     return table

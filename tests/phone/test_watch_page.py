@@ -126,7 +126,7 @@ def test_page_says_that_it_reads_the_runs(browser: Any, tmp_path: Path) -> None:
     file.unlink()
     os.mkfifo(file)  # its reader waits until it is written
     with served(tmp_path) as address, opened(browser, address) as page:
-        shows(page, "#status", "reading the runs")
+        shows(page, "#status", "reading runs")
         with file.open("wb") as slow:
             file.unlink()
             file.write_bytes(content)

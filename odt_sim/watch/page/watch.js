@@ -10,7 +10,7 @@ import { follow } from "./stream.js";
 
 /** @typedef {import("./stream.js").Job} Job */
 
-const HEADINGS = ["job", "state", "round", "score", "train\nloss", "seconds\na round", "time\nleft"];
+const HEADINGS = ["job", "state", "round", "score", "train\nloss", "seconds\nper round", "time\nleft"];
 const WORKING = ["starting", "running", "evaluating"];
 const UNKNOWN = "–";
 const TITLE = document.title;
@@ -43,8 +43,8 @@ setInterval(showTimes, 1000);
 
 function showStatus() {
   const status = found("status");
-  const age = heard ? ` The figures are ${duration(Date.now() / 1000 - heard)} old.` : "";
-  const text = live ? "live" : heard ? `reconnecting …${age}` : connected ? "reading the runs …" : "connecting …";
+  const age = heard ? ` Last update ${duration(Date.now() / 1000 - heard)} ago.` : "";
+  const text = live ? "live" : heard ? `reconnecting …${age}` : connected ? "reading runs …" : "connecting …";
   if (status.textContent !== text) status.textContent = text;
   status.className = `status ${live ? "live" : heard ? "reconnecting" : ""}`;
 }
@@ -145,7 +145,7 @@ function stateCell(job) {
 function roundCell(job) {
   const { round, rounds } = job;
   if (rounds === null) return element("td", {}, round.toLocaleString("en"));
-  const bar = element("progress", { value: String(round), max: String(rounds), "aria-label": "Rounds done" });
+  const bar = element("progress", { value: String(round), max: String(rounds), "aria-label": "Completed rounds" });
   return element("td", {}, `${round.toLocaleString("en")} / ${rounds.toLocaleString("en")}`, bar);
 }
 
