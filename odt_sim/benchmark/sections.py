@@ -139,7 +139,7 @@ def _ranks(results: Results) -> Section:
         f"highest average rank with only one seed. Better and worse than {results.reference}: number of tasks with a "
         "significant paired difference (Student's t over people or seeds; p below 0.05, Holm-adjusted over all strategies of "
         f"the task). Costs: ratio to {results.reference}, geometric mean over tasks; steps include one deployment. "
-        "Strategies that cannot run on some task are not ranked and listed last."
+        "Strategies that cannot run on some task are listed last, without a rank."
     )
     return Section(RANKS, caption, Table(headings, rows) if rows else None)
 

@@ -141,7 +141,7 @@ def _differing_section(comparison: Comparison) -> list[Section]:
 def _served_caption(comparison: Comparison) -> str:
     seeds = max(len(row.runs) for row in comparison.rows)
     sentences = [
-        f"Test {title_of(comparison.metric)} of the seen devices, which take part in training. The best value in each "
+        f"Test {title_of(comparison.metric)} of the devices that take part in training. The best value in each "
         f"column is marked{description.on_each_data(comparison)}. Hurt: share of devices that the local-only or the global "
         "model would serve better, with its 95 % confidence interval (Wilson over devices, Student's t over seeds that draw "
         "different devices) and the number of hurt devices that lose at most one test example; – if unknown, or if the "
@@ -168,7 +168,7 @@ def _new_users_caption(comparison: Comparison) -> str:
     known = any(column.key == "unseen_adapted" for column in comparison.columns)
     adapted = f" Adapted: after {steps} more local steps on the device's own training examples." if known else ""
     return (
-        f"Test {title_of(comparison.metric)} of the unseen devices, which take no part in training, with the model "
+        f"Test {title_of(comparison.metric)} of the devices that take no part in training, with the model "
         f"deployed to them. Every device counts once.{adapted}"
     )
 

@@ -123,7 +123,7 @@ def test_other_split_of_the_same_data_is_not_paired(tmp_path):
     (pair,) = comparison.paired
     assert pair.pairs == 0
     assert pair.refused.endswith("with seed 0 the devices have different examples or splits")
-    assert list(found(tmp_path)) == [("split of the data with seed 0",)]
+    assert list(found(tmp_path)) == [("data split with seed 0",)]
 
 
 def test_sweeps_with_the_same_seeds_are_rows_by_folder(tmp_path):
