@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from odt_sim.cli.settings import COMPONENTS, defaults
+from odt_sim.cli.settings import COMPONENTS, default_options, defaults
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
 from odt_sim.files import remove_temporaries, write_file
 from odt_sim.persistence.run_folder import SWEEP
@@ -220,16 +220,14 @@ def _comparable(config: DictConfig, *ignored: str) -> Any:
 
 def _completed(config: DictConfig) -> DictConfig:
     """Return the configuration with defaults for settings and groups that an earlier version lacked."""
-    options = {group: option for group, option in _default_options().items() if group not in config}
+    options = {group: settings for group, settings in _default_components().items() if group not in config}
     return cast(DictConfig, OmegaConf.merge(OmegaConf.create(defaults() | options), config))
 
 
 @cache
-def _default_options() -> dict[str, Any]:
+def _default_components() -> dict[str, Any]:
     """Return the settings of the default option of each component group that affects results."""
-    folder = files("odt_sim.conf")
-    entries = yaml.safe_load(folder.joinpath("config.yaml").read_text())["defaults"]
-    chosen = {group: name for entry in entries if isinstance(entry, dict) for group, name in entry.items()}
+    folder, chosen = files("odt_sim.conf"), default_options()
     compared = [group for group in COMPONENTS if group not in IRRELEVANT]
     return {group: yaml.safe_load(folder.joinpath(group, f"{chosen[group]}.yaml").read_text()) for group in compared}
 

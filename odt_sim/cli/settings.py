@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import import_module
+from importlib.resources import files
 from typing import Any, NamedTuple, Unpack, get_args, get_origin, get_type_hints
 
+import yaml  # type: ignore[import-untyped]
 from hydra.core.config_store import ConfigStore
 
 from odt_sim.declarations import REQUIRED, Setting, Settings, expected, nested
@@ -30,6 +32,12 @@ def defaults() -> dict[str, Any]:
     """Return the defaults of the declared settings, nested by group."""
     groups = {kind.group: asdict(kind()) for kind in DECLARED}  # type: ignore[call-overload]
     return {**groups.pop(""), **groups}
+
+
+def default_options() -> dict[str, str]:
+    """Return the default option of each group."""
+    entries = yaml.safe_load(files("odt_sim.conf").joinpath("config.yaml").read_text())["defaults"]
+    return {group: name for entry in entries if isinstance(entry, dict) for group, name in entry.items()}
 
 
 NESTED: dict[str, str] = {

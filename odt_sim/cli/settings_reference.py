@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from odt_sim.cli.settings import COMPONENTS, DECLARED, argument_texts, component
+from odt_sim.cli.settings import COMPONENTS, DECLARED, argument_texts, component, default_options
 from odt_sim.declarations import Setting, declared
 from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile
 
@@ -122,12 +122,6 @@ def _summary(kind: type) -> str:
     return (kind.__doc__ or "").partition("\n")[0]
 
 
-def _defaults() -> dict[str, str]:
-    """Return the default option of each group."""
-    entries = yaml.safe_load(files("odt_sim.conf").joinpath("config.yaml").read_text())["defaults"]
-    return {group: name for entry in entries if isinstance(entry, dict) for group, name in entry.items()}
-
-
 def _shown(value: Any) -> str:
     return (
         value
@@ -138,7 +132,7 @@ def _shown(value: Any) -> str:
 
 def help_text() -> str:
     """Return the help of `odt-sim run`: every group, option and key."""
-    lines, chosen = [HELP], _defaults()
+    lines, chosen = [HELP], default_options()
     for section in groups():
         lines += [
             _wrapped(f"{section.name}: {section.summary}", 2),
@@ -173,7 +167,7 @@ def _wrapped(text: str, indent: int) -> str:
 def markdown() -> str:
     """Return the reference of all settings as Markdown."""
     lines = ["# Settings", "", "Set a key with `odt-sim run key=value`, and choose an option with `group=option`.", ""]
-    chosen = _defaults()
+    chosen = default_options()
     for section in groups():
         lines += [f"## {section.name}", "", section.summary, "", *_table(section.settings)]
     for group in OPTIONS:
