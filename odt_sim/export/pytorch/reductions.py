@@ -122,13 +122,15 @@ def vector_norm(
         return (tf.reduce_max if order > 0 else tf.reduce_min)(sizes, axis=axes, keepdims=keepdim)
     if order == 1:
         return tf.reduce_sum(sizes, axis=axes, keepdims=keepdim)
-    powers = tf.square(x) if order == 2 else tf.pow(tf.where(sizes > 0, sizes, tf.ones_like(sizes)), order)
-    powers = powers if order == 2 else tf.where(sizes > 0, powers, tf.zeros_like(powers))
+    powers = tf.square(x) if order == 2 else _of_positive(lambda own: tf.pow(own, order), sizes)
     summed = tf.reduce_sum(powers, axis=axes, keepdims=keepdim)
-    positive = summed > 0
-    safe = tf.where(positive, summed, tf.ones_like(summed))
-    root = tf.sqrt(safe) if order == 2 else tf.pow(safe, 1 / order)
-    return tf.where(positive, root, tf.zeros_like(summed))
+    return _of_positive(tf.sqrt if order == 2 else lambda own: tf.pow(own, 1 / order), summed)
+
+
+def _of_positive(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+    """Return a function of positive numbers, and 0 with a gradient of 0 for all others."""
+    positive = x > 0
+    return tf.where(positive, function(tf.where(positive, x, tf.ones_like(x))), tf.zeros_like(x))
 
 
 @computes("cosine_similarity")
