@@ -64,7 +64,7 @@ def _call_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor) -
         convolution = convolution_of(inputs) if training and mask is None and folds(layer) else None
         if convolution is None or inputs.shape[0] != sample_weight.shape[0]:
             return own(inputs, training=training, mask=mask)
-        output, mean, variance = normalized(layer, convolution, share_of(sample_weight, tf.float32))
+        output, mean, variance = normalized(layer, convolution, _share_of(sample_weight, tf.float32))
         for moving, new in ((layer.moving_mean, mean), (layer.moving_variance, variance)):
             moving.assign(moving * layer.momentum + new * (1.0 - layer.momentum))
         return output
@@ -72,7 +72,7 @@ def _call_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor) -
     return call
 
 
-def share_of(sample_weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+def _share_of(sample_weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Return the share of each row in a mean over the rows with nonzero weight, computed once per graph."""
 
     def share() -> tf.Tensor:
@@ -97,7 +97,7 @@ def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tup
     Returns:
         Two tensors with the shape of the remaining axes.
     """
-    share = share_of(sample_weight, x.dtype)
+    share = _share_of(sample_weight, x.dtype)
     within = [axis for axis in axes if axis != 0]
     shape = [1 if axis in axes else x.shape[axis] for axis in range(len(x.shape))]
 
