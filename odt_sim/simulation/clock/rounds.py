@@ -13,6 +13,7 @@ import numpy as np
 from odt_sim.device.random import generator_for
 from odt_sim.errors import SimulationError
 from odt_sim.fleet.battery import Batteries
+from odt_sim.fleet.conditions import Conditions
 from odt_sim.fleet.selection import choose_eligible
 from odt_sim.persistence.commit import Commit
 from odt_sim.simulation.clock import oort
@@ -21,11 +22,17 @@ from odt_sim.simulation.clock.clock import Appointment, Clock, Group, State, spe
 from odt_sim.simulation.clock.devices import Planned
 from odt_sim.simulation.clock.synchronous import synchronous_course
 from odt_sim.simulation.clock.timetable import Course, Ids
-from odt_sim.simulation.job import Trained
+from odt_sim.simulation.job import Job, Trained
 
 
 class SynchronousClock(Clock):
     """A server that waits for the reports of each round; see `odt_sim.simulation.clock.synchronous`."""
+
+    def __init__(self, job: Job, conditions: Conditions, participants: Ids) -> None:
+        """Find the devices that can take part; see `Clock`."""
+        super().__init__(job, conditions, participants)
+        if job.strategy.alone:
+            self.schedule = replace(self.schedule, deadline=None, min_reports=1)
 
     def _decide(self, commit: Commit, without: Set[int]) -> Appointment | None:
         round, schedule, plan = commit.round + 1, self.schedule, self.job.plan
@@ -37,16 +44,15 @@ class SynchronousClock(Clock):
         course = synchronous_course(
             planned.trips,
             self._cohort or len(ids),
-            deadline=self._deadline,
+            deadline=schedule.deadline,
             units=plan.amount,
             partial=self.job.strategy.partial_work and plan.amount > 1,
         )
         self._check_deadline(round, planned, course)
-        fewest = 1 if self.job.strategy.alone else schedule.min_reports
         done, end = spent(self.devices, planned, course, start), start + course.end
         eligible = self.devices.count(start, batteries)
         return Appointment(
-            groups=_groups(commit.round, ids, course, plan.amount) if course.used.sum() >= fewest else (),
+            groups=_groups(commit.round, ids, course, plan.amount) if course.used.sum() >= schedule.min_reports else (),
             line=done.line(round, start, end, eligible),
             columns=done.columns(start, end, eligible, self._participants),
             state={"time": np.array([end]), **done.drained(batteries).pruned(end).state()},
@@ -60,10 +66,6 @@ class SynchronousClock(Clock):
     @property
     def _cohort(self) -> int | None:
         return None if self.job.strategy.alone else self.job.fleet.cohort
-
-    @property
-    def _deadline(self) -> float | None:
-        return None if self.job.strategy.alone else self.schedule.deadline
 
     def _wait(self, commit: Commit, without: Ids, batteries: Batteries) -> tuple[float, Ids]:
         """Return when enough devices are available, and the selected devices, ascending.
@@ -92,7 +94,7 @@ class SynchronousClock(Clock):
         return choose_eligible(self.devices.candidates, count, eligible, random)
 
     def _check_deadline(self, round: int, planned: Planned, course: Course) -> None:
-        deadline, fastest = self._deadline, float(planned.cost.seconds.min())
+        deadline, fastest = self.schedule.deadline, float(planned.cost.seconds.min())
         if deadline is not None and fastest > deadline and not course.used.any():
             raise SimulationError(
                 f"round {round}: no device can report within fleet.schedule.deadline, {deadline:g} s; the fastest of "
