@@ -114,9 +114,10 @@ class Trace:
             return self._until(ids, times)
         inside = np.mod(times, self.period)
         ends = self._until(ids, inside)
-        next_ends = self._until(ids, np.zeros(len(ids)))  # intervals may continue in the next period
-        next_ends[next_ends == self.period] = np.inf
-        ends = np.where(ends == self.period, self.period + next_ends, ends)
+        if (last := ends == self.period).any():  # intervals may continue in the next period
+            next_ends = self._until(ids[last], np.zeros(np.count_nonzero(last)))
+            next_ends[next_ends == self.period] = np.inf
+            ends[last] = self.period + next_ends
         return np.where(ends > inside, times - inside + ends, times)
 
     def _until(self, ids: Ids, times: Floats) -> Floats:
