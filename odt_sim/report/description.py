@@ -1,4 +1,4 @@
-"""A comparison in words: its settings, its result, remarks on devices and privacy, and how to read the pairs."""
+"""A comparison in words: its settings, its result, and remarks on devices and privacy."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,12 +11,9 @@ from odt_sim.persistence.records import by_reason, is_failure
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.summary import Summary
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.formatting import Spread, after, difference_of, difference_unit, score, signed
-from odt_sim.report.pairing import Paired
+from odt_sim.report.formatting import Spread, after, difference_unit, distinct, score, signed
 from odt_sim.report.provenance import machines, versions
-from odt_sim.report.significance import FEWEST, Unit
 
-_LEVEL = 0.05
 _NAMED = 3  # failed runs that are listed for an error
 
 
@@ -26,32 +23,32 @@ def title(comparison: Comparison) -> str:
     if not strategies:
         return "No complete run"
     subject = strategies[0] if len(strategies) == 1 else f"{len(strategies)} strategies"
-    return f"{subject} on {_distinct(run.complete.devices for run in comparison.runs)} devices"
+    return f"{subject} on {distinct(run.complete.devices for run in comparison.runs)} devices"
 
 
 def settings(comparison: Comparison) -> dict[str, str]:
     """Return the main settings by name; differing values are listed, and unknown values are left out."""
     runs = comparison.runs
     summaries = [run.complete for run in runs]
-    aggregators = _distinct(map(_aggregator, runs))
+    aggregators = distinct(map(_aggregator, runs))
     named = {
-        "data": _distinct(_group(run, "data") for run in runs),
-        "partition": _distinct(_group(run, "partition") for run in runs),
-        "model": _distinct(run.choices.get("model") for run in runs),
-        "devices": _distinct(summary.devices for summary in summaries),
-        "unseen devices": _distinct(summary.unseen for summary in summaries),
-        "evaluated devices": _distinct(summary.evaluated for summary in summaries if _is_sampled(summary)),
-        "devices per round": _distinct(summary.cohort or "all seen" for summary in summaries),
-        "rounds": _distinct(summary.rounds for summary in summaries),
-        "local epochs": _distinct(
+        "data": distinct(_group(run, "data") for run in runs),
+        "partition": distinct(_group(run, "partition") for run in runs),
+        "model": distinct(run.choices.get("model") for run in runs),
+        "devices": distinct(summary.devices for summary in summaries),
+        "unseen devices": distinct(summary.unseen for summary in summaries),
+        "evaluated devices": distinct(summary.evaluated for summary in summaries if _is_sampled(summary)),
+        "devices per round": distinct(summary.cohort or "all seen" for summary in summaries),
+        "rounds": distinct(summary.rounds for summary in summaries),
+        "local epochs": distinct(
             _config(run, "train", "epochs") for run in runs if _config(run, "train", "steps") is None
         ),
-        "local steps": _distinct(_config(run, "train", "steps") for run in runs),
-        "hostile devices": _distinct(map(_attack, runs)),
+        "local steps": distinct(_config(run, "train", "steps") for run in runs),
+        "hostile devices": distinct(map(_attack, runs)),
         "aggregator": "" if aggregators == "mean" else aggregators,
-        "learning rate": _distinct(_config(run, "train", "learning_rate") for run in runs),
-        "seeds": _distinct(sorted({summary.seed for summary in summaries})),
-        "train / test examples": _distinct(f"{s.train_examples:,} / {s.examples:,}" for s in summaries),
+        "learning rate": distinct(_config(run, "train", "learning_rate") for run in runs),
+        "seeds": distinct(sorted({summary.seed for summary in summaries})),
+        "train / test examples": distinct(f"{s.train_examples:,} / {s.examples:,}" for s in summaries),
         "versions": versions(runs),
         "machine": machines(runs),
     }
@@ -100,7 +97,7 @@ def excluded(comparison: Comparison) -> str | None:
 
 def hostile(comparison: Comparison) -> str | None:
     """Return how many devices attack and how, and that no figure includes them; None if no device attacks."""
-    attacks = _distinct(map(_attack, comparison.runs))
+    attacks = distinct(map(_attack, comparison.runs))
     return f"Hostile devices, excluded from all metrics: {attacks}." if attacks else None
 
 
@@ -176,14 +173,14 @@ def pruned(comparison: Comparison) -> str | None:
 def privacy(comparison: Comparison) -> str | None:
     """Return the privacy promises of the runs; None without any."""
     promises = {
-        row.label: _distinct(f"epsilon {_epsilon(promise)} at delta {promise['delta']:g}" for promise in known)
+        row.label: distinct(f"epsilon {_epsilon(promise)} at delta {promise['delta']:g}" for promise in known)
         for row in comparison.rows
         if (known := [run.complete.privacy for run in row.runs if run.complete.privacy])
     }
     if not promises:
         return None
     listed = "; ".join(f"{label}, {text}" for label, text in promises.items())
-    relations = _distinct(run.complete.privacy.get("neighbours") for run in comparison.runs if run.complete.privacy)
+    relations = distinct(run.complete.privacy.get("neighbours") for run in comparison.runs if run.complete.privacy)
     meaning = f" (one device is one user; adjacency: {relations})" if relations else ""
     return f"User-level differential privacy of the server's models{meaning}: {listed}."
 
@@ -239,84 +236,7 @@ def _chosen(comparison: Comparison) -> str:
 
 def adaptation_steps(comparison: Comparison) -> str:
     """Return the number of local steps behind the adapted figures of unseen devices; empty if unknown."""
-    return _distinct(_config(run, "fleet", "adaptation_steps") for run in comparison.runs)
-
-
-def against(comparison: Comparison) -> str:
-    """Return the heading of the pairs, which names the reference."""
-    references = list(dict.fromkeys(row.reference for row in comparison.paired if row.reference))
-    if len(references) == 1:
-        return f"Paired differences from {references[0]}"
-    name = f"{references[0].split(' ')[0]} on the same data" if references else "a reference"
-    return f"Paired differences from {name}"
-
-
-def pairs_unit(comparison: Comparison) -> str:
-    """Return the unit of the differences, and which sign is good."""
-    sign = "above" if higher_is_better(comparison.metric) else "below"
-    which = "" if is_percent(comparison.metric) else f", {sign} 0 is better"
-    return f"{difference_of(comparison.metric)}{which}"
-
-
-def pairs_result(comparison: Comparison) -> str:
-    """Return which configurations differ from their reference by more than chance."""
-    tested = [row for row in comparison.paired if row.p_holm is not None]
-    if not tested:
-        known = [row for row in comparison.paired if row.unit]
-        few = [row for row in known if row.unit and row.units < FEWEST[row.unit]]
-        reason = f"with fewer than {fewest(few)}" if few else "if all differences in a row are equal"
-        return f"Differences cannot be tested {reason}."
-    significant_rows = [row for row in tested if row.p_holm is not None and row.p_holm < _LEVEL]
-    better = [row.label for row in significant_rows if _is_gain(row, comparison.metric)]
-    worse = [row.label for row in significant_rows if not _is_gain(row, comparison.metric)]
-    parts = [f"{word}: {', '.join(labels)}" for word, labels in (("better", better), ("worse", worse)) if labels]
-    if not parts:
-        return f"No difference is significant (Holm-adjusted p at least {_LEVEL} in all rows)."
-    return f"Significantly (Holm-adjusted p below {_LEVEL}) {'; '.join(parts)}."
-
-
-def pairs_method(comparison: Comparison) -> str:
-    """Return how the figures of the pairs are computed."""
-    known = [row for row in comparison.paired if row.pairs]
-    kinds = list(dict.fromkeys(row.unit for row in known if row.unit))
-    sentences = [
-        f"Difference: test {title_of(comparison.metric)} of a seen device minus that of the same device under the "
-        f"reference ({pairs_unit(comparison)}). Every device counts once.",
-        "The 95 % confidence interval and p are from one Student's t-test, so that p is below 0.05 exactly if the interval "
-        "excludes 0.",
-        *(_METHODS[kind] for kind in kinds),
-    ]
-    if sum(row.p is not None for row in known) > 1:
-        sentences.append("Use p (Holm), which is adjusted for the number of comparisons.")
-    if any(row.p is None for row in known):
-        sentences.append(
-            f"There is no test with fewer than {fewest(known)}, or if all of them have the same difference."
-        )
-    return " ".join(sentences)
-
-
-def tested_over(rows: Iterable[Paired]) -> str:
-    """Return the units that the tests of rows are over: `30 people`, `5 seeds`, `20 devices`."""
-    return _distinct(f"{row.units} {row.unit}" for row in rows if row.unit)
-
-
-def fewest(rows: Iterable[Paired]) -> str:
-    """Return how many units the tests of rows need at least: `3 seeds`, `6 devices`."""
-    return _distinct(f"{FEWEST[row.unit]} {row.unit}" for row in rows if row.unit)
-
-
-_METHODS: Mapping[Unit, str] = {
-    "people": "The test is over people: the same people return with every seed, so each counts once, with the mean over "
-    "seeds. The result generalizes to other people, but only for these trained models.",
-    "seeds": "The test is over seeds: each seed draws different devices, which share its trained models, so each seed counts "
-    "once, with the mean over its devices. The result generalizes to other seeds; few seeds give wide intervals.",
-    "devices": "The test is over the devices of a single seed; the result holds for these trained models only.",
-}
-"""The meaning of each unit of the test."""
-
-
-def _is_gain(row: Paired, metric: str) -> bool:
-    return row.difference is not None and (row.difference > 0) == higher_is_better(metric)
+    return distinct(_config(run, "fleet", "adaptation_steps") for run in comparison.runs)
 
 
 def _some(labels: Sequence[str]) -> str:
@@ -351,7 +271,7 @@ def _not_evaluated(row: Configuration) -> str | None:
 def _labels_by_seeds(rows: Iterable[Configuration]) -> dict[str, list[str]]:
     labels: dict[str, list[str]] = {}
     for row in rows:
-        labels.setdefault(_distinct(sorted(run.complete.seed for run in row.runs)), []).append(row.label)
+        labels.setdefault(distinct(sorted(run.complete.seed for run in row.runs)), []).append(row.label)
     return labels
 
 
@@ -421,10 +341,6 @@ def _epsilon(promise: Mapping[str, Any]) -> str:
 
 def _is_sampled(summary: Summary) -> bool:
     return summary.evaluated not in (None, summary.devices)
-
-
-def _distinct(values: Iterable[Any]) -> str:
-    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
 
 
 def _group(run: Run, group: str) -> str | None:

@@ -1,7 +1,8 @@
 """Figures as text, the same in the terminal and on the page."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -121,3 +122,8 @@ def _count(spread: Spread) -> str:
 def _like(text: str, value: float) -> str:
     """Return a value with as many decimals as a text has."""
     return f"{value:.1e}" if "e" in text else f"{value:,.{len(text.partition('.')[2])}f}"
+
+
+def distinct(values: Iterable[Any]) -> str:
+    """Return different values as a list, each once, in their order; None is left out."""
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))

@@ -9,7 +9,7 @@ from odt_sim.files import write_file
 from odt_sim.metrics.names import title_of
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import document
-from odt_sim.report import description
+from odt_sim.report import description, paired_description
 from odt_sim.report.comparison import Comparison
 from odt_sim.report.comparison_columns import COST, NEW_USERS, OTHER, OVER_TIME, PHONES, SERVED
 from odt_sim.report.comparison_json import comparison_document
@@ -126,10 +126,10 @@ def _paired_section(comparison: Comparison) -> list[Section]:
     refused = [f"Not paired: {row.label}, {row.refused}." for row in comparison.paired if row.refused]
     if not comparison.paired:
         return []
-    title = description.against(comparison)
+    title = paired_description.against(comparison)
     if table := paired_table(comparison):
-        method = description.pairs_method(comparison)
-        return [Section(title, description.pairs_result(comparison), table, [method, *refused])]
+        method = paired_description.pairs_method(comparison)
+        return [Section(title, paired_description.pairs_result(comparison), table, [method, *refused])]
     return [Section(title, "No configuration could be paired.", None, refused)]
 
 

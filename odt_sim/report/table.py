@@ -10,9 +10,7 @@ from odt_sim.metrics.names import is_percent, title_of
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
 from odt_sim.report.description import (
-    against,
     failures,
-    fewest,
     hostile,
     hurt_by_one,
     never_trained,
@@ -20,12 +18,11 @@ from odt_sim.report.description import (
     on_each_data,
     optimism,
     other_seeds,
-    pairs_unit,
     privacy,
-    tested_over,
     undefined,
 )
 from odt_sim.report.formatting import after, cell, probability, score, signed, signed_range
+from odt_sim.report.paired_description import against, fewest, pairs_unit, tested_over
 from odt_sim.report.pairing import Paired
 from odt_sim.report.provenance import differences
 
