@@ -16,8 +16,8 @@ from odt_sim.cli.launched import LaunchedSweep
 from odt_sim.cli.overrides import CONFIG, check_overrides, explained, quoted, sweepable
 from odt_sim.cli.report import print_comparison
 from odt_sim.cli.resume import MULTIRUN, named_folder, resumed
+from odt_sim.cli.run_help import run_help
 from odt_sim.cli.saved_config import named_start
-from odt_sim.cli.settings_reference import help_text
 from odt_sim.cli.sweepers import register_sweepers
 from odt_sim.cli.track_report import track_report
 from odt_sim.errors import ConfigurationError, OdtSimError
@@ -47,7 +47,7 @@ def launch(arguments: Sequence[str]) -> Outcome:
     """
     outcome = Outcome()
     if {"-h", "--help"} & set(arguments):
-        print(help_text())
+        print(run_help([each for each in arguments if not each.startswith("-")]))
         return outcome
 
     @hydra.main(config_path="pkg://odt_sim.conf", **CONFIG)

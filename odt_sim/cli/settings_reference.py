@@ -1,8 +1,6 @@
-"""The reference of all settings: `odt-sim run --help` as text, `python -m odt_sim.cli.settings_reference` as Markdown."""
+"""All settings and options; `python -m odt_sim.cli.settings_reference` prints them as Markdown."""
 
 import ast
-import shutil
-import textwrap
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -14,18 +12,6 @@ from odt_sim.cli.settings import COMPONENTS, DECLARED, argument_texts, component
 from odt_sim.declarations import Setting, declared
 from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile
 
-HELP = """usage: odt-sim run [-m] [OVERRIDE ...]
-
-Run an experiment, or with -m a sweep over comma-separated values.
-
-  odt-sim run strategy=fedper fleet.devices=50       choose an option of a group, set a key
-  odt-sim run -m strategy=local,fedavg seed=0,1,2    sweep
-  odt-sim run +experiment=demo                       run a shipped experiment
-  odt-sim run +user.note=mine                        add your own key, which settings may refer to: ${user.note}
-  odt-sim run --cfg job                              print the configuration
-  odt-sim run --config-dir DIR                       add a folder with your own options
-"""
-COLUMN = 40  # column at which the texts of settings begin
 OPTIONS = (
     "strategy",
     "aggregator",
@@ -65,12 +51,15 @@ def groups() -> list[Section]:
 
 def options(group: str) -> list[Section]:
     """Return the shipped options of a group, such as `conf/strategy/fedavg.yaml`."""
+    return [_option(group, name) for name in option_names(group)]
+
+
+def option_names(group: str) -> list[str]:
+    """Return the names of the shipped options of a group; those in a folder contain its name, as in `reproduce/school`."""
     folder = files("odt_sim.conf").joinpath(group)
-    nested = [
-        f"{folder_.name}/{file.name}" for folder_ in folder.iterdir() if folder_.is_dir() for file in folder_.iterdir()
-    ]
+    nested = [f"{inner.name}/{file.name}" for inner in folder.iterdir() if inner.is_dir() for file in inner.iterdir()]
     names = sorted([file.name for file in folder.iterdir()] + nested)
-    return [_option(group, name.removesuffix(".yaml")) for name in names if name.endswith(".yaml")]
+    return [name.removesuffix(".yaml") for name in names if name.endswith(".yaml")]
 
 
 def _option(group: str, name: str) -> Section:
@@ -122,45 +111,12 @@ def _summary(kind: type) -> str:
     return (kind.__doc__ or "").partition("\n")[0]
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
+    """Return a value as it is written on the command line."""
     return (
         value
         if isinstance(value, str)
         else str(yaml.safe_dump(value, default_flow_style=True, width=999)).split("\n")[0]
-    )
-
-
-def help_text() -> str:
-    """Return the help of `odt-sim run`: every group, option and key."""
-    lines, chosen = [HELP], default_options()
-    for section in groups():
-        lines += [
-            _wrapped(f"{section.name}: {section.summary}", 2),
-            *(_line(each, "  ") for each in section.settings),
-            "",
-        ]
-    for group in OPTIONS:
-        lines.append(f"{group}: choose one; {chosen[group]} by default" if group in chosen else f"+{group}: choose one")
-        for option in options(group):
-            lines += [
-                _wrapped(f"  {option.name}: {option.summary}", 4),
-                *(_line(each, "      ") for each in option.settings),
-            ]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _line(setting: Setting, indent: str) -> str:
-    kind = f" ({setting.kind})" if setting.kind else ""
-    text = f"{f'{indent}{setting.key}={_shown(setting.default)}':<{COLUMN}} {setting.text}{kind}".rstrip()
-    return _wrapped(text, COLUMN + 1)
-
-
-def _wrapped(text: str, indent: int) -> str:
-    """Wrap a line at the width of the terminal, between words; a key and its value are not broken."""
-    width = max(shutil.get_terminal_size().columns, indent + 20)
-    return "\n".join(
-        textwrap.wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
     )
 
 
@@ -179,7 +135,7 @@ def markdown() -> str:
 
 
 def _table(settings: Iterable[Setting]) -> list[str]:
-    rows = [f"| `{each.key}` | {each.kind} | `{_shown(each.default)}` | {each.text} |" for each in settings]
+    rows = [f"| `{each.key}` | {each.kind} | `{shown_value(each.default)}` | {each.text} |" for each in settings]
     return ["| key | type | default | meaning |", "|---|---|---|---|", *rows, ""] if rows else []
 
 

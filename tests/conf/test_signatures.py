@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from odt_sim.cli.run_help import run_help
 from odt_sim.cli.settings import COMPONENTS, component
-from odt_sim.cli.settings_reference import OPTIONS, groups, help_text, markdown, options
+from odt_sim.cli.settings_reference import OPTIONS, groups, markdown, options
 from odt_sim.declarations import REQUIRED
 
 CHOSEN = [option for group in COMPONENTS for option in options(group)]
@@ -45,14 +46,8 @@ def test_texts_of_settings_say_null_and_can_be_read_alone():
 def test_help_and_reference_list_every_key_and_option():
     names = [option.name for group in OPTIONS for option in options(group)]
     keys = [setting.key for section in [*groups(), *CHOSEN] for setting in section.settings]
-    for text in (help_text(), markdown()):
+    everything = run_help(["all"])
+    for text in (everything, markdown()):
         assert [name for name in [*names, *keys] if name not in text] == []
-    assert "run.rounds=40" in help_text()
+    assert "  run.rounds=40\n      number of rounds (a whole number of at least 1)\n" in everything
     assert "| `fleet.min_devices` | a whole number of at least 0 | `1` | fewest contributing devices; " in markdown()
-
-
-def test_help_of_the_command_is_the_reference(capsys):
-    from odt_sim.cli.main import main
-
-    assert main(["run", "--help"]) == 0
-    assert capsys.readouterr().out.strip() == help_text().strip()

@@ -1,0 +1,161 @@
+"""The help of `odt-sim run`: an overview, or what a topic names: a group, an option, keys or a word."""
+
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+
+from odt_sim.cli.settings import default_options
+from odt_sim.cli.settings_reference import OPTIONS, Section, groups, option_names, options, shown_value
+from odt_sim.declarations import Setting
+from odt_sim.errors import ConfigurationError
+
+USAGE = """usage: odt-sim run [-m] [OVERRIDE ...]
+
+Run an experiment, or with -m a sweep over comma-separated values.
+
+  odt-sim run strategy=fedper fleet.devices=50       choose an option of a group, set a key
+  odt-sim run -m strategy=local,fedavg seed=0,1,2    sweep
+  odt-sim run +experiment=demo                       run a shipped experiment
+  odt-sim run +user.note=mine                        add your own key, for use as ${user.note}
+  odt-sim run --cfg job                              print the configuration
+  odt-sim run --config-dir DIR                       add a folder with your own options
+
+More help:
+  odt-sim run --help fleet                           the settings and the options of a group
+  odt-sim run --help strategy=fedper                 an option and its settings
+  odt-sim run --help fleet.schedule                  a key, or all keys that begin with it
+  odt-sim run --help battery                         all settings and options that contain a word
+  odt-sim run --help all                             everything
+"""
+WIDEST = 110  # characters of a line, in wide terminals, too
+
+
+def run_help(topics: Sequence[str]) -> str:
+    """Return the help on topics; without any, an overview.
+
+    Args:
+        topics: Groups, options (`strategy=fedper`), keys or their beginnings, words, or `all`.
+
+    Raises:
+        ConfigurationError: Nothing has this name, and no text contains it.
+    """
+    if not topics:
+        return _overview()
+    return "\n".join(line for topic in topics for line in [*_about(topic.lstrip("+")), ""])
+
+
+def _overview() -> str:
+    lines, chosen = [USAGE, "Settings:"], default_options()
+    for section in groups():
+        lines.append(_entry(section.name, f"{section.summary} {', '.join(_names(section))}"))
+    lines += ["", "Groups of options, with their defaults:"]
+    for group in OPTIONS:
+        name = f"{group}={chosen[group]}" if group in chosen else f"+{group}"
+        lines.append(_entry(name, ", ".join(option_names(group))))
+    return "\n".join(lines)
+
+
+def _names(section: Section) -> list[str]:
+    """Return the names of a group's settings; nested groups, such as `fleet.schedule`, as `schedule.*`."""
+    names = [setting.key.removeprefix(f"{section.name}.").partition(".") for setting in section.settings]
+    return list(dict.fromkeys(f"{name}.*" if inner else name for name, _, inner in names))
+
+
+def _about(topic: str) -> Iterator[str]:
+    """Yield the lines about a topic."""
+    key, equals, values = topic.partition("=")
+    if topic == "all":
+        yield USAGE
+        for name in dict.fromkeys([*(section.name for section in groups()), *OPTIONS]):
+            yield from [*_group(name, in_full=True), ""]
+    elif key in OPTIONS and equals:
+        for name in values.split(","):
+            yield from _section(_named(key, name))
+    elif key in OPTIONS or key in {section.name for section in groups()}:
+        yield from _group(key)
+    elif "." in key:
+        yield from _found([each for each in _all() if each.name != key], topic, key, whole_key=True)
+    else:
+        yield from _found(_all(), topic, topic, whole_key=False)
+
+
+def _group(name: str, *, in_full: bool = False) -> Iterator[str]:
+    """Yield the settings of a group, and its options, each in one line or in full."""
+    for section in groups():
+        if section.name == name:
+            yield from _section(section)
+    if name in OPTIONS:
+        chosen = default_options().get(name)
+        yield f"{name}: choose one; {chosen} by default" if chosen else f"+{name}: choose one"
+        for option in options(name):
+            yield from _section(option, "  ") if in_full else [_entry(option.name.partition("=")[2], option.summary)]
+
+
+def _all() -> Iterator[Section]:
+    yield from groups()
+    for group in OPTIONS:
+        yield from options(group)
+
+
+def _named(group: str, name: str) -> Section:
+    """Return an option of a group.
+
+    Raises:
+        ConfigurationError: The group has no such option.
+    """
+    known = option_names(group)
+    if name in known:
+        return next(option for option in options(group) if option.name == f"{group}={name}")
+    near = get_close_matches(name, known, 1)
+    advice = f"did you mean {group}={near[0]}?" if near else f"odt-sim run --help {group} lists its options"
+    raise ConfigurationError(f"{group}={name}: {group} has no such option; {advice}")
+
+
+def _found(sections: Iterable[Section], topic: str, text: str, *, whole_key: bool) -> Iterator[str]:
+    """Yield the settings with a key or its beginning, or all settings and options that contain a word.
+
+    Raises:
+        ConfigurationError: There are none.
+    """
+
+    def fits(setting: Setting) -> bool:
+        if whole_key:
+            return setting.key == text or setting.key.startswith(f"{text}.")
+        return text.lower() in f"{setting.key} {setting.text}".lower()
+
+    lines: list[str] = []
+    for section in sections:
+        settings = [setting for setting in section.settings if fits(setting)]
+        named = not whole_key and text.lower() in f"{section.name} {section.summary}".lower()
+        if settings or named:
+            lines += _section(section._replace(settings=settings))
+    if not lines:
+        raise ConfigurationError(
+            f"--help {topic}: no setting or option contains this; odt-sim run --help lists the groups"
+        )
+    yield from lines
+
+
+def _section(section: Section, indent: str = "") -> Iterator[str]:
+    yield _wrapped(f"{section.name}: {section.summary}", indent, indent + "  ")
+    for setting in section.settings:
+        kind = f" ({setting.kind})" if setting.kind else ""
+        yield f"{indent}  {setting.key}={shown_value(setting.default)}"
+        if text := f"{setting.text}{kind}".strip():
+            yield _wrapped(text, indent + "      ", indent + "      ")
+
+
+def _entry(name: str, text: str) -> str:
+    """Return a line of a list: a name, and next to it a text."""
+    return _wrapped(f"{name:<19} {text}".rstrip(), "  ", " " * 22)
+
+
+def _wrapped(text: str, first: str, rest: str) -> str:
+    """Wrap a text at the width of the terminal, between words."""
+    width = max(min(shutil.get_terminal_size().columns, WIDEST), len(rest) + 20)
+    return "\n".join(
+        textwrap.wrap(
+            text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        )
+    )
