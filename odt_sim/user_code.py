@@ -3,9 +3,10 @@
 import functools
 import inspect
 import os
+import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from sysconfig import get_paths
@@ -55,6 +56,25 @@ def imported(target: str, key: str) -> Any:
     if not hasattr(found, name):
         raise ConfigurationError(f"{key}: {owner} has no {name!r}; check the name")
     return getattr(found, name)
+
+
+def add_working_folder() -> None:
+    """Add the working folder to the module search path."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+@contextmanager
+def exits_are_errors() -> Iterator[None]:
+    """Turn `sys.exit` in user code into an error.
+
+    Raises:
+        ConfigurationError: The block raised `SystemExit`.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise ConfigurationError(f"user code called sys.exit({error.code!r}); remove the call") from error
 
 
 def user_code_errors(

@@ -113,3 +113,13 @@ def test_completion_script_is_light() -> None:
     )
     child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert child.stdout.splitlines()[-2:] == ["inspect", "[]"]
+
+
+def test_mistake_in_a_run_is_found_before_the_simulation_is_imported() -> None:
+    script = (
+        "import sys; from odt_sim.cli.main import main; print(main(['run', 'strategy=fedvag']));"
+        "print(sorted({'odt_sim.simulation.coordinator', 'odt_sim.model.trainable', 'rich'} & {*sys.modules}))"
+    )
+    child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert child.stdout.splitlines() == ["1", "[]"]
+    assert "error: Could not find 'strategy/fedvag'" in child.stderr

@@ -15,7 +15,7 @@ from rich.markup import escape
 from odt_sim.benchmark.cells import FOLDER, Cell, Outcome, ended, read_outcome
 from odt_sim.benchmark.processes import run_cells
 from odt_sim.benchmark.results import read_results, write_command
-from odt_sim.cli.build import add_working_folder, check, check_data, model
+from odt_sim.cli.build import check, check_data, model
 from odt_sim.cli.messages import say, warn
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.settings import COMPONENTS
@@ -35,6 +35,7 @@ from odt_sim.metrics.units import duration
 from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import Plan
+from odt_sim.user_code import add_working_folder
 
 USAGE = """usage: odt-sim benchmark [task=A,B] [strategy=A,B] [budget=5] [seed=0,1,2] [tuning_seed=1000] [jobs=N]
                          [output=benchmark] [markdown=FILE] [config_dir=DIR] [TASK.KEY=VALUE ...] [OVERRIDE ...]

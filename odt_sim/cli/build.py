@@ -1,7 +1,6 @@
 """Build the objects of a run from its configuration."""
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +36,7 @@ from odt_sim.simulation.checks import check_fit, named_as
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.base import Strategy
-from odt_sim.user_code import imported, user_code_errors
+from odt_sim.user_code import add_working_folder, imported, user_code_errors
 
 
 def simulation(config: DictConfig, directory: Path) -> Simulation:
@@ -340,9 +339,3 @@ def check(config: DictConfig) -> None:
             f"train.learning_rate: expected null or model.optimizer.learning_rate, {own}, found {given}; set one of the two, "
             "such as by model.optimizer.learning_rate=null"
         )
-
-
-def add_working_folder() -> None:
-    """Add the working folder to the module search path, for user code."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())

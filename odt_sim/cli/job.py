@@ -2,11 +2,9 @@
 
 import math
 import os
-import shlex
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -19,10 +17,11 @@ from odt_sim.cli import build as configuration
 from odt_sim.cli.components import build
 from odt_sim.cli.messages import say
 from odt_sim.cli.optuna_pruning import pruning
-from odt_sim.cli.resume import run_before, settle, settle_job
+from odt_sim.cli.outcome import Outcome
+from odt_sim.cli.resume import resume_hint, run_before, settle, settle_job
 from odt_sim.cli.saved_config import claim, is_saved, save_changes, saved_overrides
 from odt_sim.data.leakage import find_leakage
-from odt_sim.errors import ConfigurationError, FileError, OdtSimError
+from odt_sim.errors import FileError, OdtSimError
 from odt_sim.observers.base import Observer, Observers, RunInfo
 from odt_sim.observers.display import Display
 from odt_sim.observers.early_stopping import EarlyStopping
@@ -30,27 +29,9 @@ from odt_sim.persistence.lock import locked
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
 from odt_sim.simulation.checks import check_validates
-from odt_sim.simulation.start import holds_results
-from odt_sim.simulation.submitted import is_submitted
 from odt_sim.trackers.base import Tracker
 from odt_sim.trackers.flat import settings_of
-
-
-@dataclass
-class Outcome:
-    """The outcome of a command's jobs.
-
-    Attributes:
-        folder: The folder of the run or of the whole sweep; None if no job started.
-        error: The error of a single run, kept here because Hydra would print additional lines around an exception.
-        failed: The number of failed jobs of a sweep.
-        reason: The error message of the last failed job.
-    """
-
-    folder: Path | None = None
-    error: OdtSimError | None = None
-    failed: int = 0
-    reason: str | None = None
+from odt_sim.user_code import add_working_folder, exits_are_errors
 
 
 class _SaveChanges(Observer):
@@ -126,22 +107,9 @@ def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | 
             raise
 
 
-@contextmanager
-def exits_are_errors() -> Iterator[None]:
-    """Turn `sys.exit` in user code into an error.
-
-    Raises:
-        ConfigurationError: The block raised `SystemExit`.
-    """
-    try:
-        yield
-    except SystemExit as error:
-        raise ConfigurationError(f"user code called sys.exit({error.code!r}); remove the call") from error
-
-
 def _simulate(config: DictConfig, folder: Path, overrides: Sequence[str], observers: Sequence[Observer]) -> Summary:
     configuration.check(config)
-    configuration.add_working_folder()
+    add_working_folder()
     tracker: Tracker = build(config.tracker, "tracker")
     title = _title(HydraConfig.get().runtime.choices["strategy"], overrides)
     settings = settings_of(config)
@@ -195,16 +163,8 @@ def _title(strategy: str, overrides: Sequence[str]) -> str:
 
 
 def _hint_of_run(folder: Path, start: Path, overrides: Sequence[str]) -> str:
-    if not holds_results(folder):
+    if not RunFolder(folder).holds_results():
         return "no round was committed yet"
     saved = saved_overrides(folder)
     unsaved = [override for override in overrides if override not in saved]
     return resume_hint(folder, start, unsaved)
-
-
-def resume_hint(folder: Path, start: Path, overrides: Sequence[str] = ()) -> str:
-    """Return the command that resumes a run or a sweep from the folder in which this command started."""
-    path = start / folder
-    if path.is_relative_to(start) and not is_submitted():
-        path = path.relative_to(start)
-    return f"resume with: odt-sim run {shlex.join([f'run.resume={path}', *overrides])}"

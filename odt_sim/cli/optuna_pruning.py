@@ -5,13 +5,11 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
-from odt_sim.cli.optuna_study import FILE, SWEEPER, opened, pruner
+from odt_sim.cli.optuna_study import FILE, PRUNED, SWEEPER, opened, pruner
 from odt_sim.metrics.names import first_metric
 from odt_sim.observers.base import Observer, RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run import WORSE_THAN_OTHERS
-
-PRUNED = "pruned"  # the trial's attribute with the round after which it was stopped
 
 
 class Pruning(Observer):

@@ -10,6 +10,7 @@ from odt_sim.extras import package
 
 SWEEPER = "hydra_plugins.odt_sim.OptunaSweeper"  # the `_target_` of `hydra/sweeper=optuna`
 FILE, NAME = "study.db", "sweep"
+PRUNED = "pruned"  # the trial's attribute with the round after which it was stopped
 SAMPLERS = {"tpe": "TPESampler", "random": "RandomSampler"}
 PRUNERS = {
     "none": "NopPruner",

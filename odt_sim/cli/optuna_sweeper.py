@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.cli import optuna_study
-from odt_sim.cli.optuna_pruning import PRUNED
-from odt_sim.cli.optuna_study import FILE, check_optuna, opened
+from odt_sim.cli.optuna_study import FILE, PRUNED, check_optuna, opened
 from odt_sim.cli.search_space import Choice, Interval, Space
 from odt_sim.cli.search_sweeper import Best, SearchSweeper, best_trial
 from odt_sim.errors import CheckpointError, ConfigurationError

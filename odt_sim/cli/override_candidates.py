@@ -8,6 +8,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from odt_sim.cli.overrides import CONFIG
 from odt_sim.cli.settings import COMPONENTS, DECLARED, component
 from odt_sim.declarations import Settings, choices, flatten
 from odt_sim.settings import ExportedModel
@@ -47,7 +48,7 @@ def _of_searches(command: str, before: Sequence[str], word: str) -> list[str]:
 
 def _overrides(before: Sequence[str], word: str) -> list[str]:
     """Return the groups and keys; if the word contains `=`, the options or values of its key."""
-    with hydra.initialize_config_module("odt_sim.conf", version_base="1.3"):
+    with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
         config = _composed([override for override in before if "=" in override and "," not in override])
         settings = flatten(cast(Mapping[str, Any], OmegaConf.to_container(config)))
         key, equals, _ = word.partition("=")
@@ -75,9 +76,9 @@ def _hint(key: str, settings: Mapping[str, Any]) -> Any:
 
 def _composed(overrides: Sequence[str]) -> DictConfig:
     try:
-        return hydra.compose("config", overrides=list(overrides))
+        return hydra.compose(CONFIG["config_name"], overrides=list(overrides))
     except HydraException:
-        return hydra.compose("config")
+        return hydra.compose(CONFIG["config_name"])
 
 
 def _options(group: str) -> list[str]:

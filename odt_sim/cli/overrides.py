@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import hydra
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 
-from odt_sim.cli.settings import COMPONENTS, DECLARED, GROUPS, NESTED, Component, component
+from odt_sim.cli.settings import COMPONENTS, DECLARED, GROUPS, NESTED, Component, component, defaults
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
 from odt_sim.settings import ExportedModel, ModelFile
-from odt_sim.strategies.averaging import Averaging
-from odt_sim.strategies.base import Strategy
 
 CONFIG = {"version_base": "1.3", "config_name": "config"}
 HYDRA_FLAGS = frozenset(  # https://hydra.cc/docs/advanced/hydra-command-line-flags
@@ -39,6 +38,8 @@ NO_PATH = (
 )
 STRUCTURE = re.compile(r"""['"\\\[\](){}]""")  # characters of values that are not plain text
 NOISE = ("full_key:", "object_type=", "reference_type=")  # prefixes of useless lines in Hydra's errors
+
+ConfigStore.instance().store(name="settings", node=defaults())  # the first entry of conf/config.yaml
 
 
 def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
@@ -191,6 +192,9 @@ def unused_averaging(target: str, settings: Mapping[str, Any]) -> set[str]:
     if found is None or found.open:
         return set()
     known = {each.key for each in found.settings}
+    from odt_sim.strategies.averaging import Averaging
+    from odt_sim.strategies.base import Strategy
+
     defaults = {name: getattr(Strategy, name) for name in get_type_hints(Averaging)}
     return {name for name, value in defaults.items() if f"strategy.{name}" not in known and settings.get(name) == value}
 

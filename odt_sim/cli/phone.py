@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from odt_sim.cli.build import add_working_folder, federated
+from odt_sim.cli.build import federated
 from odt_sim.cli.components import build
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.saved_config import is_saved, saved_config
@@ -19,6 +19,7 @@ from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.run import find_runs, one_run
 from odt_sim.persistence.run_folder import SUMMARY, TRAINED_MODEL
 from odt_sim.phone.subject import Subject
+from odt_sim.user_code import add_working_folder
 
 PORT = 8765
 PROFILES = Path("profiles")

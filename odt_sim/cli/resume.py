@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -23,6 +24,7 @@ from odt_sim.cli.saved_config import (
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.persistence.run_folder import SUMMARY, RunFolder
 from odt_sim.persistence.summary import Summary
+from odt_sim.simulation.submitted import is_submitted
 
 AUTO = "auto"
 MULTIRUN = ("-m", "--multirun")
@@ -178,3 +180,11 @@ def settle(config: DictConfig, folder: Path) -> str | None:
 
 def _is_unfinished(folder: Path) -> bool:
     return is_saved(folder) and not (folder / SUMMARY).exists()
+
+
+def resume_hint(folder: Path, start: Path, overrides: Sequence[str] = ()) -> str:
+    """Return the command that resumes a run or a sweep from the folder in which this command started."""
+    path = start / folder
+    if path.is_relative_to(start) and not is_submitted():
+        path = path.relative_to(start)
+    return f"resume with: odt-sim run {shlex.join([f'run.resume={path}', *overrides])}"

@@ -10,17 +10,17 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from odt_sim.cli.build import add_working_folder
-from odt_sim.cli.job import Outcome, exits_are_errors, resume_hint, run_job
+from odt_sim.cli.hydra_mode import use_known_mode
 from odt_sim.cli.launched import LaunchedSweep
+from odt_sim.cli.outcome import Outcome
 from odt_sim.cli.overrides import CONFIG, check_overrides, explained, quoted, sweepable
 from odt_sim.cli.report import print_comparison
-from odt_sim.cli.resume import MULTIRUN, named_folder, resumed
+from odt_sim.cli.resume import MULTIRUN, named_folder, resume_hint, resumed
 from odt_sim.cli.run_help import run_help
 from odt_sim.cli.saved_config import named_start
 from odt_sim.cli.sweepers import register_sweepers
-from odt_sim.cli.track_report import track_report
 from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.user_code import add_working_folder, exits_are_errors
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -30,6 +30,8 @@ def run(arguments: Sequence[str]) -> int:
         outcome = launch(arguments)
     if outcome.folder is None:
         return 1 if outcome.failed else 0
+    from odt_sim.cli.track_report import track_report
+
     comparison = print_comparison([outcome.folder])
     track_report(comparison, outcome.folder)
     return 1 if outcome.failed or comparison.failures else 0
@@ -52,9 +54,12 @@ def launch(arguments: Sequence[str]) -> Outcome:
 
     @hydra.main(config_path="pkg://odt_sim.conf", **CONFIG)
     def application(config: DictConfig) -> float:
+        from odt_sim.cli.job import run_job  # the simulation, which takes longer to import than Hydra finds a mistake
+
         return run_job(config, outcome)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises errors instead of printing them
+    use_known_mode()
     register_sweepers()
     given = arguments = [quoted(argument) for argument in arguments]
     before, LaunchedSweep.folder = sys.argv, None

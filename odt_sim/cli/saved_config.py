@@ -15,8 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from odt_sim.cli.settings import COMPONENTS, default_options, defaults
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
 from odt_sim.files import remove_temporaries, write_file
-from odt_sim.persistence.run_folder import SWEEP
-from odt_sim.simulation.start import holds_results
+from odt_sim.persistence.run_folder import SWEEP, RunFolder
 
 FILES = CONFIG, HYDRA, OVERRIDES = "config.yaml", "hydra.yaml", "overrides.yaml"
 
@@ -46,7 +45,7 @@ def claim(folder: Path, config: DictConfig, overrides: Sequence[str]) -> bool:
     """
     if config.run.resume is not None:
         return False
-    if holds_results(folder):
+    if RunFolder(folder).holds_results():
         raise CheckpointError(
             f"{folder}: holds a run already; resume it with run.resume={folder}, or choose another folder"
         )
@@ -172,9 +171,9 @@ def check_new_sweep(folder: Path) -> None:
     Raises:
         CheckpointError: The folder contains a run, or a sweep with results.
     """
-    if holds_results(folder):
+    if RunFolder(folder).holds_results():
         raise CheckpointError(f"{folder}: holds a run already; choose another folder, hydra.sweep.dir=...")
-    if is_sweep(folder) and any(holds_results(path.parent) for path in folder.glob("*/.hydra")):
+    if is_sweep(folder) and any(RunFolder(path.parent).holds_results() for path in folder.glob("*/.hydra")):
         raise CheckpointError(
             f"{folder}: holds a sweep already; resume it with run.resume={folder}, or choose another folder"
         )

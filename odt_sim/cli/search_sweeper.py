@@ -11,9 +11,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
-from rich.markup import escape
 
-from odt_sim.cli.build import compares_upwards
 from odt_sim.cli.messages import say
 from odt_sim.cli.saved_config import check_new_sweep
 from odt_sim.cli.search_space import Space, first_values, parsed_space
@@ -115,6 +113,8 @@ class SearchSweeper(Sweeper):
 
     def _maximizes(self, space: Space, fixed: Sequence[str]) -> bool:
         """Return whether larger values are better for the metric that trials return."""
+        from odt_sim.cli.build import compares_upwards
+
         config = self._loader.load_sweep_config(self._config, [*fixed, *first_values(space)])
         return compares_upwards(config)
 
@@ -158,4 +158,6 @@ def _write_best(best: Best, folder: Path) -> None:
     content = {"trial": best.trial, "validation": best.value, "overrides": list(best.overrides)}
     write_file(folder / BEST, document(content))
     line = f"best trial: {os.path.relpath(job)}, validation {best.value:.4g}: {' '.join(best.overrides)}"
+    from rich.markup import escape
+
     say(escape(line))

@@ -14,8 +14,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple, Unpack, get_args, get_origin, get_type_hints
 
 import yaml  # type: ignore[import-untyped]
-from hydra.core.config_store import ConfigStore
 
+from odt_sim.cli.libyaml import use_libyaml
 from odt_sim.declarations import REQUIRED, Setting, Settings, expected, nested
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.settings import ConfiguredFleet, General, Run, Split
@@ -26,6 +26,8 @@ GROUPS = (*COMPONENTS, "model", "fleet", "experiment", "run", "split", "train")
 """The groups at the top level of a configuration."""
 SUPPLIED = {"partition": 3, "drift": 2, "arrival": 2}
 """The number of leading arguments of a group's function that are no settings: data, devices and seed."""
+
+use_libyaml()
 
 
 def defaults() -> dict[str, Any]:
@@ -44,9 +46,6 @@ NESTED: dict[str, str] = {
     inner.group: next(iter(inner.hints())) for kind in DECLARED for inner in nested(kind).values()
 }
 """The nested groups, with the key that their short form sets, such as in `fleet.profiles=phones`."""
-
-
-ConfigStore.instance().store(name="settings", node=defaults())  # the first entry of conf/config.yaml
 
 
 class Component(NamedTuple):

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.markup import escape
 
-from odt_sim.cli.build import add_working_folder, check_data, model
+from odt_sim.cli.build import check_data, model
 from odt_sim.cli.messages import say, warn
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.report import print_comparison
@@ -27,6 +27,7 @@ from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, folder_of, is_fixed
 from odt_sim.tuning.processes import LOG, Sweep, run_sweeps
 from odt_sim.tuning.winners import Winner, first_error, winner, winners_table, write_choice
+from odt_sim.user_code import add_working_folder
 
 USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2] [tuning_seed=1000] [jobs=1] [output=DIR]
                     [OVERRIDE ...]

@@ -4,12 +4,15 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from odt_sim.declarations import Settings, setting
 from odt_sim.errors import ConfigurationError, ModelError
-from odt_sim.model.trainable import TrainableModel
+
+if TYPE_CHECKING:
+    from odt_sim.model.trainable import TrainableModel
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class TrainingPlan(Settings, group="train"):
 
 
 def learning_rate_of(
-    model: TrainableModel,
+    model: "TrainableModel",
     plan: TrainingPlan,
     given: float | None,
     what: str,
@@ -94,7 +97,7 @@ def learning_rate_of(
     return 0.0 if given is None else float(given) * decay
 
 
-def own_learning_rate(model: TrainableModel) -> float | None:
+def own_learning_rate(model: "TrainableModel") -> float | None:
     """Return the learning rate of the model's optimizer, for a schedule the first one; None if the file names none."""
     rate = model.manifest.optimizer.get("learning_rate") if model.manifest else None
     return None if rate is None else float(rate)

@@ -145,6 +145,14 @@ class RunFolder:
         except (OSError, ValueError, TypeError):
             return {}  # missing or damaged: only the comparison of code is lost
 
+    def holds_results(self) -> bool:
+        """Return whether the folder contains rounds of a run or its summary; a recorded failure is no result.
+
+        Raises:
+            CheckpointError: These files are damaged.
+        """
+        return bool(self.rounds()) or self.summary() is not None
+
     def reopen(self) -> None:
         """Remove the summary, the devices' records and the trained model of a run that resumes with more rounds.
 

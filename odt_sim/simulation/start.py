@@ -22,20 +22,10 @@ from odt_sim.simulation.commits import MOST, SHORT
 from odt_sim.simulation.job import Job
 
 
-def holds_results(directory: Path) -> bool:
-    """Return whether a folder contains rounds of a run or its summary; a recorded failure is no result.
-
-    Raises:
-        CheckpointError: These files are damaged.
-    """
-    folder = RunFolder(directory)
-    return bool(folder.rounds()) or folder.summary() is not None
-
-
 def check_unused(folder: RunFolder, checkpoint: Checkpoint) -> None:
     """Check that neither a run's folder nor its storage contains a run."""
     committed = checkpoint.look()
-    if holds_results(folder.path):
+    if folder.holds_results():
         raise CheckpointError(
             f"{folder.path}: this folder holds a run already; resume it by run(resume=True), or choose another folder"
         )
