@@ -60,20 +60,22 @@ def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
         with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
             return hydra.compose(CONFIG["config_name"], overrides=[*overrides, *path])
     except HydraException as error:
-        unknown = re.match(r"Could not override '([\w.]+)'", str(error))
-        others = [each for each in overrides if not (unknown and key_of(each) == unknown[1])]
-        if unknown and len(others) < len(overrides):
-            key = str(getattr(error.__cause__, "full_key", None) or unknown[1])
-            if key.count(".") > 1 and key.rpartition(".")[0] not in NESTED:
-                raise ConfigurationError(f"{key}: expected +, since the key is new; use +{key}=...") from error
-            config = composed(others, folder)
-            if _takes_any(config, key.partition(".")[0]):
-                raise ConfigurationError(
-                    f"{key}: expected +, for an argument of what is chosen or of its function; use +{key}=..."
-                ) from error
-            known = known_keys(config, COMPONENTS)
-            raise ConfigurationError(unknown_key(key, known)) from error
-        raise ConfigurationError(explained(error)) from error
+        raise ConfigurationError(_refused(error, overrides, folder) or explained(error)) from error
+
+
+def _refused(error: Exception, overrides: Sequence[str], folder: str | None) -> str | None:
+    """Return the message about an override of an unknown key; None for other errors of a composition."""
+    unknown = re.match(r"Could not override '([\w.]+)'", str(error))
+    others = [each for each in overrides if not (unknown and key_of(each) == unknown[1])]
+    if not unknown or len(others) == len(overrides):
+        return None
+    key = str(getattr(error.__cause__, "full_key", None) or unknown[1])
+    if key.count(".") > 1 and key.rpartition(".")[0] not in NESTED:
+        return f"{key}: expected +, since the key is new; use +{key}=..."
+    config = composed(others, folder)
+    if _takes_any(config, key.partition(".")[0]):
+        return f"{key}: expected +, for an argument of what is chosen or of its function; use +{key}=..."
+    return unknown_key(key, known_keys(config, COMPONENTS))
 
 
 def explained(error: Exception) -> str:
@@ -113,12 +115,13 @@ def explained(error: Exception) -> str:
     return f"{'; '.join(dict.fromkeys(kept))}; odt-sim run --help lists all keys"
 
 
-def check_overrides(arguments: Sequence[str], *, composes: bool = True) -> None:
+def check_overrides(arguments: Sequence[str], *, composes: bool = True, failure: Exception | None = None) -> None:
     """Refuse unknown keys before the first job of a run or a sweep starts.
 
     Args:
         arguments: The arguments of `odt-sim run`; calls with rare flags are left to Hydra.
         composes: Whether Hydra will compose them later; if so, only sweeps and keys added with + are checked here.
+        failure: The error with which Hydra refused them; None if they were not composed.
 
     Raises:
         ConfigurationError: An override does not fit, or names an unknown key.
@@ -140,6 +143,8 @@ def check_overrides(arguments: Sequence[str], *, composes: bool = True) -> None:
     ]
     if flags or not overrides or (composes and not options.multirun and not added):
         return
+    if failure and not options.multirun and (message := _refused(failure, options.overrides, options.config_dir)):
+        raise ConfigurationError(message) from failure
     components = {each.key_or_group.partition(".")[0] for each in overrides if each and "." in each.key_or_group}
     for job in _jobs(options.overrides, overrides):
         check_keys(composed(job, options.config_dir), components)

@@ -74,7 +74,7 @@ def launch(arguments: Sequence[str]) -> Outcome:
     except (HydraException, OmegaConfBaseException) as error:
         if isinstance(error.__cause__, OdtSimError):  # a sweeper of odt_sim refuses a setting
             raise error.__cause__ from error
-        check_overrides(given, composes=False)  # names the nearest key
+        check_overrides(given, composes=False, failure=error)  # names the nearest key
         raise ConfigurationError(explained(error)) from error
     except (BrokenPipeError, OdtSimError):
         raise

@@ -84,3 +84,10 @@ def test_damaged_option_is_one_line(run, folder):
     assert code == 1
     assert err.count("\n") == 1
     assert "bad.yaml" in err
+
+
+def test_unknown_key_of_a_run_takes_one_further_composition(run, folder, compositions):
+    code, err = run("run.round=3", "strategy=local")
+    assert (code, err) == (1, "error: run.round: unknown setting; did you mean run.rounds?\n")
+    assert [each for each in compositions if "run.round=3" in each] == compositions[:1]
+    assert len(compositions) == 2
