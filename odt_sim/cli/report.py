@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from odt_sim.report.comparison import Comparison
+    from odt_sim.report.page import Section
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -34,6 +35,7 @@ def print_comparison(
     *,
     csv: Path | None = None,
     latex: Path | None = None,
+    further: "Sequence[Section]" = (),
     **options: Any,
 ) -> "Comparison":
     """Write the report page, print the tables and the page's path, and return the comparison.
@@ -43,6 +45,7 @@ def print_comparison(
         output: The page's path, by default `report.html` in the folder.
         csv: The path for a CSV table of the configurations; None for no such file.
         latex: The path for the tables in LaTeX; None for no such file.
+        further: Sections to add to the page's own.
         options: Options of `odt_sim.report.comparison.compare`.
 
     Raises:
@@ -61,7 +64,7 @@ def print_comparison(
 
     comparison = compare(folders, **options)
     page = output or page_path(folders)
-    write_report(comparison, page)
+    write_report(comparison, page, further)
     for path, write in ((csv, comparison_csv), (latex, latex_tables)):
         if path is not None:
             write_file(path, write(comparison).encode())

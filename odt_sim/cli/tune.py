@@ -26,7 +26,7 @@ from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, folder_of, is_fixed
 from odt_sim.tuning.processes import LOG, Sweep, run_sweeps
-from odt_sim.tuning.winners import Winner, first_error, winner, winners_table, write_choice
+from odt_sim.tuning.winners import Winner, first_error, winner, write_choice
 from odt_sim.user_code import add_working_folder
 
 USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2] [tuning_seed=1000] [jobs=1] [output=DIR]
@@ -41,6 +41,12 @@ USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2] [tuning
   OVERRIDE      settings of all runs; an interval replaces what is searched: train.learning_rate=tag(log,interval(0.01,1))
 """
 OWN = {"strategy": "", "budget": "20", "seed": "0,1,2", "tuning_seed": "1000", "jobs": "1", "output": ""}
+SET_BY_COMMAND = {
+    "hydra.sweeper.n_trials": "give the trials of each strategy by budget=...",
+    "hydra/sweeper": "draw at random by hydra.sweeper.sampler=random",
+    "run.resume": "the same command resumes interrupted work",
+}
+"""Settings of a search that the command sets, with what to do instead."""
 NEAR = 0.7  # similarity to an argument above which a key counts as misspelt: "strategies" has 0.78
 PATIENCE = 1.0  # seconds that a search waits for the check of its data; with large data, the trials report errors
 DEFAULT_RATE = 0.1  # if the model's optimizer has no learning rate; the search covers two decades around it
@@ -75,6 +81,8 @@ def _tune(plan: Plan, jobs: int) -> int:
 
 def _compare(plan: Plan, winners: Sequence[Winner], jobs: int) -> int:
     """Run the winners for each seed of the report, and print their comparison and their settings."""
+    from odt_sim.tuning.tables import winners_section, winners_table  # draws plots, so import it only at the end
+
     write_choice(plan, winners)
     folders = [plan.run_folder(each.strategy, each.trial) for each in winners]
     runs = [
@@ -82,10 +90,11 @@ def _compare(plan: Plan, winners: Sequence[Winner], jobs: int) -> int:
         for each, folder in zip(winners, folders, strict=True)
     ]
     run_sweeps("report", runs, jobs)
-    failures = print_comparison(folders, output=plan.folder / "report.html").failures
+    searched = [winners_section(plan, winners)]
+    failures = print_comparison(folders, output=plan.folder / "report.html", further=searched).failures
     console = Console()
     console.print()
-    console.print(winners_table(winners))
+    console.print(winners_table(plan, winners))
     return 1 if failures else 0
 
 
@@ -128,7 +137,8 @@ def split_arguments(command: str, arguments: Sequence[str], own: Collection[str]
     """Return the command's own arguments by name, and the other arguments, which are overrides.
 
     Raises:
-        ConfigurationError: An argument is not of the form KEY=VALUE, or its key resembles one of the command's own.
+        ConfigurationError: An argument is not of the form KEY=VALUE, its key resembles one of the command's own, or the
+            command sets it.
     """
     pairs = [each.partition("=") for each in arguments]
     if wrong := next((each for each, (_, equals, _) in zip(arguments, pairs, strict=True) if not equals), None):
@@ -136,6 +146,9 @@ def split_arguments(command: str, arguments: Sequence[str], own: Collection[str]
     for key in (key for key, _, _ in pairs if key.isidentifier() and key not in {*own, *GROUPS}):
         if near := get_close_matches(key, own, 1, NEAR):
             raise ConfigurationError(f"{key}: unknown argument of odt-sim {command}; did you mean {near[0]}?")
+    for key in (key.lstrip("+") for key, _, _ in pairs):
+        if key in SET_BY_COMMAND:
+            raise ConfigurationError(f"{key}: odt-sim {command} sets it; {SET_BY_COMMAND[key]}")
     overrides = [each for each, (key, _, _) in zip(arguments, pairs, strict=True) if key not in own]
     return {key: value for key, _, value in pairs if key in own}, overrides
 

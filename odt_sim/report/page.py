@@ -58,8 +58,13 @@ def page_path(folders: Sequence[Path]) -> Path:
     return (folders[0] if len(folders) == 1 else Path()) / "report.html"
 
 
-def write_report(comparison: Comparison, output: Path) -> None:
+def write_report(comparison: Comparison, output: Path, further: Sequence[Section] = ()) -> None:
     """Write the page, and in the same folder `comparison.json` and `figures/*.png`.
+
+    Args:
+        comparison: The comparison.
+        output: The page's path.
+        further: Sections to add after those of the comparison.
 
     Raises:
         FileError: A file cannot be written.
@@ -68,10 +73,10 @@ def write_report(comparison: Comparison, output: Path) -> None:
     for picture in drawn:
         write_file(output.parent / "figures" / f"{picture.name}.png", picture.light)
     write_file(output.parent / "comparison.json", document(comparison_document(comparison, output.parent)))
-    write_file(output, page_html(comparison, drawn).encode())
+    write_file(output, page_html(comparison, drawn, further).encode())
 
 
-def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:
+def page_html(comparison: Comparison, drawn: Sequence[Picture], further: Sequence[Section] = ()) -> str:
     """Return the page, which loads no other file."""
     runs = comparison.runs
     commanded = any(run.overrides for run in runs)
@@ -81,7 +86,7 @@ def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:
         title=description.title(comparison),
         result=description.result(comparison),
         settings=description.settings(comparison),
-        sections=sections(comparison),
+        sections=[*sections(comparison), *further],
         failures=description.failures(comparison),
         pictures=drawn,
         devices={row.label: devices_table(row) for row in comparison.rows},

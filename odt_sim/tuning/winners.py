@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.table import Table
-
 from odt_sim.errors import CheckpointError
 from odt_sim.files import write_file
 from odt_sim.persistence.run_folder import BEST, FAILURE, SUMMARY, RunFolder, document
@@ -80,22 +78,3 @@ def write_choice(plan: Plan, winners: Sequence[Winner]) -> None:
         "winners": [asdict(each) for each in winners],
     }
     write_file(plan.folder / CHOICE, document(content))
-
-
-def winners_table(winners: Sequence[Winner]) -> Table:
-    """Return the winners as a table."""
-    table = Table(
-        "strategy",
-        "trials",
-        "validation",
-        "settings",
-        title="Best trial of each strategy on validation examples",
-        box=None,
-    )
-    for each in winners:
-        table.add_row(each.strategy, _trials(each), f"{each.validation:.4g}", " ".join(each.settings))
-    return table
-
-
-def _trials(found: Winner) -> str:
-    return f"{found.trials} ({found.failed} failed)" if found.failed else str(found.trials)

@@ -1,5 +1,6 @@
 """Tuning: equal searches, winners by validation, and a comparison on other seeds."""
 
+import io
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_process import COMMAND, kill_once
+from rich.console import Console
 
 from odt_sim.cli.build import model_spec
 from odt_sim.cli.main import main
@@ -19,6 +21,7 @@ from odt_sim.cli.tune import central_rate, checked_model, cleared_rate, fixed_ov
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.strategies.search_ranges import RANGES
 from odt_sim.tuning.plan import Plan, folder_of, is_fixed
+from odt_sim.tuning.tables import winners_section, winners_table
 from odt_sim.tuning.winners import Winner, first_error, winner
 
 FEW = ["model=digits_mlp", "backend=serial", "run.rounds=1", "fleet.devices=4", "fleet.unseen=1"]
@@ -127,6 +130,12 @@ def test_interrupted_command_says_how_to_resume():
         ),
         (["strategy=fedavg,no"], "Could not find 'strategy/no'; choose one of "),
         (["strategy=fedavg", "run.round=3"], "run.round: "),
+        (
+            ["strategy=fedavg", "hydra.sweeper.n_trials=3"],
+            "hydra.sweeper.n_trials: odt-sim tune sets it; give the trials",
+        ),
+        (["strategy=fedavg", "hydra/sweeper=random"], "hydra/sweeper: odt-sim tune sets it; draw at random by "),
+        (["strategy=fedavg", "run.resume=out"], "run.resume: odt-sim tune sets it; the same command resumes"),
         (["strategy=fedavg", "train.learning_rate=0.1'"], "train.learning_rate: cannot read 0.1'; "),
         (
             ["strategy=fedavg,ditto", "train.learning_rate=0.1", "train.epochs=1"],
@@ -241,3 +250,21 @@ def test_killed_tuning_around_a_models_own_rate_resumes_and_compares_the_winners
         assert sorted(json.loads(path.read_text())["seed"] for path in runs) == [0]
     comparison = json.loads((out / "comparison.json").read_text())
     assert len(comparison["rows"]) == 2
+    page = (out / "report.html").read_text()
+    assert "2 trials of each strategy" in page
+    assert "<td>tag(log,interval(0.017,1.7))</td>" in page
+
+
+def test_page_and_table_name_trials_ranges_and_strategies_without_a_winner():
+    won = [Winner("fedavg", 5, 1, 3, 0.5, ["train.learning_rate=0.02", "train.epochs=2"])]
+    section = winners_section(plan(), won)
+    assert "random with 5 trials of each strategy, all with seed 9" in section.caption
+    assert [[row.name.text, *(cell.text for cell in row.cells)] for row in section.table.rows] == [
+        ["fedavg", "5 (1 failed)", "0.5", "train.learning_rate=0.02", "tag(log,interval(0.01,1))"],
+        ["", "", "", "train.epochs=2", "int(interval(1,5))"],
+    ]
+    assert section.notes == ["fedprox: no trial has a validation figure."]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(winners_table(plan(), won))
+    assert "train.learning_rate=0.02" in console.file.getvalue()
+    assert "5 (1 failed)" in console.file.getvalue()
