@@ -102,6 +102,8 @@ def explained(error: Exception) -> str:
         return f"{merged[1]}: expected a mapping, found {merged[2]}; set its keys: {merged[1]}.KEY=..."
     if added := re.match(r"Could not append to config. An item is already at '([\w.]+)'", lines[0]):
         return f"{added[1]}: expected no +, since the key exists; use {added[1]}=..."
+    if unknown := re.search(r"Sweeper.*unexpected keyword argument '(\w+)'", " ".join(lines)):
+        return f"hydra.sweeper.{unknown[1]}: unknown setting of the sweeper; remove it, or choose another hydra/sweeper"
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         found, model = error.override, MODEL_FILES.get(Path(error.override).suffix)
         use = f"use {model} model.path={found}" if model else "odt-sim run --help lists all keys"

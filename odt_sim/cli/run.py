@@ -18,7 +18,7 @@ from odt_sim.cli.report import print_comparison
 from odt_sim.cli.resume import MULTIRUN, named_folder, resume_hint, resumed
 from odt_sim.cli.run_help import run_help
 from odt_sim.cli.saved_config import named_start
-from odt_sim.cli.sweepers import register_sweepers
+from odt_sim.cli.sweepers import check_sweeper, register_sweepers
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.user_code import add_working_folder, exits_are_errors
 
@@ -65,6 +65,7 @@ def launch(arguments: Sequence[str]) -> Outcome:
     before, LaunchedSweep.folder = sys.argv, None
     try:
         given = sweepable(resumed(arguments))
+        check_sweeper(given)
         add_working_folder()
         with exits_are_errors():  # the check imports modules of the user
             check_overrides(given)

@@ -212,7 +212,18 @@ def test_a_trial_does_not_win_by_the_devices_that_it_loses(tmp_path):
             ["train.epochs=1,2", "hydra.sweeper.n_trials=0"],
             r"hydra\.sweeper\.n_trials: expected a whole number, at least 1, found",
         ),
-        (["train.epochs=1,2", "hydra.sweeper.n_trial=3"], r".*n_trial"),
+        (
+            ["train.epochs=1,2", "hydra.sweeper.n_trial=3"],
+            r"hydra\.sweeper\.n_trial: unknown setting of hydra/sweeper=optuna; expected one of n_trials, n_jobs, ",
+        ),
+        (
+            ["train.epochs=1,2", "+hydra.sweeper.direction=maximise"],
+            r"hydra\.sweeper\.direction: unknown setting of .*; the metric \(run\.metric\) decides whether larger is better",
+        ),
+        (
+            ["train.epochs=1,2", "hydra/sweeper=basic", "+hydra.sweeper.direction=maximise"],
+            r"hydra\.sweeper\.direction: unknown setting of the sweeper; remove it, or choose another hydra/sweeper",
+        ),
         (["train.epochs=1,2", "seed=0,1"], r"seed: expected one value in a search, .*; odt-sim tune runs the winner"),
         (["data=synthetic", "data.seed=0,1"], r"data\.seed: expected one value in a search, .*; search once for each"),
         (["partition.alpha=interval(0.1,1)"], r"partition\.alpha: expected one value in a search, which would choose"),
