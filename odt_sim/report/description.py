@@ -12,6 +12,7 @@ from odt_sim.persistence.run import Run
 from odt_sim.persistence.summary import Summary
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.formatting import Spread, after, difference_unit, distinct, score, signed
+from odt_sim.report.paired_description import is_better
 from odt_sim.report.provenance import machines, versions
 
 _NAMED = 3  # failed runs that are listed for an error
@@ -72,7 +73,7 @@ def result(comparison: Comparison) -> str:
     superlative = "highest" if higher_is_better(comparison.metric) else "lowest"
     return (
         f"{best.label} has the {superlative} mean test {metric} of the seen devices ({value}, weighted by test examples), "
-        f"{_runner_up(figure, *ranked[1], comparison)}. {_worst(best, comparison)}"
+        f"{_runner_up(best, figure, *ranked[1], comparison)}. {_worst(best, comparison)}"
     )
 
 
@@ -305,7 +306,7 @@ def _result_on_each(rankings: Iterable[Sequence[tuple[Configuration, Spread]]], 
     superlative = "Highest" if higher_is_better(comparison.metric) else "Lowest"
     listed = []
     for (best, figure), *others in rankings:
-        after = f", {_runner_up(figure, *others[0], comparison)}" if others else ""
+        after = f", {_runner_up(best, figure, *others[0], comparison)}" if others else ""
         listed.append(f"{best.label} with {_score(figure.mean, comparison)}{after}.")
     return (
         f"{superlative} mean test {title_of(comparison.metric)} of the seen devices, weighted by test examples,"
@@ -313,10 +314,15 @@ def _result_on_each(rankings: Iterable[Sequence[tuple[Configuration, Spread]]], 
     )
 
 
-def _runner_up(best: Spread, second: Configuration, figure: Spread, comparison: Comparison) -> str:
-    doubt = ""
-    if best.std is not None and figure.std is not None and abs(best.mean - figure.mean) <= max(best.std, figure.std):
-        doubt = " (within one standard deviation over seeds)"
+def _runner_up(
+    best: Configuration, first: Spread, second: Configuration, figure: Spread, comparison: Comparison
+) -> str:
+    doubt, tested = "", is_better(comparison, best.label, second.label)
+    if tested is False:
+        doubt = " (not significantly, by the paired test)"
+    elif tested is None and first.std is not None and figure.std is not None:
+        near = abs(first.mean - figure.mean) <= max(first.std, figure.std)
+        doubt = " (within one standard deviation over seeds)" if near else ""
     return f"followed by {second.label} with {_score(figure.mean, comparison)}{doubt}"
 
 

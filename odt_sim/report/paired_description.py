@@ -44,6 +44,14 @@ def pairs_result(comparison: Comparison) -> str:
     return f"Significantly (Holm-adjusted p below {_LEVEL}) {'; '.join(parts)}."
 
 
+def is_better(comparison: Comparison, label: str, other: str) -> bool | None:
+    """Return whether a configuration is significantly better than another; None if no test compares the two."""
+    for row in comparison.paired:
+        if row.p_holm is not None and {row.label, row.reference} == {label, other}:
+            return row.p_holm < _LEVEL and _is_gain(row, comparison.metric) == (row.label == label)
+    return None
+
+
 def pairs_method(comparison: Comparison) -> str:
     """Return how the figures of the pairs are computed."""
     known = [row for row in comparison.paired if row.pairs]

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from written_runs import round_record, write_hydra, write_run
@@ -164,6 +165,26 @@ def test_best_and_headline_are_those_of_each_data(tmp_path):
     )
     assert "local partition=dirichlet with 90.0\N{NO-BREAK SPACE}%, followed by fedavg partition=dirichlet" in text
     assert "fedavg partition=iid with 70.0\N{NO-BREAK SPACE}%, followed by local partition=iid" in text
+
+
+@pytest.mark.parametrize(
+    ("p", "difference", "doubt"),
+    [
+        (0.2, 0.1, " (not significantly, by the paired test)."),
+        (0.01, 0.1, "."),
+        (0.01, -0.1, " (not significantly, by the paired test)."),  # every device counts once there
+        (None, 0.1, " (within one standard deviation over seeds)."),
+    ],
+)
+def test_headline_follows_the_paired_test(tmp_path, p, difference, doubt):
+    for seed, (best, second) in enumerate([(0.9, 0.8), (0.7, 0.75), (0.8, 0.7)]):
+        for name, skill in (("local", best), ("fedavg", second)):
+            edit_summary(write_run(tmp_path / f"{name}-{seed}", name, seed), "accuracy", weighted_mean=skill)
+    found = compare([tmp_path])
+    [pair] = found.paired
+    assert (pair.label, pair.reference) == ("local", "fedavg")
+    text = result(replace(found, paired=(replace(pair, p_holm=p, difference=difference),)))
+    assert f"followed by fedavg with 75.0\N{NO-BREAK SPACE}%{doubt}" in text
 
 
 def test_rows_of_other_seeds_are_named_on_each_data(tmp_path):
