@@ -18,6 +18,8 @@ MEGABIT, MEGABYTE = 1e6, 1e6
 JOULES_PER_WATT_HOUR = 3600.0
 SHORTEST_NIGHT = 5.0
 """The minimum hours for which a device charges in a night."""
+MOST_WATTS, MOST_WATT_HOURS, MOST_MEGABYTES = 500, 1000, 10**6
+"""More than laptops have, so that numbers in milliwatts, mAh or bytes are refused."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,15 @@ class DeviceClass(Settings, group="profile"):
         "training steps of the device in the time of one on a core of the machine that measures the file",
         above=0,
     )
-    memory_megabytes: float = setting(MISSING, "memory that training may use, in 10^6 bytes", above=0)
-    battery_watt_hours: float = setting(MISSING, "capacity of the battery", above=0)
-    charging_watts: float = setting(MISSING, "power into the battery while the device charges", above=0)
-    train_watts: float = setting(MISSING, "power of the whole device while it trains", least=0)
-    idle_watts: float = setting(MISSING, "power of the whole device while it does nothing", least=0)
+    memory_megabytes: float = setting(
+        MISSING, "memory that training may use, in 10^6 bytes", above=0, most=MOST_MEGABYTES
+    )
+    battery_watt_hours: float = setting(MISSING, "capacity of the battery", above=0, most=MOST_WATT_HOURS)
+    charging_watts: float = setting(
+        MISSING, "power into the battery while the device charges", above=0, most=MOST_WATTS
+    )
+    train_watts: float = setting(MISSING, "power of the whole device while it trains", least=0, most=MOST_WATTS)
+    idle_watts: float = setting(MISSING, "power of the whole device while it does nothing", least=0, most=MOST_WATTS)
     wifi_share: float = setting(MISSING, "part of the time on Wi-Fi, when the device does not charge", least=0, most=1)
     wifi_down_mbps: float = setting(MISSING, "download on Wi-Fi, in 10^6 bits a second", above=0)
     wifi_up_mbps: float = setting(MISSING, "upload on Wi-Fi, in 10^6 bits a second", above=0)

@@ -43,7 +43,10 @@ def test_devices_have_classes_by_share_and_seed() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"train_watts": -1.0}, "profile.train_watts: expected a number of at least 0, found -1.0"),
+        ({"train_watts": -1.0}, "profile.train_watts: expected a number of at least 0 and at most 500, found -1.0"),
+        ({"train_watts": 2500.0}, "profile.train_watts: expected a number of at least 0 and at most 500, found 2500.0"),
+        ({"battery_watt_hours": 4000.0, "charging_watts": 500.0}, "profile.battery_watt_hours: "),
+        ({"memory_megabytes": 4e9}, "profile.memory_megabytes: "),
         ({"share": 0.0}, "profile.share: expected a number above 0, found 0.0"),
         ({"name": ""}, "profile.name: expected a name"),
         ({"idle_watts": 5.0}, "profile.idle_watts: expected at most train_watts, 4, found 5"),

@@ -1,7 +1,7 @@
 """The virtual clock of a run: when each round begins and ends, which devices take part, and what it costs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,8 +170,13 @@ class Clock(ABC):
         waits = self.schedule.check_in * uniform(self.job.seed, "check-in", ids, commit.round)
         return self.devices.plan(ids, time, waits, works, batteries)
 
-    def _no_devices(self, round: int, since: float) -> SimulationError:
+    def _no_devices(self, round: int, since: float, without: Collection[int]) -> SimulationError:
         days, (name, needed) = LONGEST_WAIT / HOUR / 24, self._needed
+        if (left := len(self.devices.candidates) - len(without)) < needed:
+            return SimulationError(
+                f"round {round}: {name} expects {needed} devices, but {left} are left, since {len(without)} are quarantined "
+                "(fleet.quarantine_after); ask for fewer, or correct why they fail: excluded_reasons in rounds.jsonl"
+            )
         fewer = f"a smaller {name}, found {needed}, " if needed > 1 else ""
         return SimulationError(
             f"round {round}: too few devices are available for {days:.0f} simulated days from hour {since / HOUR:.1f} on; "

@@ -86,7 +86,7 @@ class SynchronousClock(Clock):
             if len(ids) >= (cohort or 1):
                 return time, ids
             time += WAIT
-        raise self._no_devices(commit.round + 1, since)
+        raise self._no_devices(commit.round + 1, since, without)
 
     def _select(self, eligible: Callable[[Ids], Ids], count: int, commit: Commit) -> Ids:
         """Return the selected devices, ascending; fewer than `count` if fewer are eligible."""

@@ -154,6 +154,26 @@ def test_round_with_too_few_reports_leaves_the_model(simulation, on_clock, momen
     assert all(row["reported"] and row["joules"] for row in rounds)
 
 
+class Diverges(FedAvg):
+    """Diverges on one device."""
+
+    def local(self, device, broadcast):
+        update = super().local(device, broadcast)
+        return replace(update, tensors={"weights": np.nan * update.tensors["weights"]}) if device.id == 2 else update
+
+
+@pytest.mark.parametrize("schedule", ["synchronous", "fedbuff"])
+def test_quarantine_below_a_cohort_is_named(simulation, on_clock, momentum, tmp_path, schedule):
+    name, needed = ("fleet.cohort", 7) if schedule == "synchronous" else ("fleet.schedule.buffer", 7)
+    kind = {"kind": schedule, **({"buffer": needed} if schedule == "fedbuff" else {})}
+    fleet = on_clock(momentum, kind, quarantine_after=1, cohort=7)
+    expected = (
+        rf"^round 2: {name} expects 7 devices, but 6 are left, since 1 are quarantined \(fleet\.quarantine_after\); "
+    )
+    with pytest.raises(SimulationError, match=expected):
+        simulation(Diverges(), tmp_path, fleet=fleet, rounds=3).run()
+
+
 def test_device_that_leaves_is_not_trained_and_its_cost_counts(simulation, on_clock, momentum, tmp_path):
     trace = tmp_path / "trace.csv"
     days = [f"{device},0,{3 if device == 2 else 10**6}" for device in range(7)]
