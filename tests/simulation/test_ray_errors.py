@@ -1,6 +1,7 @@
 """Errors of Ray as lines with advice."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,18 @@ from odt_sim.simulation.ray.cluster import _explained
 )
 def test_refused_connection_is_explained(output, expected):
     assert _explained(output).startswith(expected)
+
+
+def test_cluster_that_stops_answering_is_given_up():
+    """A socket that accepts connections and stays silent, as after the check that Ray answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        start = (
+            f"from odt_sim.simulation.ray import cluster; cluster.JOIN_SECONDS = 2; cluster._init({address!r}, {{}})"
+        )
+        child = subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, timeout=60)
+    last = child.stderr.splitlines()[-1]
+    assert f"backend.address={address}: no answer from Ray within 2 s; see whether it runs" in last
 
 
 def test_home_that_takes_no_token_is_explained(tmp_path: Path):

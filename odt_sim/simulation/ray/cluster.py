@@ -46,6 +46,8 @@ REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 UNWRITABLE = "make it writable, or set HOME, for Ray's token, or RAY_TMPDIR to a writable folder"
 
 TRIAL_SECONDS = 25
+JOIN_SECONDS = 300
+"""Seconds after which starting or joining Ray fails; on a loaded machine, a start may take a minute."""
 
 TRIAL = """
 import logging, os, sys, ray
@@ -151,8 +153,13 @@ def _init(address: str, runtime_env: Mapping[str, Any], **options: Any) -> None:
 
     threading.Thread(target=start, daemon=True).start()
     try:
-        done.result()
+        done.result(JOIN_SECONDS)
     except Exception as error:  # Ray raises errors of many types
+        if not done.done():
+            raise SimulationError(
+                f"backend.address={address}: no answer from Ray within {JOIN_SECONDS} s; see whether it runs (ray status) "
+                "and its logs in /tmp/ray, or use backend=processes"
+            ) from error
         advice = UNWRITABLE if getattr(error, "errno", None) in REFUSALS else "see Ray's logs in /tmp/ray"
         raise SimulationError(
             f"backend.address={address}: cannot start or join Ray ({one_line(error)}); {advice}"
