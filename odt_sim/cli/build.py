@@ -12,6 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.attacks.base import Attack
 from odt_sim.cli.components import build, plain
+from odt_sim.cli.messages import warn
 from odt_sim.cli.overrides import NO_PATH, check_keys, key_and_value
 from odt_sim.cli.saved_config import is_saved, named_start, saved_config
 from odt_sim.cli.settings import DECLARED
@@ -39,7 +40,12 @@ from odt_sim.strategies.base import Strategy
 from odt_sim.user_code import add_working_folder, imported, user_code_errors
 
 
-def simulation(config: DictConfig, directory: Path) -> Simulation:
+def simulation(
+    config: DictConfig,
+    directory: Path,
+    before: Path | None = None,
+    on_warning: Callable[[str], object] = warn,
+) -> Simulation:
     """Return the simulation that a configuration describes.
 
     The model is exported in a subprocess while the backend starts.
@@ -47,6 +53,8 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     Args:
         config: The whole configuration, checked.
         directory: The run's folder.
+        before: The exported model file with which a resumed run or its sweep began, used if the export differs now.
+        on_warning: Called with a line if it differs.
 
     Raises:
         OdtSimError: The configuration, the model or the data does not fit.
@@ -58,7 +66,14 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     model_begun = in_daemon_thread(lambda: model(config, strategy=strategy))
     data = _filling(config)  # before the export ends, so that its errors come early
     backend.start()
-    return _simulation(config, directory, model_begun.result(), data, strategy, aggregator, backend, metrics, callbacks)
+    found = model_begun.result()
+    if before and TrainableModel.load(before).fingerprint != found.fingerprint:
+        on_warning(
+            f"model {found.name}: this odt_sim or TensorFlow, or changed code of the model, exports another file; the run "
+            f"uses the one with which it began, {os.path.relpath(before)}"
+        )
+        found = model(config, before)
+    return _simulation(config, directory, found, data, strategy, aggregator, backend, metrics, callbacks)
 
 
 def saved_simulation(folder: Path, overrides: Sequence[str] = ()) -> Simulation:

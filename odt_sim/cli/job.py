@@ -18,7 +18,7 @@ from odt_sim.cli.components import build
 from odt_sim.cli.messages import say
 from odt_sim.cli.optuna_pruning import pruning
 from odt_sim.cli.outcome import Outcome
-from odt_sim.cli.resume import resume_hint, run_before, settle, settle_job
+from odt_sim.cli.resume import model_before, resume_hint, run_before, settle, settle_job
 from odt_sim.cli.saved_config import claim, is_saved, save_changes, saved_overrides
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import FileError, OdtSimError
@@ -95,11 +95,12 @@ def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | 
             )
         if message := settle(config, folder):
             say(escape(message))
+        before = model_before(config, folder, job is not None) if resumed else None
         own = claim(folder, config, [*overrides, *(_own_storage(config, job) if job else [])])
         observers = [] if own else [_SaveChanges(config, overrides)]
         try:
             with exits_are_errors():
-                return _simulate(config, folder, overrides, observers)
+                return _simulate(config, folder, overrides, observers, before)
         except Exception as error:
             if own or job is not None:
                 with suppress(FileError):  # the disk may be the cause
@@ -107,7 +108,9 @@ def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | 
             raise
 
 
-def _simulate(config: DictConfig, folder: Path, overrides: Sequence[str], observers: Sequence[Observer]) -> Summary:
+def _simulate(
+    config: DictConfig, folder: Path, overrides: Sequence[str], observers: Sequence[Observer], before: Path | None
+) -> Summary:
     configuration.check(config)
     add_working_folder()
     tracker: Tracker = build(config.tracker, "tracker")
@@ -115,7 +118,7 @@ def _simulate(config: DictConfig, folder: Path, overrides: Sequence[str], observ
     settings = settings_of(config)
     with closing(Display()) as display:
         display.show(title, config.run.rounds)
-        simulation = configuration.simulation(config, folder)
+        simulation = configuration.simulation(config, folder, before, display.on_warning)
         if decides := _deciding(config):
             check_validates(simulation.data, decides, own_examples=simulation.own_examples)
         if message := find_leakage(simulation.data).message:

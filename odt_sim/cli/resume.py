@@ -17,12 +17,13 @@ from odt_sim.cli.saved_config import (
     is_saved,
     is_saved_as,
     is_sweep,
+    same_model,
     saved_config_dirs,
     saved_overrides,
     saved_sweep,
 )
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.persistence.run_folder import SUMMARY, RunFolder
+from odt_sim.persistence.run_folder import INITIAL_MODEL, SUMMARY, RunFolder
 from odt_sim.persistence.summary import Summary
 from odt_sim.simulation.submitted import is_submitted
 
@@ -154,6 +155,22 @@ def run_before(folder: Path, overrides: Sequence[str]) -> Path | None:
         return None
     others = (path.parent for path in sorted(folder.parent.glob("*/.hydra")) if path.parent != folder)
     return next((path for path in others if is_saved(path) and {*saved_overrides(path)} == {*overrides}), None)
+
+
+def model_before(config: DictConfig, folder: Path, swept: bool) -> Path | None:
+    """Return the exported model file with which a resumed run began, or another job of its sweep; None without one.
+
+    Such a job has the same settings of the model and the same strategy. A new version of odt_sim or TensorFlow may
+    export another file.
+
+    Args:
+        config: The configuration of the run.
+        folder: The folder of the run, which may not have begun.
+        swept: Whether the run is a job of a sweep.
+    """
+    others = sorted(path.parent for path in folder.parent.glob("*/.hydra")) if swept else []
+    begun = (path for path in (folder, *others) if (path / INITIAL_MODEL).is_file())
+    return next((path / INITIAL_MODEL for path in begun if same_model(path, config)), None)
 
 
 def settle(config: DictConfig, folder: Path) -> str | None:

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.cli.settings import COMPONENTS, default_options, defaults
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
+from odt_sim.export.cache import OPTIONS
 from odt_sim.files import remove_temporaries, write_file
 from odt_sim.persistence.run_folder import SWEEP, RunFolder
 
@@ -195,6 +196,20 @@ def is_job_as(folder: Path, config: DictConfig, *ignored: str) -> bool:
         return bool(_saved_job(path, path.stat().st_mtime_ns, ignored) == _comparable(config, *ignored))
     except DAMAGED:
         return False
+
+
+def same_model(folder: Path, config: DictConfig) -> bool:
+    """Return whether the run in a folder has an exported model with the same settings, for the same strategy's needs."""
+    try:
+        saved = _config(OmegaConf.load(folder / ".hydra" / CONFIG))
+        before, now = (OmegaConf.to_container(each.model, resolve=True) for each in (saved, config))
+        target, wanted = (each.strategy._target_ for each in (saved, config))
+    except DAMAGED:
+        return False
+    if not isinstance(before, dict) or not isinstance(now, dict) or "build" not in before:
+        return False
+    known = {key: value for key, value in now.items() if key in before or key in OPTIONS}  # others: later defaults
+    return (known, wanted) == (before, target)
 
 
 @cache

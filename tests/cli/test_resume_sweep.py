@@ -104,6 +104,27 @@ def test_job_of_a_version_with_other_defaults_runs_again_and_says_so(run, sweep)
     assert re.findall(r"^done already: (\S+)", error, re.M) == ["sweep/1"]
 
 
+def test_resumed_sweep_uses_its_models_if_they_are_exported_otherwise_now(run, folder):
+    code, error = run("-m", *FEW, "seed=0,1", "model.seed=9", "run.rounds=1", "hydra.sweep.dir=sweep")
+    assert code == 0, error
+    began = (folder / "sweep/0/initial.tflite").read_bytes()
+    for path in (
+        "multirun.yaml",
+        "0/.hydra/config.yaml",
+        "0/.hydra/overrides.yaml",
+    ):  # as if seed 0 had given this file
+        file = folder / "sweep" / path
+        file.write_text(file.read_text().replace("model.seed=9", "model.seed=0").replace("  seed: 9", "  seed: 0"))
+    shutil.rmtree(folder / "sweep/1")
+    code, error = run(RESUME, "run.rounds=2")
+    assert code == 0, error
+    assert len(re.findall(r"uses the one with which it began, sweep/0/initial.tflite", error)) == 2
+    assert [(path / "initial.tflite").read_bytes() == began for path in runs(folder / "sweep")] == [True, True]
+    assert [len(lines(path / "rounds.jsonl")) for path in runs(folder / "sweep")] == [2, 2]
+    code, error = run(RESUME, "run.rounds=3", "model.seed=1", "seed=0")
+    assert "uses the one" not in error
+
+
 @pytest.mark.slow
 def test_further_values_run_beside_those_that_are_done(run, sweep):
     before = bits(sweep)
