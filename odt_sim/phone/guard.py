@@ -38,8 +38,7 @@ class Guard:
             token: The first component of every path.
             host: The name or address that the server was asked to listen on.
         """
-        self._app, self._token = app, token
-        self._names = {"localhost", host.lower(), socket.gethostname().lower()}
+        self._app, self._token, self._host = app, token, host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or reject it."""
@@ -56,19 +55,41 @@ class Guard:
         client = scope.get("client")
         if not (client and is_local(client[0])):
             return LOCAL_ONLY
-        if not self._is_own(headers.get("host", "")):
+        if not is_own(headers.get("host", ""), self._host):
             return WRONG_HOST
         first = scope["path"].removeprefix("/").partition("/")[0]
         if not hmac.compare_digest(first.encode(), self._token.encode()):
             return WRONG_TOKEN
         return None if _same_origin(headers) else WRONG_ORIGIN
 
-    def _is_own(self, host: str) -> bool:
-        try:
-            name = (urlsplit(f"//{host}").hostname or "").lower()
-        except ValueError:
-            return False
-        return name in self._names or name.endswith(".local") or is_local(name)
+
+class OwnHost:
+    """Middleware that rejects requests under names that are not this machine's, see `Guard`."""
+
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        """Wrap an application that listens on a host."""
+        self._app, self._host = app, host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or reject it."""
+        own = scope["type"] != "http" or is_own(_headers(scope).get("host", ""), self._host)
+        await (self._app if own else _refused(scope, WRONG_HOST))(scope, receive, send)
+
+
+def is_own(header: str, host: str) -> bool:
+    """Return whether a `Host` header names this machine, by a name or by any address in a private network.
+
+    Args:
+        header: The header.
+        host: The name or address that the server was asked to listen on.
+    """
+    try:
+        name = (urlsplit(f"//{header}").hostname or "").lower()
+    except ValueError:
+        return False
+    return (
+        name in {"localhost", host.lower(), socket.gethostname().lower()} or name.endswith(".local") or is_local(name)
+    )
 
 
 def _headers(scope: Scope) -> Headers:

@@ -1,6 +1,7 @@
 """MLflow tracker: a run in an experiment, in a local database or on a server."""
 
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -48,7 +49,7 @@ class MLflow(Tracker):
         """Create the run, or reopen it if it is resumed."""
         earlier = earlier_run_id(run.folder, "mlflow") if run.recorded else None
         self._folder, self._run = run.folder, self._open(run.name, run.folder, earlier)
-        settings = {key: str(value)[:MAX_PARAMETER_LENGTH] for key, value in run.settings.items()}
+        settings = {_accepted(key): str(value)[:MAX_PARAMETER_LENGTH] for key, value in run.settings.items()}
         if earlier:
             self._log_changes(settings)
         else:
@@ -120,7 +121,14 @@ class MLflow(Tracker):
 
     def _log_metrics(self, values: Mapping[str, float], step: int) -> None:
         metric, now = self._library.entities.Metric, int(1000 * time.time())
-        self._client.log_batch(self._run, metrics=[metric(key, value, now, step) for key, value in values.items()])
+        self._client.log_batch(
+            self._run, metrics=[metric(_accepted(key), value, now, step) for key, value in values.items()]
+        )
+
+
+def _accepted(key: str) -> str:
+    """Return a key with `_` for each character that MLflow refuses, such as the brackets in a device class's name."""
+    return re.sub(r"[^\w./: -]", "_", key, flags=re.ASCII)
 
 
 @contextmanager

@@ -3,20 +3,20 @@
 import json
 import time
 from asyncio import sleep
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from odt_sim.phone.app import PAGE as PHONE_PAGE
+from odt_sim.phone.guard import OwnHost
 from odt_sim.templates import rendered
 from odt_sim.watch.sweep import Sweep
 
@@ -28,12 +28,12 @@ HEARTBEAT_SECONDS = 5.0
 NO_CACHE = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
-def watch_app(sweep: Sweep, hosts: Sequence[str], stopping: Callable[[], bool]) -> Starlette:
+def watch_app(sweep: Sweep, host: str, stopping: Callable[[], bool]) -> Starlette:
     """Return the application.
 
     Args:
         sweep: The jobs.
-        hosts: The allowed host names; others may belong to a foreign page whose name resolves to this machine.
+        host: The name or address that the server listens on.
         stopping: A function that returns whether the server is waiting for its connections to end.
     """
     html = page_html(sweep.folder)
@@ -54,7 +54,7 @@ def watch_app(sweep: Sweep, hosts: Sequence[str], stopping: Callable[[], bool]) 
             Route("/dom.js", elements),
             Mount("/", _Files(directory=PAGE)),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)],
+        middleware=[Middleware(OwnHost, host=host)],
     )
 
 

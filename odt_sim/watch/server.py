@@ -1,9 +1,8 @@
 """Server of the live page."""
 
-import socket
 from pathlib import Path
 
-from odt_sim.phone.server import Server, address_of, lan_address, listen
+from odt_sim.phone.server import Server, address_of, listen
 from odt_sim.watch.app import watch_app
 from odt_sim.watch.sweep import Sweep
 
@@ -20,7 +19,6 @@ def watch_server(folder: Path, host: str, port: int) -> tuple[Server, str]:
         ConfigurationError: The server cannot listen there.
     """
     listening = listen(host, port)
-    names = [host, "localhost", "127.0.0.1", socket.gethostname(), lan_address()]
-    app = watch_app(Sweep(folder), names, lambda: server.stopping)
+    app = watch_app(Sweep(folder), host, lambda: server.stopping)
     server = Server(app, listening)
     return server, address_of(listening, "").removesuffix("/")

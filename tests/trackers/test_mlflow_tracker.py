@@ -59,6 +59,16 @@ def history(uri: str) -> Callable[[str], dict[int, dict[str, float]]]:
     return read
 
 
+def test_names_with_characters_that_mlflow_refuses(uri: str, runs: Callable[..., Any], tmp_path: Path) -> None:
+    tracker = MLflow(uri, "names")
+    tracker.on_begin(RunInfo("fedavg", {"user.share (%)": 5}, tmp_path, rounds=1))
+    tracker.on_end(Summary.of({**BLANK, "fleet_totals": {"classes": {"Pixel 8 (2023)": {"joules": 2.0}}}}))
+    (run,) = runs("names")
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"user.share ___": "5"}
+    assert run.data.metrics["summary/fleet_totals/classes/Pixel 8 _2023_/joules"] == 2
+
+
 def test_parameters_and_metrics(
     track: Track, uri: str, runs: Callable[..., Any], history: Callable[..., Any], expected: Expected, tmp_path: Path
 ) -> None:

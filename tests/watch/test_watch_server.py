@@ -107,7 +107,14 @@ def test_stream_ends_with_the_server_which_starts_again_at_its_port(folder: Path
 def test_foreign_name_is_refused(folder: Path) -> None:
     server, address = watch_server(folder, "127.0.0.1", 0)
     with server, requested(address, "/events", Host="evil.example") as response:
-        assert response.status == 400
+        assert response.status == 403
+
+
+@pytest.mark.parametrize("host", ["192.168.7.7:8766", "10.0.0.5", "Workstation.local:8766"])
+def test_every_address_and_local_name_of_this_machine_is_accepted(folder: Path, host: str) -> None:
+    server, address = watch_server(folder, "127.0.0.1", 0)
+    with server, requested(address, "/", Host=host) as response:
+        assert response.status == 200
 
 
 @pytest.mark.slow
