@@ -11,6 +11,8 @@ from pathlib import Path
 
 from odt_sim.errors import CheckpointError, FileError
 
+WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+"""The system's error numbers for flock on file systems without it: some of FUSE, and NFS without a lock daemon."""
 FORBIDDING = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)
 """Errors of writing that free space does not solve."""
 

@@ -3,7 +3,6 @@
 TensorFlow takes seconds to start and half a gigabyte of memory, and its converter leaks memory.
 """
 
-import errno
 import hashlib
 import json
 import re
@@ -22,7 +21,7 @@ from filelock import FileLock
 
 from odt_sim.errors import ConfigurationError, ExportError, ExportWarning
 from odt_sim.export import installed_version
-from odt_sim.files import cache_folder, write_file
+from odt_sim.files import WITHOUT_LOCKS, cache_folder, write_file
 from odt_sim.subprocesses import environment
 
 ERROR_MARK = "odt_sim.export error: "  # prefix of the subprocess's error line
@@ -115,7 +114,7 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except OSError as error:
-        if error.errno != errno.ENOSYS:
+        if error.errno not in WITHOUT_LOCKS:
             raise
     try:
         yield

@@ -1,6 +1,5 @@
 """A lock that reserves a run's folder for one process."""
 
-import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from odt_sim.errors import CheckpointError, FileError
-from odt_sim.files import unwritable
+from odt_sim.files import WITHOUT_LOCKS, unwritable
 
 LOCK = ".lock"
 
@@ -36,7 +35,7 @@ def locked(folder: Path, on_warning: Callable[[str], object], setting: str | Non
         if folder.is_file():
             where = f"{setting}: {folder}" if setting else str(folder)
             raise FileError(f"{where}: expected a folder, found a file; choose another place") from error
-        if error.errno != errno.ENOSYS:
+        if error.errno not in WITHOUT_LOCKS:
             raise unwritable(folder / LOCK, error, setting) from error
         on_warning(f"{folder}: its file system has no locks (flock); check that no other process runs there")
     try:

@@ -158,7 +158,13 @@ def _is_started(path: Path) -> bool:
 
 
 def _runs_below(folder: Path, is_run: Callable[[Path], bool] = is_run_folder) -> Iterator[Path]:
-    for parent, below, _ in os.walk(folder):
+    """Yield the runs below a folder, including those behind links, each folder once."""
+    walked = set[str]()
+    for parent, below, _ in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(parent)) in walked:
+            below.clear()  # a link to a folder above, or a second one
+            continue
+        walked.add(real)
         if is_run(Path(parent)):
             below.clear()  # folders inside a run contain no runs
             yield Path(parent)

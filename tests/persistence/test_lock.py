@@ -1,6 +1,7 @@
 """A folder belongs to one process at a time."""
 
 import errno
+import os
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -75,9 +76,10 @@ def test_impossible_storage_is_refused_with_its_setting():
         storage_at("/proc/none").locked(pytest.fail).__enter__()
 
 
-def test_file_system_without_locks_warns(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_system_without_locks_warns(tmp_path, monkeypatch, number):
     def flock(descriptor, operation):
-        raise OSError(errno.ENOSYS, "Function not implemented")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("fcntl.flock", flock)
     warnings = []

@@ -69,6 +69,15 @@ def test_repeated_folder_counts_once(tmp_path):
     assert find_runs([path, tmp_path, tmp_path / "run" / ".." / "run"]) == [path]
 
 
+def test_runs_behind_links_are_found(tmp_path):
+    for name in ("one", "two"):
+        write_run(tmp_path / "elsewhere" / name)
+    (tmp_path / "chosen").mkdir()
+    (tmp_path / "chosen" / "best").symlink_to(tmp_path / "elsewhere" / "two")
+    (tmp_path / "chosen" / "again").symlink_to(tmp_path / "chosen")
+    assert find_runs([tmp_path / "chosen"]) == [tmp_path / "chosen" / "best"]
+
+
 def test_folders_inside_a_run_are_no_runs(tmp_path):
     outer = make(tmp_path / "run")
     make(outer / "checkpoint")
