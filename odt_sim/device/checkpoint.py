@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 from safetensors import SafetensorError
@@ -28,12 +28,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[st
     write_file(path, packed(tensors, metadata))
 
 
-def read_saved(path: Path) -> bytes:
-    """Return the bytes of a file with a checkpoint or weights.
-
-    Raises:
-        CheckpointError: The file is missing.
-    """
+def _content(path: Path) -> bytes:
     return Folder(path.parent).read(path.name)
 
 
@@ -43,7 +38,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     Raises:
         CheckpointError: The file is missing, damaged or of another version.
     """
-    return unpacked(read_saved(path), str(path))
+    return unpacked(_content(path), str(path))
 
 
 def write_checkpoint(
@@ -59,17 +54,35 @@ def write_checkpoint(
     write_tensors(path, tensors, {"fingerprint": model.fingerprint, "epochs": str(epochs), "steps": str(steps)})
 
 
-def checkpoint_of(content: bytes, path: Path, model: TrainableModel) -> tuple[Weights, list[Array], int, int]:
-    """Return the weights, slots, epochs and steps that `write_checkpoint` wrote.
+class Saved(NamedTuple):
+    """The content of a device's checkpoint, or of a file that contains only weights.
 
-    Args:
-        content: The file.
-        path: Its path, for errors.
-        model: The device's model.
+    Attributes:
+        weights: All weights.
+        slots: The optimizer's slots; None if the file contains only weights.
+        epochs: The epochs trained in the round.
+        steps: The steps trained in the round.
+    """
+
+    weights: Weights
+    slots: list[Array] | None = None
+    epochs: int = 0
+    steps: int = 0
+
+
+def read_saved(path: Path, model: TrainableModel) -> Saved:
+    """Read a file of `write_checkpoint`, or weights as the phone page saves them: a safetensors file without metadata.
 
     Raises:
-        CheckpointError: The file is damaged, belongs to another model, or is not a device's checkpoint.
+        CheckpointError: The file is missing or damaged, belongs to another model, or is not a device's checkpoint.
+        ModelError: A weight has another shape.
     """
+    content = _content(path)
+    weights = _weights_alone(content, path, model)
+    return Saved(weights) if weights is not None else _checkpoint(content, path, model)
+
+
+def _checkpoint(content: bytes, path: Path, model: TrainableModel) -> Saved:
     tensors, texts = unpacked(content, str(path))
     if texts.get("fingerprint") != model.fingerprint:
         raise CheckpointError(f"{path}: belongs to another model than {model.where}; use a checkpoint of this model")
@@ -78,21 +91,11 @@ def checkpoint_of(content: bytes, path: Path, model: TrainableModel) -> tuple[We
         raise CheckpointError(f"{path}: is not a device checkpoint; use a file that `Device.save` wrote")
     weights = Weights.from_tensors(model.layout, [tensors[name] for name in model.layout.names])
     steps = int(texts.get("steps", 0))  # missing in files of odt_sim 0.1
-    return weights, [tensors[name] for name in slots], int(texts["epochs"]), steps
+    return Saved(weights, [tensors[name] for name in slots], int(texts["epochs"]), steps)
 
 
-def weights_alone(content: bytes, path: Path, model: TrainableModel) -> Weights | None:
-    """Return the weights of a `.safetensors` file without metadata, as the phone page saves it; None for other files.
-
-    Args:
-        content: The file.
-        path: Its path, for errors.
-        model: The device's model.
-
-    Raises:
-        CheckpointError: The file belongs to another model.
-        ModelError: A weight has another shape.
-    """
+def _weights_alone(content: bytes, path: Path, model: TrainableModel) -> Weights | None:
+    """Return the weights of a `.safetensors` file without metadata; None for other files."""
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         if not isinstance(header, dict) or "__metadata__" in header:

@@ -1,25 +1,24 @@
 """One simulated device: a model, its state and its own data."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.arguments import names_arguments, shown
-from odt_sim.data.columns import Rows, arrays_of, only, rows_of
+from odt_sim.data.columns import Rows, rows_of
 from odt_sim.device.batches import Batch, batches, prepared
-from odt_sim.device.checkpoint import checkpoint_of, read_saved, weights_alone, write_checkpoint
+from odt_sim.device.checkpoint import read_saved, write_checkpoint
+from odt_sim.device.checks import check_metrics, check_model, check_numbers, check_plan, check_split, checked_pair
+from odt_sim.device.evaluation import Correction, answers_of, corrected
 from odt_sim.device.examples import Examples, check_ids, checked_inputs
 from odt_sim.device.further_inputs import NONE, SAMPLE_WEIGHT, FurtherInputs, checked_call
-from odt_sim.device.inference import Calls, Inference, check_answers
-from odt_sim.device.orders import Orders
+from odt_sim.device.inference import Calls, Inference
+from odt_sim.device.passes import Passes
 from odt_sim.device.plan import TrainingPlan, learning_rate_of
 from odt_sim.device.predictor import Predictor
 from odt_sim.device.random import generator_for
@@ -27,28 +26,14 @@ from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.device.stacked_batches import StackedBatches, stacked_batches
 from odt_sim.device.training_step import GradientOffset, Step, run_stack, run_steps, step_for, steps_at_once
-from odt_sim.errors import ConfigurationError, DataError, InvocationError, ModelError, SimulationError
-from odt_sim.metrics.counting import counting
+from odt_sim.errors import ConfigurationError, DataError, ModelError
 from odt_sim.metrics.device import model_example_losses, model_figures, model_loss
 from odt_sim.metrics.own import OwnMetric, own_figures
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
-from odt_sim.user_code import user_code_errors
 
 Array = NDArray[Any]
 Pair = tuple[Any, Any]
-
-FIRST = ("batches", 0)
-"""The key (purpose, epoch) of the batches that a device trains on first."""
-
-
-class _FirstPass(NamedTuple):
-    """A device's first pass over examples: the examples, their order, and the rows in that order."""
-
-    examples: Examples
-    order: NDArray[np.int64]
-    x: Rows
-    y: Rows
 
 
 class Device:
@@ -107,16 +92,10 @@ class Device:
             DataError: The examples do not fit the model.
             ModelError: LiteRT cannot load the model.
         """
-        if not isinstance(model, TrainableModel):
-            raise ConfigurationError(
-                f"device {id}: expected a TrainableModel, found {type(model).__name__}; load it by TrainableModel.load(path)"
-            )
+        check_model(model, id)
         if plan is not None:
-            _check_plan(plan, id)
-        if not all(isinstance(number, Integral) and number >= 0 for number in (seed, id, round)):
-            raise ConfigurationError(
-                f"device {id}: expected whole numbers of at least 0 as seed, id and round, found {seed!r}, {id!r}, {round!r}"
-            )
+            check_plan(plan, id)
+        check_numbers(seed, id, round)
         self.model, self.id, self.seed, self.round = model, id, seed, round
         self.plan = plan or TrainingPlan()
         self.train_examples = self._examples(train, "train")
@@ -127,15 +106,15 @@ class Device:
         self.state: dict[str, Weights | Array] = {}
         self.records: dict[str, float] = {}
         self.calls = Calls()
-        self.correction: Callable[[Array, Array], Array] | None = None
-        self._own_metrics = _checked_metrics(metrics, id)
+        self.correction: Correction | None = None
+        check_metrics(metrics, id)
+        self._own_metrics = metrics
         self.predictor: Predictor | None = None
         self._pool = pool or RuntimePool(model)
         self._model_state = ModelState(self._pool, self.initial, self._initial_slots())
         self._inference = Inference(id, self._model_state, self._pool, self.calls)
         self._epochs = self._steps_done = 0
-        self._orders = dict[tuple[str, int], Orders]()
-        self._first: _FirstPass | None = None  # if prepared
+        self._passes = Passes(seed, id)
         rows = len(self.train_examples)
         self._first_step = max(round - 1, 0) * self.plan.steps_of(rows, model.batch_size)
         self._offset: GradientOffset | None = None
@@ -159,13 +138,8 @@ class Device:
             return given
         if given is None and split != "train":
             return Examples(self.train_examples.x[:0], self.train_examples.y[:0])
-        if not isinstance(given, Sequence) or len(given) != 2:
-            count = f" of {len(given)}" if isinstance(given, Sequence) else ""
-            found = f"{type(given).__name__}{count}"
-            raise DataError(
-                f"device {self.id}, {split}: expected the pair (x, y), found {found}; give inputs and targets"
-            )
-        return Examples.checked(self.model, *given, f"device {self.id}, {split}")
+        what = f"device {self.id}, {split}"
+        return Examples.checked(self.model, *checked_pair(given, what), what)
 
     def _initial_slots(self) -> Sequence[Array]:
         """Return the optimizer's initial slots; the seeds of random layers depend on the device and the round."""
@@ -288,7 +262,7 @@ class Device:
             DataError, ModelError: An input does not fit, see `train`.
         """
         plan = self.plan if plan is None else plan
-        _check_plan(plan, self.id)
+        check_plan(plan, self.id)
         rows, further = self.train_examples, self._further(inputs)
         for epoch, examples in enumerate(plan.passes(len(rows), self.model.batch_size)):
             yield from self._shuffled(rows, purpose, epoch, examples, further)
@@ -296,23 +270,12 @@ class Device:
     def _shuffled(
         self, rows: Examples, purpose: str, epoch: int, examples: int, further: FurtherInputs = NONE
     ) -> Iterator[Batch]:
-        first = self._first if (purpose, epoch) == FIRST else None
-        if first and rows is first.examples and examples <= len(first.order):
-            (_, order, x, y), self._first = first, None
-            order, x, y = order[:examples], x[:examples], y[:examples]
-        else:
-            order = self._order(purpose, epoch, examples)
-            x, y = rows.take(order)
+        order, x, y = self._passes.take(rows, purpose, self.round, epoch, examples)
         return further.added(batches(self.model, x, y, further.rows(order)))
 
     def _order(self, purpose: str, epoch: int, examples: int) -> NDArray[np.int64]:
         """Return the positions of the first examples in a random order of all of them."""
-        key = purpose, self.round
-        if key not in self._orders:
-            # Without a reference to this device: a cycle would keep its weights until the next garbage collection.
-            generator = partial(generator_for, self.seed, self.id, self.round, purpose, 0)
-            self._orders[key] = Orders(generator, len(self.train_examples))
-        return self._orders[key].of(epoch)[:examples]
+        return self._passes.order(purpose, self.round, epoch, len(self.train_examples))[:examples]
 
     def prepare(self) -> None:
         """Gather the rows of the plan's first pass now, so that training waits less for them.
@@ -322,8 +285,7 @@ class Device:
         """
         examples = next(self.plan.passes(len(self.train_examples), self.model.batch_size), 0)
         if examples and not step_for(self.model).on_embeddings and not self._pool.first.steps_at_once("train"):
-            order = self._order(*FIRST, examples)
-            self._first = _FirstPass(self.train_examples, order, *self.train_examples.take(order))
+            self._passes.prepare(self.train_examples, self.round, examples)
 
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on a batch of `batches` and return its loss.
@@ -450,19 +412,9 @@ class Device:
         rows = checked_inputs(x, self.model.infer_inputs, f"device {self.id}, x")
         check_ids(self.model, rows, f"device {self.id}, x")
         outputs = self._inference.outputs("infer", rows)
-        return outputs if self.correction is None else self._corrected(self._inference.outputs("embed", rows), outputs)
-
-    def _corrected(self, embeddings: Rows, outputs: Rows) -> Array:
-        assert self.correction is not None
-        advice = "choose another strategy"
-        given = only(embeddings, "embed", advice), only(outputs, "infer", advice)
-        with self._errors_of("correction", self.correction):
-            corrected = self.correction(*given)
-            check_answers(corrected, self.model, len(given[1]))
-        return corrected
-
-    def _errors_of(self, name: str, owner: Any) -> AbstractContextManager[None]:
-        return user_code_errors(owner, f"device {self.id}: the {name} failed", SimulationError, passes=InvocationError)
+        if self.correction is None:
+            return outputs
+        return corrected(self.model, self.correction, self._inference.outputs("embed", rows), outputs, self.id)
 
     def outputs(self, split: str) -> Rows:
         """Return the model's outputs for a split, `[examples, ...]` float32, in the order of its examples.
@@ -504,51 +456,14 @@ class Device:
         return model_example_losses(self.model, **self._answers(split))
 
     def _answers(self, split: str) -> dict[str, Any]:
-        """Return the outputs, targets, losses and masks of a split, as `model_figures` takes them."""
         examples = self._split(split)
         if not len(examples):
             raise DataError(f"device {self.id}: has no {split} examples; give it some")
-        if self.predictor is not None:
-            return self._predicted(self.predictor, examples)
-        of_head = self.model.embeds and not self.model.masks
-        x, y = (self.embedded(split) if of_head else examples).take()
-        outputs, masks = self._inference.answers("head_infer" if of_head else "infer", x)
-        if self.correction is not None:
-            outputs = self._corrected(self.embedded(split).x, outputs)
-        losses = {}
-        if self.model.returns_losses:
-            losses = self._inference.losses(examples.take()[0], y, outputs, masks)
-        return self._counted(outputs, y, losses, masks)
-
-    def _predicted(self, predictor: Predictor, examples: Examples) -> dict[str, Any]:
-        x, y = examples.take()
-        masks = self._inference.answers("infer", x)[1] if self.model.masks else {}  # they depend on the inputs only
-        self.predictor = None  # the predictor may use this device
-        try:
-            with self._errors_of(f"predictor {type(predictor).__name__}", predictor):
-                outputs = predictor.predict(x)
-                check_answers(outputs, self.model, len(x))
-        finally:
-            self.predictor = predictor
-        losses = self._inference.losses(x, y, outputs, masks) if self.model.returns_losses else {}
-        return self._counted(outputs, y, losses, masks)
-
-    def _counted(
-        self, outputs: Rows, y: Rows, losses: Mapping[str, Array], masks: Mapping[str, Array]
-    ) -> dict[str, Any]:
-        targets = arrays_of(y)
-        counts = counting(self.model, targets, masks)
-        return {"answers": arrays_of(outputs), "y": targets, "losses": losses, "masks": counts}
+        return answers_of(self, self._inference, split, examples)
 
     def _split(self, split: str) -> Examples:
         splits = {"test": self.test_examples, "validation": self.validation_examples, "train": self.train_examples}
-        if not isinstance(split, str):
-            raise DataError(
-                f"device {self.id}: expected the name of a split, one of {', '.join(splits)}, found {type(split).__name__}; "
-                "for other examples make another Device"
-            )
-        if split not in splits:
-            raise DataError(f"device {self.id}: unknown split {split!r}; expected one of {', '.join(splits)}")
+        check_split(split, splits, self.id)
         return splits[split]
 
     @property
@@ -590,12 +505,11 @@ class Device:
                 "make them by Weights.from_tensors(model.layout, arrays)"
             )
         if not isinstance(weights, Weights):
-            path, content = Path(weights), read_saved(Path(weights))
-            alone = weights_alone(content, path, self.model)
-            if alone is None:
-                saved, slots, self._epochs, self._steps_done = checkpoint_of(content, path, self.model)
-                return self._replace(saved, slots)
-            weights = alone
+            saved = read_saved(Path(weights), self.model)
+            if saved.slots is not None:
+                self._epochs, self._steps_done = saved.epochs, saved.steps
+                return self._replace(saved.weights, saved.slots)
+            weights = saved.weights
         shapes = self.model.layout.shapes
         if weights.layout == self.model.layout:
             self._replace(weights.select(weights.layout), self._model_state.slots)
@@ -641,23 +555,3 @@ class Device:
     def release(self) -> None:
         """Return the interpreter to the pool; training since the last read of the weights is lost."""
         self._model_state.release()
-
-
-def _check_plan(plan: TrainingPlan, id: int) -> None:
-    if not isinstance(plan, TrainingPlan):
-        raise ConfigurationError(
-            f"device {id}: plan: expected a TrainingPlan, found {type(plan).__name__}; pass an instance, such as "
-            "TrainingPlan(epochs=2)"
-        )
-
-
-def _checked_metrics(metrics: Sequence[OwnMetric], id: int) -> Sequence[OwnMetric]:
-    wrong = (
-        [each for each in metrics if not isinstance(each, OwnMetric)] if isinstance(metrics, Sequence) else [metrics]
-    )
-    if wrong:
-        raise ConfigurationError(
-            f"device {id}: metrics: expected a list of OwnMetric, found {shown(wrong[0])}; make it by "
-            "odt_sim.metrics.own.own_metrics([function])"
-        )
-    return metrics

@@ -66,8 +66,8 @@ def test_device_prepares_no_more_than_its_plan_trains(momentum: TrainableModel, 
     plan = TrainingPlan(steps=1)
     device, expected = (Device(momentum, rows(momentum, 40), plan=plan, pool=pool) for pool in single(momentum))
     device.prepare()
-    assert device._first is not None
-    assert len(device._first.x) == momentum.batch_size
+    assert device._passes._first is not None
+    assert len(device._passes._first.x) == momentum.batch_size
     np.testing.assert_array_equal(device.train(2, learning_rate=RATE), expected.train(2, learning_rate=RATE))
 
 
