@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from odt_sim.export.interface import graph_of
-from odt_sim.export.losses import Objective
+from odt_sim.export.objective import Objective
 from odt_sim.export.own_steps import overrides_loss, own_method
 from odt_sim.model.manifest import CTC
 

@@ -14,7 +14,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from odt_sim.export.lowering.calls import READS
 from odt_sim.export.lowering.creation import type_attribute
-from odt_sim.export.lowering.graph import arguments_of
+from odt_sim.export.lowering.trace import arguments_of
 from odt_sim.export.tracing import Function
 
 TAG = "serve"

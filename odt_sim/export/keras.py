@@ -15,6 +15,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export.blank_frames import BlankFrames, with_blank_frames
 from odt_sim.export.compiled import settings_of_model
 from odt_sim.export.convert import convert
+from odt_sim.export.endings import endings_of
 from odt_sim.export.flex import checkpoint_of, flex_signatures
 from odt_sim.export.initial_slots import check_initial_slots
 from odt_sim.export.interface import Interface, data_of, interface_of
@@ -22,12 +23,19 @@ from odt_sim.export.lean_tracing import lean_tracing
 from odt_sim.export.lost_masks import warn_of_lost_masks
 from odt_sim.export.lowering import Trace
 from odt_sim.export.mixing_layers import warn_of_mixing_layers
-from odt_sim.export.model_checks import check_captures, check_flavour, check_groups, check_interface, check_model
+from odt_sim.export.model_checks import (
+    check_captures,
+    check_embed,
+    check_flavour,
+    check_groups,
+    check_interface,
+    check_model,
+)
 from odt_sim.export.native_inference import native_inference
-from odt_sim.export.objective import class_weight_of, masked, objectives_of, outputs_of
+from odt_sim.export.objectives import class_weight_of, masked, objectives_of, outputs_of
 from odt_sim.export.optimizers import is_linear, optimizer_of, schedule_of, settings_of
 from odt_sim.export.option_signatures import trace_options
-from odt_sim.export.own_steps import optimizer_names, overrides_loss, own_method
+from odt_sim.export.own_steps import optimizer_names, overrides_loss
 from odt_sim.export.parameters import (
     group_of_layers,
     leaf_layers,
@@ -43,9 +51,10 @@ from odt_sim.export.signatures import Program, emit_signatures, handle
 from odt_sim.export.sources import model_of
 from odt_sim.export.split_model import check_not_random, split_before_head
 from odt_sim.export.stateful_random import untracked_states
-from odt_sim.export.steps import Training, endings_of, only, trace_infer, trace_losses, trace_train
+from odt_sim.export.steps import only, trace_infer, trace_losses, trace_train
 from odt_sim.export.terms import PROX, terms_of
 from odt_sim.export.terms.applied import apply
+from odt_sim.export.training import Training
 from odt_sim.files import refuse_source, write_file
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.inference_only import INFERENCE
@@ -148,15 +157,11 @@ def export_model(
     check_groups(model, groups, train_groups)
     own_terms, gradient_offset = terms_of(terms), gradient_offset or PROX in terms
     optimizer_names(model)
-    if embed and own_method(model):
-        raise ExportError(
-            f"embed: {type(model).__name__} has its own {own_method(model)}, which takes x; leave embed out"
-        )
+    if embed:
+        check_embed(model)
+    flex = flavour == "flex"
     compiled = settings_of_model(model, loss, loss_weights, optimizer)
-    schedule, made = schedule_of(compiled.optimizer), partial(optimizer_of, scales_loss=flavour == "flex")
-    optimizer = made(compiled.optimizer)
-    optimizer.build(model.trainable_variables)
-    check_initial_slots(optimizer, model.trainable_variables, partial(made, compiled.optimizer))
+    schedule, optimizer = schedule_of(compiled.optimizer), _optimizer(model, compiled.optimizer, flex=flex)
     infer = trace_infer(model, interface, batch_size, masks_too=True)
     check_rows_alone(model, infer, batch_size)
     objectives = objectives_of(compiled, interface, endings_of(infer), batch_size, targets, own=overrides_loss(model))
@@ -168,7 +173,6 @@ def export_model(
     warn_of_lost_masks(model, objectives, interface)
     warn_of_mixing_layers(model)
     offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}
-    flex = flavour == "flex"
     names = dict(zip(map(id, weights_of(model)), parameter_names(model), strict=True)) if flex else {}
     factors = class_weight_of(class_weight, objectives, interface)
     applied = apply(own_terms, model, interface, groups, objectives)
@@ -206,6 +210,15 @@ def export_model(
     content = with_metadata(content, INFERENCE, inference) if inference else content
     write_file(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
     return Path(path)
+
+
+def _optimizer(model: keras.Model, given: Any, *, flex: bool) -> keras.optimizers.Optimizer:
+    """Return the caller's optimizer, built for a model."""
+    make = partial(optimizer_of, given, scales_loss=flex)
+    optimizer = make()
+    optimizer.build(model.trainable_variables)
+    check_initial_slots(optimizer, model.trainable_variables, make)
+    return optimizer
 
 
 def _trace_steps(

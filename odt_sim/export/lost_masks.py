@@ -8,7 +8,7 @@ import keras
 
 from odt_sim.errors import ExportWarning
 from odt_sim.export.interface import Interface
-from odt_sim.export.losses import Objective
+from odt_sim.export.objective import Objective
 from odt_sim.export.parameters import all_layers
 
 

@@ -9,6 +9,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export import OTHER_BACKEND
 from odt_sim.export.interface import Interface
 from odt_sim.export.lowering import Trace
+from odt_sim.export.own_steps import own_method
 from odt_sim.export.parameters import leaf_layers
 from odt_sim.export.precision import MIXED, warn_of_mixed
 from odt_sim.export.quantization import quantized
@@ -100,6 +101,12 @@ def check_groups(model: keras.Model, groups: Mapping[int, str], wanted: Sequence
         layers = [layer for layer in leaf_layers(model) if groups.get(id(layer)) in parts]
         if not any(layer.trainable_weights for layer in layers):
             raise ExportError(f"train_groups: model {model.name!r} has nothing to train in {name!r}; leave it out")
+
+
+def check_embed(model: keras.Model) -> None:
+    """Check that embeddings can replace the inputs in training steps."""
+    if method := own_method(model):
+        raise ExportError(f"embed: {type(model).__name__} has its own {method}, which takes x; leave embed out")
 
 
 def _check_layer(layer: keras.layers.Layer) -> None:

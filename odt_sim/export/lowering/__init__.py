@@ -40,6 +40,7 @@ from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerin
     trigonometry,
     variables,
 )
-from odt_sim.export.lowering.graph import Trace, emit
+from odt_sim.export.lowering.emission import emit
+from odt_sim.export.lowering.trace import Trace
 
 __all__ = ["Trace", "emit"]

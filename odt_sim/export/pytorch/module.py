@@ -15,8 +15,9 @@ import tensorflow as tf
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export.pytorch.blocks import inlined
 from odt_sim.export.pytorch.decomposition import decomposed
+from odt_sim.export.pytorch.nodes import check_buffers
 from odt_sim.export.pytorch.own_gradients import check_gradients, own_gradients
-from odt_sim.export.pytorch.program import Program, Variables, array_of, check_buffers, dtype_of
+from odt_sim.export.pytorch.program import Program, Variables, array_of, dtype_of
 from odt_sim.export.pytorch.random import Mode
 from odt_sim.export.pytorch.refusals import check_module, check_outputs, check_real, untraceable
 from odt_sim.export.pytorch.row_orders import row_orders

@@ -13,6 +13,15 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.pytorch import convolution, elementwise, fourier, indexing, products, reductions, resizing, shapes
 from odt_sim.export.pytorch.cut import ADVICE, embedding_node, nodes_after, nodes_until
+from odt_sim.export.pytorch.nodes import (
+    changes_first,
+    described,
+    is_constant,
+    is_read_by_other_views,
+    is_view,
+    name_of,
+    scope_of,
+)
 from odt_sim.export.pytorch.normalization import batch_norm
 from odt_sim.export.pytorch.outputs import structured
 from odt_sim.export.pytorch.random import RANDOM, Mode
@@ -24,9 +33,6 @@ FAMILIES = (convolution, elementwise, fourier, indexing, products, reductions, r
 
 CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
 """Ops without a result that check assumptions of `torch.export`."""
-
-_MAYBE_VIEWS = ("contiguous", "flatten", "reshape", "reshape_as")
-"""Ops that may return a view, although their schema does not say so."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class Program:
         embedding = embedding_node(self._exported.graph, of_head, inputs)
         before, after = copy.copy(self), copy.copy(self)
         before._nodes, before._result = nodes_until(self._exported.graph, embedding), embedding
-        after._nodes, after._given = nodes_after(self._exported.graph, embedding, _changes), embedding
+        after._nodes, after._given = nodes_after(self._exported.graph, embedding, changes_first), embedding
         if bypassing := [node for node in after._nodes if node in of_body | inputs]:
             raise ExportError(
                 f"embed: what follows the head of the PyTorch module also takes {self._called(bypassing[0])}; {ADVICE}"
@@ -133,22 +139,22 @@ class Program:
             if node.users:  # functions omit unused results, such as the positions of maxima
                 values[node] = values[node.args[0]][node.args[1]]
             return
-        name = _name(node.target)
+        name = name_of(node.target)
         if name in CHECKS:
             return
         try:
-            with tf.name_scope(_scope(node)):
+            with tf.name_scope(scope_of(node)):
                 values[node] = self._computed(node, name, values, mode)
-                if _changes(node.target):
+                if changes_first(node.target):
                     self._written(node, values)
         except Refusal as refusal:
-            raise ExportError(f"torch: op {name}{_where(node)} {refusal}") from refusal
+            raise ExportError(f"torch: {described(node)} {refusal}") from refusal
         except ExportError:
             raise
         except Exception as error:  # TensorFlow raises many types
             line = str(error).strip().partition("\n")[0]
             raise ExportError(
-                f"torch: op {name}{_where(node)} fails with these shapes and settings ({line}); use other ops"
+                f"torch: {described(node)} fails with these shapes and settings ({line}); use other ops"
             ) from error
 
     def _computed(self, node: Any, name: str, values: dict[Any, Any], mode: Mode) -> Any:
@@ -161,7 +167,7 @@ class Program:
         positional, keywords = (_filled_variables(v) for v in (positional, keywords))
         if plain in RANDOM:
             return RANDOM[plain](*positional, mode=mode, **keywords)
-        if plain not in OPS and _is_constant(node):
+        if plain not in OPS and is_constant(node):
             return tf.constant(array_of(node.target(*node.args, **node.kwargs)))
         if plain not in OPS:
             raise Refusal("has no TensorFlow function; use other ops, or export the module's forward in Keras")
@@ -196,109 +202,28 @@ class Program:
             return  # batch counts, which nothing reads; other changed buffers are refused, see `check_buffers`
         view, value = target, values[node]
         values[target] = value
-        while _is_view(view):
+        while is_view(view):
             parent = view.args[0]
             shared = len(parent.users) > 1 and view.target is not operator.getitem
-            put_back = shapes.PUT_BACK.get(_name(view.target))
+            put_back = shapes.PUT_BACK.get(name_of(view.target))
             if put_back and value is not None and not isinstance(values[parent], keras.Variable):
                 value = put_back(values[parent], value, *_arguments(view, values)[0][1:])
-                shared = _is_read_by_other_views(parent, view, values)
+                shared = is_read_by_other_views(parent, view, values)
                 values[parent] = value
             else:
                 value = None
             if shared:
                 raise ExportError(
-                    f"torch: op {_name(node.target)}{_where(node)} changes a view in place; use the op without the underscore"
+                    f"torch: {described(node)} changes a view in place; use the op without the underscore"
                 )
             view = parent
 
 
-def _is_read_by_other_views(parent: Any, view: Any, values: Mapping[Any, Any]) -> bool:
-    """Return whether a later op reads another view of a tensor, which was computed before a change to it."""
-    others = [user for user in parent.users if user is not view and user in values and _is_view(user)]
-    return any(reader not in values for other in others for reader in other.users)
-
-
-def check_buffers(graphs: Sequence[Any]) -> None:
-    """Refuse buffers that ops change and read, such as a moving average; BatchNorm updates its buffers without such ops.
-
-    Args:
-        graphs: The `ExportedProgram` of each mode.
-
-    Raises:
-        ExportError: A buffer is changed and read.
-    """
-    changed, read = dict[str, Any](), set[str]()
-    for exported in graphs:
-        buffers = exported.graph_signature.inputs_to_buffers
-        for node in exported.graph.nodes:
-            for argument in node.all_input_nodes:
-                root = _root(argument)
-                if (name := buffers.get(root.name)) is None or _is_view(node):
-                    continue
-                if argument is _changed(node):
-                    changed.setdefault(name, node)
-                else:
-                    read.add(name)
-    for name in (name for name in changed if name in read):
-        node = changed[name]
-        raise ExportError(
-            f"torch: op {_name(node.target)}{_where(node)} changes the buffer {name!r}, and a file carries the statistics of "
-            "BatchNorm alone; compute it from parameters, or keep it as it is"
-        )
-
-
-def _root(node: Any) -> Any:
-    """Return the tensor that a node is a view of or changed in place; the node itself if neither."""
-    while _is_view(node) or _changed(node) is not None:
-        node = node.args[0] if _is_view(node) else _changed(node)
-    return node
-
-
-def _changed(node: Any) -> Any:
-    """Return the argument that a node writes to: the first one, or `out`; None if it writes to none."""
-    if node.op != "call_function":
-        return None
-    return node.args[0] if _changes(node.target) else node.kwargs.get("out")
-
-
-def _is_constant(node: Any) -> bool:
-    """Return whether a node computes a tensor from numbers only, such as a window; PyTorch computes it once."""
-    import torch
-
-    drawn = torch.Tag.nondeterministic_seeded in node.target.tags
-    return not node.all_input_nodes and not drawn and isinstance(node.meta.get("val"), torch.Tensor)
-
-
-def _is_view(node: Any) -> bool:
-    """Return whether a node shares the memory of its first argument."""
-    if node.op != "call_function" or not node.args:
-        return False
-    if node.target is operator.getitem:
-        return _is_view(node.args[0])
-    if not hasattr(node.target, "_schema") or _changed(node) is not None:
-        return False
-    if _name(node.target) == "to" and node.meta["val"].dtype != node.args[0].meta["val"].dtype:
-        return False
-    return _name(node.target) in _MAYBE_VIEWS or any(each.alias_info for each in node.target._schema.returns)
-
-
-def _changes(target: Any) -> bool:
-    """Return whether an op changes its first argument in place."""
-    name = _name(target)
-    return name.endswith("_") and not name.startswith("_")
-
-
 def is_known(target: Any) -> bool:
     """Return whether the target of a call, an ATen op or a Python function, has a function here."""
-    name = _name(target)
+    name = name_of(target)
     plain = name if name.startswith("_") else name.rstrip("_")
     return target is operator.getitem or plain in OPS or plain in RANDOM or plain in ("batch_norm", *CHECKS)
-
-
-def _name(target: Any) -> str:
-    """Return an op's name without its namespace and overload."""
-    return str(target._schema.name.partition("::")[2]) if hasattr(target, "_schema") else str(target)
 
 
 def _arguments(node: Any, values: Mapping[Any, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -364,13 +289,3 @@ def dtype_of(dtype: Any) -> tf.DType:
             f"torch: expected tensors of float32, integers or booleans, found {name}; call module.float()"
         )
     return kinds[name]
-
-
-def _scope(node: Any) -> str:
-    """Return a TensorFlow scope from the path of the module that an op belongs to."""
-    cleaned = "".join(c if c.isalnum() or c in "_./" else "_" for c in path_of(node).removeprefix("L['self']"))
-    return cleaned.strip("._").replace(".", "/") or "module"
-
-
-def _where(node: Any) -> str:
-    return f" of module {path!r}" if (path := path_of(node)) else ""

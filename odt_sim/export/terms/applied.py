@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.interface import Interface
-from odt_sim.export.losses import Objective
+from odt_sim.export.objective import Objective
 from odt_sim.export.own_steps import own_method
 from odt_sim.export.split_model import split_before_head
 from odt_sim.export.terms.term import Sizes, Step, Term

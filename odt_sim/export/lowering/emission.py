@@ -1,16 +1,14 @@
 """Emit a traced graph again, op by op, with only TFLite's built-in ops."""
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering.batch_parts import BatchParts, help_training, in_parts
-from odt_sim.export.lowering.calls import LOOPS, bodies, needed, written
+from odt_sim.export.lowering.calls import LOOPS, bodies, needed
 from odt_sim.export.lowering.complex_numbers import complex_values, is_complex
 from odt_sim.export.lowering.constant_folding import copied, copied_as_real, evaluated, folded
 from odt_sim.export.lowering.image_rows import ELEMENTWISE, elementwise
@@ -28,74 +26,8 @@ from odt_sim.export.lowering.registry import (
     unknown,
 )
 from odt_sim.export.lowering.row_blocks import ASSIGNS, MAPPED, BlockedVariable, RowBlocks, in_blocks
+from odt_sim.export.lowering.trace import Trace
 from odt_sim.export.lowering.variables import write_blocks
-
-
-@dataclass(frozen=True)
-class Trace:
-    """A traced function.
-
-    Attributes:
-        concrete: The function as traced by TensorFlow, with named outputs.
-        layers: The names of the model's layers, to name the origin of an op in errors.
-        states: The states of the function's random ops, which the graph does not list.
-    """
-
-    concrete: tf.types.experimental.ConcreteFunction
-    layers: Collection[str]
-    states: tuple[tf.Variable, ...] = ()
-
-    @cached_property
-    def variables(self) -> dict[str, int]:
-        """The `id` of each variable's handle, by the name of the handle's placeholder."""
-        captures = self.concrete.graph.captures
-        return {placeholder.op.name: id(outer) for outer, placeholder in captures if outer.dtype == tf.resource}
-
-    @cached_property
-    def arguments(self) -> dict[str, tf.TensorSpec]:
-        """The spec of each argument, with the argument's name, by the name of its placeholder."""
-        specs = arguments_of(self.concrete)
-        tensors = self.concrete.inputs[: len(specs)]  # followed by captures
-        return {tensor.op.name: spec for tensor, spec in zip(tensors, specs, strict=True)}
-
-    def live_operations(self, weights: Collection[int]) -> list[tf.Operation]:
-        """Return, in order, the ops that the outputs, or the variables with handle ids in `weights`, depend on.
-
-        A write to any other variable is live only if a live op reads the variable: SGD's step count, for example, is not.
-        """
-        operations = self.concrete.graph.get_operations()
-        writes = defaultdict[str, list[tf.Operation]](list)
-        for op in operations:
-            for handle in written(op):
-                writes[handle.op.name].append(op)
-        pending = [t.op for t in self.concrete.structured_outputs.values()]
-        pending += [op for variable, own in writes.items() if self.variables.get(variable) in weights for op in own]
-        live: set[str] = set()
-        while pending:
-            op = pending.pop()
-            if op.name not in live:
-                live.add(op.name)
-                pending += [t.op for t in op.inputs]
-                pending += writes.get(op.name, [])
-        return [op for op in operations if op.name in live]
-
-    def where(self, op: tf.Operation) -> str:
-        """Return the layer that an op comes from, or its name outside layers."""
-        # Keras opens each layer's scope twice; TensorFlow numbers the second.
-        names = [name for part in reversed(op.name.split("/")) for name in (part.rpartition("_")[0], part)]
-        layer = next((name for name in names if name in self.layers), None)
-        return (
-            f"layer {layer!r}"
-            if layer
-            else f"{op.name!r} (outside layers: in a function of the model, the loss or the optimizer)"
-        )
-
-
-def arguments_of(concrete: tf.types.experimental.ConcreteFunction) -> list[tf.TensorSpec]:
-    """Return the specs of a function's arguments, with the arguments' names, in the order of its inputs."""
-    positional, named = concrete.structured_input_signature
-    specs = [spec for spec in tf.nest.flatten(positional) if isinstance(spec, tf.TensorSpec)]
-    return specs + [tf.TensorSpec.from_spec(named[key], key) for key in sorted(named)]
 
 
 class Emitted(NamedTuple):
@@ -213,10 +145,10 @@ def _loop(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> list[E
 
     if not bodies(op):
         raise unknown(op)
-    more, turn = bodies(op)
+    condition, body = bodies(op)
     results = tf.while_loop(
-        lambda *given: run(more, given)[0],
-        lambda *given: [run(turn, given)[i] for i in carried],
+        lambda *given: run(condition, given)[0],
+        lambda *given: [run(body, given)[i] for i in carried],
         [tensor_of(inputs[i].value) for i in carried],
     )
     after = dict(zip(carried, results, strict=True))

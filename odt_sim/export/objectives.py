@@ -1,0 +1,194 @@
+"""The losses of all outputs of a training step, from the caller's settings."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from odt_sim.errors import ExportError, ExportWarning, ModelError
+from odt_sim.export.compiled import Compiled, metric_names
+from odt_sim.export.interface import Interface, identifier, per_output
+from odt_sim.export.losses import CLASSIFIERS, PROBABILITIES, objective_of, unknown_objective
+from odt_sim.export.lowering import Trace
+from odt_sim.export.objective import Objective
+from odt_sim.metrics.tasks import is_computed, output_metrics, task_of_output
+from odt_sim.model.manifest import CTC, TASKS, Output
+from odt_sim.model.names import full
+
+READS = {"ReadVariableOp", "Placeholder"}
+"""Ops among the last ops of a model that read weights."""
+
+
+def objectives_of(
+    compiled: Compiled,
+    interface: Interface,
+    endings: Sequence[Sequence[str]],
+    batch_size: int | None,
+    targets: Sequence[tf.TensorSpec] | None = None,
+    *,
+    own: bool = False,
+) -> tuple[Objective, ...]:
+    """Return the objective of each output.
+
+    Args:
+        compiled: The losses and their factors: one for all outputs (see `losses.objective_of`), a list, or a mapping by the
+            name of the output.
+        interface: The model's inputs and outputs.
+        endings: The types of the last ops before each output, the last one first.
+        batch_size: The rows of a batch; None for any number.
+        targets: The targets of an example, if given.
+        own: Whether the model's class computes the loss, so that no loss is needed.
+    """
+    names = interface.output_names
+    if targets is not None and len(targets) != len(names):
+        raise ExportError(f"example: expected targets for {len(names)} outputs, found {len(targets)}")
+    losses = _losses(compiled.loss, names, own=own)
+    weights = per_output("loss_weights", 1.0 if compiled.loss_weights is None else compiled.loss_weights, names)
+    metrics = metric_names(compiled, interface)
+    ends = [None] * len(names) if compiled.by_keras else endings
+    shapes, examples = interface.output_shapes(batch_size), targets or [None] * len(names)
+    objectives = []
+    for i, name in enumerate(names):
+        if losses[i] is None and own:
+            objective = unknown_objective(examples[i], shapes[i], full("y", name))
+        else:
+            objective = objective_of(losses[i], ends[i], shapes[i], name=full("y", name), example=examples[i])
+        _warn_of_logits(objective, endings[i])
+        objectives.append(replace(objective, weight=_weight(weights[i]), metrics=metrics[i]))
+    return tuple(objectives)
+
+
+def _warn_of_logits(objective: Objective, ending: Sequence[str]) -> None:
+    """Warn of a loss of probabilities if the model ends in a layer with a bias without a softmax or sigmoid after it.
+
+    Also warn of the loss `ctc`, which expects logits, after a softmax.
+    """
+    if objective.name == CTC and ending[:1] == ["Softmax"]:
+        warnings.warn(
+            "loss ctc: takes logits, but the model ends in a softmax and hardly trains; leave that out",
+            ExportWarning,
+            stacklevel=5,
+        )
+    if objective.name not in PROBABILITIES or objective.from_logits:
+        return
+    if {"BiasAdd"} <= set(ending) - READS <= {"BiasAdd", "Relu"}:
+        warnings.warn(
+            f"loss {objective.name}: takes probabilities, since from_logits is False, but the model ends without "
+            f"{PROBABILITIES[objective.name].lower()} and hardly trains; give the loss from_logits=True, or its name to "
+            "export_model in place of compile, which then follows the model",
+            ExportWarning,
+            stacklevel=5,
+        )
+
+
+def _losses(given: Any, names: Sequence[str], *, own: bool) -> list[Any]:
+    """Return the loss of each output; unlike Keras, require one for every output unless the model's class computes it."""
+    if isinstance(given, Mapping) and "name" not in given and {identifier(name) for name in given} < set(names):
+        given = {**dict.fromkeys(names), **{identifier(name): loss for name, loss in given.items()}}
+    losses = per_output("loss", given, names)
+    missing = [name for name, loss in zip(names, losses, strict=True) if loss is None]
+    if missing and not own and len(missing) < len(names):
+        raise ExportError(
+            f"loss: expected one for each output, found none for {missing[0]!r}; give it one, with a factor of 0 in "
+            "loss_weights if it should not train, or export a keras.Model without this output"
+        )
+    return losses
+
+
+def _weight(given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float | np.number) or not math.isfinite(given):
+        raise ExportError(f"loss_weights: expected numbers, found {given!r}")
+    return float(given)
+
+
+def masked(objectives: Sequence[Objective], interface: Interface, infer: Trace) -> tuple[Objective, ...]:
+    """Return the objectives, with `masked` set for the outputs for which the traced `infer` returns a mask."""
+    returned = infer.concrete.structured_outputs
+    own = zip(objectives, interface.output_names, strict=True)
+    return tuple(replace(objective, masked=full("mask", name) in returned) for objective, name in own)
+
+
+def outputs_of(
+    objectives: Sequence[Objective], interface: Interface, task: Any = None, metrics: Any = ()
+) -> tuple[Output, ...]:
+    """Describe each output for the manifest.
+
+    Args:
+        objectives: The loss of each output, with the metrics of `compile`; metrics that odt_sim cannot compute are dropped.
+        interface: The model's inputs and outputs.
+        task: The task of the outputs, one of `manifest.TASKS`, or a mapping by the output's name; None to derive it.
+        metrics: The names of additional metrics for every output, or a mapping by the output's name.
+    """
+    names, shapes = interface.output_names, interface.output_shapes(None)
+    tasks, named = per_output("task", task, names), _metrics_of_outputs(metrics, names)
+    outputs = []
+    for i, own in enumerate(objectives):
+        if tasks[i] not in (None, *TASKS):
+            raise ExportError(f"task: expected {', '.join(TASKS)} or none, found {tasks[i]!r}")
+        output = Output(names[i], own.name, own.from_logits, own.delta, own.weight, mask=own.masked)
+        output = replace(output, task=tasks[i] or own.task, ignore_class=own.ignore_class)
+        kind, shape = task_of_output(output, shapes[i]), shapes[i]
+        try:
+            output_metrics(kind, shape, named[i])
+        except ModelError as error:
+            raise ExportError(str(error)) from error
+        computed = [metric for metric in own.metrics if is_computed(metric, kind)]
+        outputs.append(replace(output, metrics=tuple(dict.fromkeys([*computed, *named[i]]))))
+    return tuple(outputs)
+
+
+def _metrics_of_outputs(metrics: Any, names: Sequence[str]) -> list[Sequence[str]]:
+    """Return the named metrics of each output; a mapping may omit outputs without metrics."""
+    if isinstance(metrics, Mapping):
+        metrics = per_output("metrics", {**dict.fromkeys(names, ()), **metrics}, names)
+        return [list(own) for own in metrics]
+    return [[metrics] if isinstance(metrics, str) else list(metrics or ())] * len(names)
+
+
+def compiled_objective(model: keras.Model) -> Objective | None:
+    """Return the objective of a compiled Keras model; None if evaluation lacks its loss.
+
+    A loss given by name expects probabilities, as in Keras.
+    """
+    try:
+        objective = objective_of(model.loss, None, tf.TensorShape(model.output_shape))
+    except (ExportError, AttributeError, ValueError):
+        return None
+    return objective if objective.on_host else None
+
+
+def class_weight_of(
+    given: Mapping[int, float] | None, objectives: Sequence[Objective], interface: Interface
+) -> NDArray[np.float32] | None:
+    """Return the factor of each class, `[classes]`; None if no factors are given.
+
+    Args:
+        given: The factors by class; missing classes get 1.
+        objectives: The loss of each output.
+        interface: The model's outputs: `[batch, ..., classes]`, or `[batch, ..., 1]` for a binary loss.
+    """
+    if given is None:
+        return None
+    if len(objectives) > 1:
+        raise ExportError(f"class_weight: expected a model with one output, found {len(objectives)}; leave it out")
+    objective, output = objectives[0], interface.output_shapes(None)[0]
+    classes = 2 if output[-1] == 1 else int(output[-1] or 0)
+    binary = (objective.name or "").startswith("binary_")
+    if objective.name not in (*CLASSIFIERS, None) or (binary and output[-1] != 1):
+        raise ExportError(
+            f"class_weight: the loss {objective.name} of {output[-1]} outputs has no classes; leave it out"
+        )
+    weights = np.ones(classes, np.float32)
+    for key, value in given.items():
+        if not (isinstance(key, int | np.integer) and 0 <= key < classes and math.isfinite(value) and value >= 0):
+            raise ExportError(
+                f"class_weight: expected classes 0..{classes - 1} and factors of at least 0, found {key!r}: {value!r}"
+            )
+        weights[key] = value
+    return weights
