@@ -53,15 +53,15 @@ def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int,
     if batch_size is None and not replaced and not any(map(_inlines, graph.get_operations())):
         return trace
     state = new_state() if draws(graph) else None
-    whole = _Place(trace, state)
-    arguments = {place: _fixed(spec, batch_size) for place, spec in trace.arguments.items()}
+    whole = _Origin(trace, state)
+    arguments = {name: _fixed(spec, batch_size) for name, spec in trace.arguments.items()}
 
     def function(**values: tf.Tensor) -> dict[str, tf.Tensor]:
-        given = {place: values[spec.name] for place, spec in arguments.items()}
+        given = {name: values[spec.name] for name, spec in arguments.items()}
         given |= {placeholder.op.name: outer for outer, placeholder in graph.captures}
-        for place, key in trace.variables.items():
+        for name, key in trace.variables.items():
             if key in replaced:
-                given[place] = TemporaryVariable(tf.zeros(replaced[key].shape, replaced[key].dtype))
+                given[name] = TemporaryVariable(tf.zeros(replaced[key].shape, replaced[key].dtype))
         tensors = _body(graph, {t.name: given[t.op.name] for t in graph.inputs}, whole)
         return {name: tf.identity(tensors[t.name]) for name, t in trace.concrete.structured_outputs.items()}
 
@@ -81,7 +81,7 @@ def _fixed(spec: tf.TensorSpec, batch_size: int | None) -> tf.TensorSpec:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Origin:
     """The function and the branch that ops are inlined from.
 
     Attributes:
@@ -95,38 +95,38 @@ class _Place:
     taken: tf.Tensor | None = None
 
 
-def _body(body: tf.Graph, given: Mapping[str, Value], place: _Place) -> dict[str, Value]:
+def _body(body: tf.Graph, given: Mapping[str, Value], origin: _Origin) -> dict[str, Value]:
     """Return the value of each tensor of a function by name, given its arguments."""
     tensors = dict(given)
     for op in needed(body):
         try:
-            outputs = _outputs(op, [tensors[t.name] for t in op.inputs], place)
+            outputs = _outputs(op, [tensors[t.name] for t in op.inputs], origin)
         except Refusal as refusal:
-            raise ExportError(f"{place.trace.where(op)}: {refusal}") from refusal
+            raise ExportError(f"{origin.trace.where(op)}: {refusal}") from refusal
         tensors.update(zip((t.name for t in op.outputs), outputs, strict=True))
     return tensors
 
 
-def _outputs(op: tf.Operation, inputs: list[Value], place: _Place) -> list[Value]:
+def _outputs(op: tf.Operation, inputs: list[Value], origin: _Origin) -> list[Value]:
     called = bodies(op)
     if op.type in LOOPS and not called:
         raise unknown(op)
     if op.type in LOOPS:
-        return _turns(op, inputs, place)
+        return _loop(op, inputs, origin)
     inputs = [plain(value) for value in inputs]
     if op.type in CONDITIONS:
-        return _branches(called, [inputs[0]], inputs[1:], place)
+        return _branches(called, [inputs[0]], inputs[1:], origin)
     if op.type in CASES:
         chosen = [tf.equal(inputs[0], i) for i in range(len(called) - 1)]
-        return _branches(called, chosen, inputs[1:], place)
+        return _branches(called, chosen, inputs[1:], origin)
     if called:
-        return _results(called[0], inputs, place)[: len(op.outputs)]  # a later gradient trace may have added outputs
+        return _results(called[0], inputs, origin)[: len(op.outputs)]  # a later gradient trace may have added outputs
     if op.type in OPTIONALS:
         return optional(op, inputs)
     if inputs and isinstance(inputs[0], TemporaryVariable):
         return list(inputs[0].outputs(op, inputs[1:]))
     if op.type in DRAWS:
-        return drawn(op, inputs, place.state)
+        return drawn(op, inputs, origin.state)
     lists = any(isinstance(value, TensorList) for value in inputs)
     if op.type in LISTS and (lists or op.type in MAKES_LISTS):
         return LISTS[op.type](tf.as_dtype(_element(op)), inputs)
@@ -136,14 +136,14 @@ def _outputs(op: tf.Operation, inputs: list[Value], place: _Place) -> list[Value
         raise Refusal(f"the op {op.type} takes a list of tensors, which it cannot here; use tf.stack")
     if any(isinstance(value, Kept | Optional) for value in inputs):
         raise Refusal(f"the op {op.type} takes what a branch keeps for its gradient; take the gradient with one tape")
-    if place.taken is not None and written(op):
-        write_where(place.taken, op, inputs)
+    if origin.taken is not None and written(op):
+        write_where(origin.taken, op, inputs)
         return []
     return folded(op, inputs) or copied(op, inputs)
 
 
-def _results(body: tf.Graph, inputs: list[Value], place: _Place) -> list[Value]:
-    tensors = _body(body, dict(zip((t.name for t in body.inputs), inputs, strict=True)), place)
+def _results(body: tf.Graph, inputs: list[Value], origin: _Origin) -> list[Value]:
+    tensors = _body(body, dict(zip((t.name for t in body.inputs), inputs, strict=True)), origin)
     return [tensors[t.name] for t in body.outputs]
 
 
@@ -152,27 +152,27 @@ def _element(op: tf.Operation) -> Any:
     return op.get_attr("element_dtype") if "element_dtype" in op.node_def.attr else tf.float32
 
 
-def _turns(op: tf.Operation, inputs: list[Value], place: _Place) -> list[Value]:
+def _loop(op: tf.Operation, inputs: list[Value], origin: _Origin) -> list[Value]:
     """Inline a loop, which must not write to a variable."""
     if written(op):
         raise Refusal(f"the op {op.type} writes to a variable in a loop; return the value from the loop, and assign it")
-    more, turn = (partial(_results, body, place=place) for body in bodies(op))
-    return unrolled(inputs, lambda values: more(inputs=[*values]), lambda values: turn(inputs=[*values]))
+    condition, body = (partial(_results, own, origin=origin) for own in bodies(op))
+    return unrolled(inputs, lambda values: condition(inputs=[*values]), lambda values: body(inputs=[*values]))
 
 
-def _branches(branches: list[tf.Graph], chosen: list[tf.Tensor], inputs: list[Value], place: _Place) -> list[Value]:
+def _branches(branches: list[tf.Graph], chosen: list[tf.Tensor], inputs: list[Value], origin: _Origin) -> list[Value]:
     """Inline the branches of a condition and select each output; the last branch has no condition in `chosen`."""
     constants = [evaluated(condition) for condition in chosen]
     if all(constant is not None for constant in constants):
         taken = next((i for i, constant in enumerate(constants) if constant), len(constants))
-        results = _results(branches[taken], [of_branch(value, taken) for value in inputs], place)
+        results = _results(branches[taken], [of_branch(value, taken) for value in inputs], origin)
         return [kept_by(value, taken, len(branches)) for value in results]
     others = tf.logical_not(chosen[0]) if len(chosen) == 1 else tf.logical_not(tf.reduce_any(tf.stack(chosen)))
     conditions = [*chosen, others]
-    if place.taken is not None:
-        conditions = [tf.logical_and(place.taken, own) for own in conditions]
+    if origin.taken is not None:
+        conditions = [tf.logical_and(origin.taken, own) for own in conditions]
     results = [
-        _results(branch, [of_branch(value, i) for value in inputs], replace(place, taken=conditions[i]))
+        _results(branch, [of_branch(value, i) for value in inputs], replace(origin, taken=conditions[i]))
         for i, branch in enumerate(branches)
     ]
     return [selected(chosen, values) for values in zip(*results, strict=True)]

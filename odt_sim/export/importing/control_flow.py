@@ -5,7 +5,7 @@ from functools import partial
 import tensorflow as tf
 
 from odt_sim.export.importing.registry import Operator, Value, imports
-from odt_sim.export.lowering.loops import MOST_TURNS
+from odt_sim.export.lowering.loops import MOST_ITERATIONS
 from odt_sim.export.lowering.registry import Refusal
 
 
@@ -38,12 +38,12 @@ def condition(operator: Operator) -> list[Value]:
 def loop(operator: Operator) -> list[Value]:
     """Import the ops of each iteration."""
     values = list(operator.inputs)
-    for _ in range(MOST_TURNS):
-        (more,) = operator.run(operator.options.condSubgraphIndex, values)
-        constant = tf.get_static_value(more)
+    for _ in range(MOST_ITERATIONS):
+        (taken,) = operator.run(operator.options.condSubgraphIndex, values)
+        constant = tf.get_static_value(taken)
         if constant is None:
             raise Refusal("is a loop whose number of turns depends on data, so it cannot be unrolled")
         if not constant:
             return values
         values = operator.run(operator.options.bodySubgraphIndex, values)
-    raise Refusal(f"is a loop of more than {MOST_TURNS} turns, which is too long to unroll")
+    raise Refusal(f"is a loop of more than {MOST_ITERATIONS} turns, which is too long to unroll")

@@ -77,17 +77,17 @@ class Program:
         subgraph = self.graph.subgraphs[index]
         values = dict(zip(subgraph.inputs, inputs, strict=True))
         self._run(index, values)
-        return [_value(subgraph, place, values) for place in subgraph.outputs]
+        return [_value(subgraph, number, values) for number in subgraph.outputs]
 
     def _traced(
-        self, index: int, places: list[int], specs: list[tf.TensorSpec], outputs: Mapping[str, int], where: str
+        self, index: int, arguments: list[int], specs: list[tf.TensorSpec], outputs: Mapping[str, int], where: str
     ) -> Trace:
         subgraph = self.graph.subgraphs[index]
 
         def function(**given: tf.Tensor) -> dict[str, tf.Tensor]:
-            values = {place: given[spec.name] for place, spec in zip(places, specs, strict=True)}
+            values = {number: given[spec.name] for number, spec in zip(arguments, specs, strict=True)}
             self._run(index, values)
-            return {name: tf.identity(_value(subgraph, place, values)) for name, place in outputs.items()}
+            return {name: tf.identity(_value(subgraph, number, values)) for name, number in outputs.items()}
 
         try:
             return Trace(named(function, specs), layers_of(handle.name for handle in self.variables))
@@ -115,10 +115,10 @@ class Program:
                     kind=op.kind,
                     options=SimpleNamespace(**op.options),
                     node=op.node_def,
-                    inputs=[_value(subgraph, place, values) for place in op.inputs],
-                    dtypes=[_dtype(subgraph.tensors[place]) for place in op.outputs],
+                    inputs=[_value(subgraph, number, values) for number in op.inputs],
+                    dtypes=[_dtype(subgraph.tensors[number]) for number in op.outputs],
                     variables={
-                        place: self.variable(place, index) for place in op.outputs if self._is_handle(place, index)
+                        number: self.variable(number, index) for number in op.outputs if self._is_handle(number, index)
                     },
                     state=self.random_states.get((index, op.outputs[0])) if op.outputs else None,
                     run=self.run,
@@ -128,8 +128,8 @@ class Program:
             message = str(refusal)
             raise (refusal if message.startswith("the op ") else Refusal(f"the op {op.kind} {message}")) from refusal
 
-    def _is_handle(self, place: int, index: int) -> bool:
-        return place in self.graph.handles[index]
+    def _is_handle(self, number: int, index: int) -> bool:
+        return number in self.graph.handles[index]
 
 
 def is_statistic(name: str) -> bool:
@@ -149,13 +149,13 @@ def _variable(own: Any) -> tf.Variable:
     return tf.Variable(value, trainable=not is_statistic(own.name), name=_name(own.name) or None)
 
 
-def _value(subgraph: Subgraph, place: int, values: Mapping[int, Value]) -> Value:
+def _value(subgraph: Subgraph, number: int, values: Mapping[int, Value]) -> Value:
     """Return a tensor of a subgraph: a computed tensor, a constant, or None for an omitted input."""
-    if place < 0:
+    if number < 0:
         return None
-    if place in values:
-        return values[place]
-    tensor = subgraph.tensors[place]
+    if number in values:
+        return values[number]
+    tensor = subgraph.tensors[number]
     if tensor.quantized and tensor.constant:
         raise Refusal("takes a quantized constant; use the model before its quantization")
     if tensor.constant and tensor.dtype != "string":

@@ -16,7 +16,7 @@ from odt_sim.export.lowering.constant_folding import evaluated
 from odt_sim.export.lowering.registry import Refusal
 from odt_sim.export.lowering.tensor_lists import TensorList
 
-MOST_TURNS = 1000
+MOST_ITERATIONS = 1000
 """The maximum number of iterations of an unrolled loop, whose ops are repeated in the file."""
 
 Value = Any
@@ -25,7 +25,7 @@ Run = Callable[[Sequence[Value]], list[Value]]
 
 
 @dataclass(frozen=True)
-class Turns:
+class Iterations:
     """The number of iterations of a loop, if it depends on data.
 
     Attributes:
@@ -37,34 +37,34 @@ class Turns:
     most: int
 
 
-def unrolled(inputs: list[Value], more: Run, turn: Run) -> list[Value]:
+def unrolled(inputs: list[Value], condition: Run, body: Run) -> list[Value]:
     """Return the values after a loop.
 
     Args:
         inputs: The values before the loop; the first two are the counter and the bound of the iterations.
-        more: The loop's condition.
-        turn: The loop's body.
+        condition: The loop's condition.
+        body: The loop's body.
     """
-    of_forward = next((value for value in inputs if isinstance(value, Turns)), None)
+    of_forward = next((value for value in inputs if isinstance(value, Iterations)), None)
     if of_forward is not None:
-        return _masked_gradient(of_forward, [plain(value) for value in inputs], turn)
+        return _masked_gradient(of_forward, [plain(value) for value in inputs], body)
     values = list(inputs)
-    for _ in range(MOST_TURNS):
-        (taken,) = more(values)
+    for _ in range(MOST_ITERATIONS):
+        (taken,) = condition(values)
         constant = number(taken)
         if constant is None:
-            return _open(values, inputs, more, turn)
+            return _open(inputs, condition, body)
         if not constant:
             return values
-        values = turn(values)
+        values = body(values)
     if any(isinstance(value, TensorList) for value in inputs):
-        raise Refusal(f"is a loop of more than {MOST_TURNS} turns, which is too long to unroll; use fewer turns")
-    return _while(inputs, more, turn)
+        raise Refusal(f"is a loop of more than {MOST_ITERATIONS} turns, which is too long to unroll; use fewer turns")
+    return _while(inputs, condition, body)
 
 
 def plain(value: Value) -> Value:
     """Return a number of iterations as a tensor, and other values unchanged."""
-    return value.count if isinstance(value, Turns) else value
+    return value.count if isinstance(value, Iterations) else value
 
 
 def number(tensor: tf.Tensor) -> Any | None:
@@ -73,17 +73,17 @@ def number(tensor: tf.Tensor) -> Any | None:
     return evaluated(tensor) if constant is None else constant
 
 
-def _open(values: list[Value], inputs: list[Value], more: Run, turn: Run) -> list[Value]:
+def _open(inputs: list[Value], condition: Run, body: Run) -> list[Value]:
     """Return the values after a loop whose number of iterations depends on data."""
     most = _bound(inputs)
-    if most is not None and most <= MOST_TURNS:
-        return _masked(most, inputs, more, turn)
+    if most is not None and most <= MOST_ITERATIONS:
+        return _masked(most, inputs, condition, body)
     if any(isinstance(value, TensorList) for value in inputs):
         raise Refusal(
             "is a loop whose number of turns depends on data and that has a gradient; give it maximum_iterations, "
             "or a fixed number of turns"
         )
-    return _while(inputs, more, turn)
+    return _while(inputs, condition, body)
 
 
 def _bound(inputs: list[Value]) -> int | None:
@@ -93,20 +93,20 @@ def _bound(inputs: list[Value]) -> int | None:
     return numbers[1] - numbers[0] if len(numbers) == 2 and numbers[1] >= 0 else None
 
 
-def _masked(most: int, inputs: list[Value], more: Run, turn: Run) -> list[Value]:
+def _masked(most: int, inputs: list[Value], condition: Run, body: Run) -> list[Value]:
     values, running = list(inputs), None
     for _ in range(most):
-        (taken,) = more(values)
+        (taken,) = condition(values)
         running = taken if running is None else tf.logical_and(running, taken)
-        values = [_kept(running, new, old) for new, old in zip(turn(values), values, strict=True)]
-    return [Turns(values[0], most), *values[1:]]
+        values = [_kept(running, new, old) for new, old in zip(body(values), values, strict=True)]
+    return [Iterations(values[0], most), *values[1:]]
 
 
-def _masked_gradient(turns: Turns, inputs: list[Value], turn: Run) -> list[Value]:
+def _masked_gradient(iterations: Iterations, inputs: list[Value], body: Run) -> list[Value]:
     values = list(inputs)
-    for left in reversed(range(turns.most)):
-        running = turns.count > left
-        values = [_kept(running, new, old) for new, old in zip(turn(values), values, strict=True)]
+    for left in reversed(range(iterations.most)):
+        running = iterations.count > left
+        values = [_kept(running, new, old) for new, old in zip(body(values), values, strict=True)]
     return values
 
 
@@ -119,7 +119,7 @@ def _kept(running: tf.Tensor, new: Value, old: Value) -> Value:
     return tf.where(running, new, old)
 
 
-def _while(inputs: list[Value], more: Run, turn: Run) -> list[Value]:
+def _while(inputs: list[Value], condition: Run, body: Run) -> list[Value]:
     """Emit TensorFlow's loop, which becomes WHILE; values that are not tensors stay outside."""
     carried = [i for i, value in enumerate(inputs) if isinstance(value, tf.Tensor) and value.dtype != tf.resource]
 
@@ -128,8 +128,8 @@ def _while(inputs: list[Value], more: Run, turn: Run) -> list[Value]:
         return [given.get(i, value) for i, value in enumerate(inputs)]
 
     results = tf.while_loop(
-        lambda *values: more(complete(values))[0],
-        lambda *values: [turn(complete(values))[i] for i in carried],
+        lambda *values: condition(complete(values))[0],
+        lambda *values: [body(complete(values))[i] for i in carried],
         [inputs[i] for i in carried],
     )
     return complete(results)

@@ -24,19 +24,19 @@ def at_export(function: tf.types.experimental.GenericFunction, *arrays: NDArray[
         return np.asarray(function(*map(tf.constant, arrays)))
 
 
-def taken(x: tf.Tensor, places: NDArray[np.int32], kept: int) -> tf.Tensor:
+def taken(x: tf.Tensor, positions: NDArray[np.int32], kept: int) -> tf.Tensor:
     """Return the elements at some positions of the last axes, keeping the first axes; position 0 is an added zero.
 
     Args:
         x: `[..., numbers]`, where `...` are `kept` axes.
-        places: The positions, of any shape, counted from 1.
+        positions: The positions, of any shape, counted from 1.
         kept: The number of first axes to keep.
     """
     shape = sizes(x.shape)[:kept]
     flat = reshaped(x, [-1, int(np.prod(x.shape[kept:]))])
-    if not places.all():
-        flat, places = tf.pad(flat, [[0, 0], [1, 0]]), places + 1
-    return reshaped(tf.gather(flat, places.reshape(-1) - 1, axis=1), [*shape, *places.shape])
+    if not positions.all():
+        flat, positions = tf.pad(flat, [[0, 0], [1, 0]]), positions + 1
+    return reshaped(tf.gather(flat, positions.reshape(-1) - 1, axis=1), [*shape, *positions.shape])
 
 
 def numbered(*shape: int) -> NDArray[np.int32]:
@@ -64,10 +64,12 @@ def matrix_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value
     axes = 1 if known(k).size == 1 or known(k)[0] == known(k)[1] else 2
     shape = [int(n) for n in x.shape[len(x.shape) - axes :]]
     settings = {"k": known(k), "num_rows": known(rows), "num_cols": known(columns), "align": op.get_attr("align")}
-    places = at_export(lambda own: tf.raw_ops.MatrixDiagV3(diagonal=own, padding_value=0, **settings), numbered(*shape))
-    value = taken(x, places, len(x.shape) - axes)
+    positions = at_export(
+        lambda own: tf.raw_ops.MatrixDiagV3(diagonal=own, padding_value=0, **settings), numbered(*shape)
+    )
+    value = taken(x, positions, len(x.shape) - axes)
     if np.any(known(number) != 0):
-        value = tf.where(places > 0, value, number)
+        value = tf.where(positions > 0, value, number)
     return [value]
 
 
@@ -75,9 +77,9 @@ def matrix_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value
 def matrix_diag_part(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = diagonals of matrices."""
     x, k, _ = inputs
-    places = at_export(lambda own: tf.raw_ops.MatrixDiagPartV3(
+    positions = at_export(lambda own: tf.raw_ops.MatrixDiagPartV3(
         input=own, k=known(k), padding_value=0, align=op.get_attr("align")), numbered(*x.shape[-2:]))  # fmt: skip
-    return [taken(x, places, len(x.shape) - 2)]
+    return [taken(x, positions, len(x.shape) - 2)]
 
 
 @lowers("MatrixSetDiagV3")
@@ -87,11 +89,11 @@ def matrix_set_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
     kept = len(x.shape) - 2
     shapes = [[int(n) for n in t.shape[kept:]] for t in (x, diagonal)]
     first, second = (numbered(*shape) for shape in shapes)
-    places = at_export(lambda own, new: tf.raw_ops.MatrixSetDiagV3(
+    positions = at_export(lambda own, new: tf.raw_ops.MatrixSetDiagV3(
         input=own, diagonal=new, k=known(k), align=op.get_attr("align")), first, first.size + second)  # fmt: skip
     joined = tf.concat([reshaped(t, [*sizes(t.shape)[:kept], int(np.prod(shape))])
                         for t, shape in zip((x, diagonal), shapes, strict=True)], -1)  # fmt: skip
-    return [taken(joined, places, kept)]
+    return [taken(joined, positions, kept)]
 
 
 @lowers("Diag")
@@ -123,10 +125,10 @@ def extract_patches(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
     """Compute Y = the elements of each window of X side by side."""
     (x,) = inputs
     settings = {name: op.get_attr(name) for name in ("ksizes", "strides", "rates", "padding")}
-    places = at_export(
+    positions = at_export(
         lambda own: tf.raw_ops.ExtractImagePatches(images=own, **settings), numbered(1, *(int(n) for n in x.shape[1:]))
     )
-    return [taken(x, places[0], 1)]
+    return [taken(x, positions[0], 1)]
 
 
 @lowers("MirrorPadGrad")

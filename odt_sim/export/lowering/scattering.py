@@ -16,7 +16,7 @@ def _shape(x: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
     return tf.shape(x, out_type=indices.dtype)
 
 
-def summed_rows(rows: tf.Tensor, places: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+def summed_rows(rows: tf.Tensor, indices: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     """Return Y of a given shape: Y[i] is the sum of the rows with index i, added in their order, or 0 if there are none.
 
     UNSORTED_SEGMENT_SUM computes the same sums, but LiteRT allocates its output in each call and runs the following ops by
@@ -24,32 +24,32 @@ def summed_rows(rows: tf.Tensor, places: tf.Tensor, shape: Sequence[int]) -> tf.
 
     Args:
         rows: The rows, `[..., *shape[1:]]`.
-        places: The index of each row, integers in `[0, shape[0])`.
+        indices: The index of each row, integers in `[0, shape[0])`.
         shape: The shape of Y, which is fixed.
     """
-    indices = reshaped(tf.cast(places, tf.int32), [-1, 1])
-    return tf.scatter_nd(indices, reshaped(rows, [-1, *shape[1:]]), integers(shape))
+    column = reshaped(tf.cast(indices, tf.int32), [-1, 1])
+    return tf.scatter_nd(column, reshaped(rows, [-1, *shape[1:]]), integers(shape))
 
 
 @lowers("UnsortedSegmentSum")
 def unsorted_segment_sum(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y[i] = the sum of the rows with index i, as for an embedding's gradient; negative indices are ignored."""
-    rows, places, count = inputs
-    shape = tf.TensorShape([tf.get_static_value(count)]).concatenate(rows.shape[places.shape.rank :])
-    if rows.dtype == tf.float32 and shape.is_fully_defined() and _are_places(op.inputs[1]):
-        return [summed_rows(rows, places, shape.as_list())]
+    rows, indices, count = inputs
+    shape = tf.TensorShape([tf.get_static_value(count)]).concatenate(rows.shape[indices.shape.rank :])
+    if rows.dtype == tf.float32 and shape.is_fully_defined() and _are_in_range(op.inputs[1]):
+        return [summed_rows(rows, indices, shape.as_list())]
     return copied(op, inputs)
 
 
-def _are_places(places: tf.Tensor) -> bool:
+def _are_in_range(indices: tf.Tensor) -> bool:
     """Return whether no index can be negative, because a gather uses the indices, or they are constants."""
-    if any(user.type in GATHERS and user.inputs[1] is places for user in places.consumers()):
+    if any(user.type in GATHERS and user.inputs[1] is indices for user in indices.consumers()):
         return True
-    if places.op.type == "ConcatV2":
-        return all(_are_places(part) for part in places.op.inputs[:-1])
-    if places.op.type in ("Reshape", "Identity", "Cast"):
-        return _are_places(places.op.inputs[0])
-    value = evaluated(places)
+    if indices.op.type == "ConcatV2":
+        return all(_are_in_range(part) for part in indices.op.inputs[:-1])
+    if indices.op.type in ("Reshape", "Identity", "Cast"):
+        return _are_in_range(indices.op.inputs[0])
+    value = evaluated(indices)
     return value is not None and bool((value >= 0).all())
 
 
@@ -78,19 +78,19 @@ def sparse_matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
     indices, values, shape, b = inputs
     b = tf.transpose(b) if op.get_attr("adjoint_b") else b
     to, of = (1, 0) if op.get_attr("adjoint_a") else (0, 1)
-    places = tf.cast(indices, tf.int32)
-    rows = tf.expand_dims(values, 1) * tf.gather(b, places[:, of])
-    return [tf.math.unsorted_segment_sum(rows, places[:, to], int(known(shape)[to]))]
+    entries = tf.cast(indices, tf.int32)
+    rows = tf.expand_dims(values, 1) * tf.gather(b, entries[:, of])
+    return [tf.math.unsorted_segment_sum(rows, entries[:, to], int(known(shape)[to]))]
 
 
 @lowers("DynamicStitch")
 def dynamic_stitch(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = the slices of several tensors at their indices; the last slice of a repeated index is used."""
     count = len(inputs) // 2
-    places = np.concatenate([known(t).reshape(-1) for t in inputs[:count]])
+    indices = np.concatenate([known(t).reshape(-1) for t in inputs[:count]])
     shape = op.outputs[0].shape[1:]
     rows = tf.concat([reshaped(t, [-1, *shape]) for t in inputs[count:]], 0)
-    last = {int(place): i for i, place in enumerate(places)}
+    last = {int(index): i for i, index in enumerate(indices)}
     if sorted(last) != list(range(len(last))):
         raise Refusal("leaves places empty; give an index for each")
-    return [tf.gather(rows, [last[place] for place in sorted(last)])]
+    return [tf.gather(rows, [last[index] for index in sorted(last)])]

@@ -61,7 +61,7 @@ def strided_slice_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> lis
     sizes = sizes_of(shape)
     begin, end, strides = ([int(n) for n in known(tensor_of(t))] for t in bounds)
     slices = _slices(op, len(sizes), begin, end, strides)
-    ranges = [_places(s, size) for s, size in zip(slices, sizes, strict=True)]
+    ranges = [_positions(s, size) for s, size in zip(slices, sizes, strict=True)]
     if not all(ranges):  # an empty slice, such as from a rotary embedding that rotates all numbers
         return [tf.zeros(tensor_of(shape))]
     gradient = reshaped(
@@ -75,7 +75,7 @@ def strided_slice_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> lis
     return [tf.pad(gradient, pads)]
 
 
-def _places(sliced: slice, size: int) -> range:
+def _positions(sliced: slice, size: int) -> range:
     """Return the positions of a slice along an axis; a slice of the rows must be complete."""
     if size != OPEN:
         return range(*sliced.indices(size))

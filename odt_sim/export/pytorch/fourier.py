@@ -163,7 +163,7 @@ def stft(
     x: tf.Tensor,
     size: int,
     hop: int | None = None,
-    length: int | None = None,
+    window_length: int | None = None,
     window: tf.Tensor | None = None,
     normalized: bool = False,
     onesided: bool | None = None,
@@ -174,7 +174,7 @@ def stft(
     rows = x if len(x.shape) == 2 else x[None]
     if rows.dtype != tf.float32:
         raise Refusal("takes complex signals; give it their real and imaginary parts")
-    frames = _frames(rows, size, hop or size // 4) * _window(window, length, size)
+    frames = _frames(rows, size, hop or size // 4) * _window(window, window_length, size)
     result = _fft(frames, size) if onesided is False else _spectra(frames, size)
     result = tf.transpose(result * tf.cast(size**-0.5, result.dtype) if normalized else result, [0, 2, 1])
     result = result if len(x.shape) == 2 else result[0]
@@ -186,25 +186,25 @@ def istft(
     x: tf.Tensor,
     size: int,
     hop: int | None = None,
-    length: int | None = None,
+    window_length: int | None = None,
     window: tf.Tensor | None = None,
     center: bool = True,
     normalized: bool = False,
     onesided: bool | None = None,
-    places: int | None = None,
+    length: int | None = None,
     return_complex: bool = False,
 ) -> tf.Tensor:
     """Return the signals, `[rows, samples]`, of spectrograms `[rows, frequencies, frames]`, by overlap-add."""
     rows = x if len(x.shape) == 3 else x[None]
     if return_complex:
         raise Refusal("returns complex signals; use return_complex=False")
-    hop, window = hop or size // 4, _window(window, length, size)
+    hop, window = hop or size // 4, _window(window, window_length, size)
     spectra = tf.transpose(rows, [0, 2, 1])
     frames = tf.math.real(_ifft(spectra, size)) if onesided is False else _irfft(spectra, size)
     frames = (frames * float(size**0.5) if normalized else frames) * window
     weights = tf.broadcast_to(tf.square(window), [1, *frames.shape[1:]])
     start = size // 2 if center else 0
-    end = start + places if places else size + hop * (int(frames.shape[1]) - 1) - start
+    end = start + length if length else size + hop * (int(frames.shape[1]) - 1) - start
     summed, weights = (_fitted(_overlapped(part, hop), end)[:, start:] for part in (frames, weights))
     result = summed / tf.where(weights > 1e-11, weights, 1.0)
     return result if len(x.shape) == 3 else result[0]
