@@ -3,20 +3,18 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from odt_sim.data.columns import Array
 from odt_sim.errors import CheckpointError
 from odt_sim.files import write_file
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.tensor_file import packed, unpacked
-
-Array = NDArray[Any]
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:

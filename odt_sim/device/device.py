@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.arguments import names_arguments, shown
-from odt_sim.data.columns import Rows, rows_of
+from odt_sim.data.columns import Array, Rows, rows_of
 from odt_sim.device.batches import Batch, batches, prepared
 from odt_sim.device.checkpoint import read_saved, write_checkpoint
 from odt_sim.device.checks import check_metrics, check_model, check_numbers, check_plan, check_split, checked_pair
@@ -32,7 +32,6 @@ from odt_sim.metrics.own import OwnMetric, own_figures
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 
-Array = NDArray[Any]
 Pair = tuple[Any, Any]
 
 
@@ -508,7 +507,8 @@ class Device:
             saved = read_saved(Path(weights), self.model)
             if saved.slots is not None:
                 self._epochs, self._steps_done = saved.epochs, saved.steps
-                return self._replace(saved.weights, saved.slots)
+                self._replace(saved.weights, saved.slots)
+                return
             weights = saved.weights
         shapes = self.model.layout.shapes
         if weights.layout == self.model.layout:

@@ -5,19 +5,17 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Rows
+from odt_sim.data.columns import Array, Rows
 from odt_sim.device.examples import Examples
 from odt_sim.model.weights import Weights
 
 LIMIT = 256 << 20
 """The default limit of a cache's embeddings, in bytes."""
-
-Array = NDArray[Any]
 
 
 class Embedded(NamedTuple):

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from odt_sim.data.columns import Rows, only, prefixed, rows_of
+from odt_sim.data.columns import Array, Rows, only, prefixed, rows_of
 from odt_sim.device.batches import padded, targets_of
 from odt_sim.device.embedding_cache import digest_of_body
 from odt_sim.device.examples import Examples
@@ -18,8 +17,6 @@ from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.errors import ModelError
 from odt_sim.model.names import full, parts
 from odt_sim.model.trainable import TrainableModel
-
-Array = NDArray[Any]
 
 
 @dataclass

@@ -2,20 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from odt_sim.data.columns import Rows, only
+from odt_sim.data.columns import Array, Rows, only
 from odt_sim.metrics.losses import log_softmax
 from odt_sim.metrics.tasks import model_task
 from odt_sim.model.weights import Weights
 
 if TYPE_CHECKING:
     from odt_sim.device.device import Device
-
-Array = NDArray[Any]
 
 
 class Predictor(ABC):

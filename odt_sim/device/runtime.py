@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from odt_sim.data.columns import Columns, Rows, only, prefixed, rows_of
+from odt_sim.data.columns import Array, Columns, Rows, only, prefixed, rows_of
 from odt_sim.device.batches import Batch
 from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.device.stacked_batches import StackedBatches
@@ -17,7 +16,6 @@ from odt_sim.model.repeated import POSITIONS, ROWS, repeated_name
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
-Array = NDArray[Any]
 NO_LOSS = "export its step with the output 'loss'"
 
 

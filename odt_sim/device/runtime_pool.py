@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from odt_sim.data.columns import Array
 from odt_sim.device.embedding_cache import EmbeddingCache
 from odt_sim.device.engines import LITERT, StartEngine, start_with_variable_weights
 from odt_sim.device.processor import has_avx512
@@ -19,8 +18,6 @@ from odt_sim.model.narrow_products import narrow_products
 from odt_sim.model.repeated import repeated
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
-
-Array = NDArray[Any]
 
 
 class RuntimePool:

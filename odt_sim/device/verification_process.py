@@ -11,7 +11,8 @@ import time
 
 import numpy as np
 
-from odt_sim.device.runtime import Array, Runtime
+from odt_sim.data.columns import Array
+from odt_sim.device.runtime import Runtime
 from odt_sim.errors import InvocationError, ModelError
 from odt_sim.memory import memory_limit, peak_memory
 from odt_sim.model.contract import OPTIONAL, REQUIRED, answers_of, shape_text

@@ -1,6 +1,5 @@
 """Trace functions of tensors as TensorFlow graphs."""
 
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
+from odt_sim.export.interface import one_line
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lstm import with_lstm_loop
 from odt_sim.export.parameters import all_layers
@@ -26,19 +26,15 @@ def traced(
         # Without an order of reads and writes: a trace lists its ops in order.
         return Trace(tf.compat.v1.wrap_function(lambda *values: function(*values), list(arguments)), layers)
     except (ValueError, TypeError, NotImplementedError, tf.errors.OpError) as error:
-        raise ExportError(f"`{function.__name__}` cannot be traced: {_line(error)}") from error
+        raise ExportError(f"`{function.__name__}` cannot be traced: {_reason(error)}") from error
 
 
-def _line(error: Exception) -> str:
-    """Return the first line of an error, and the next one if the first is Keras' line on a layer's call."""
-    lines = [line.strip() for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
-    line = " ".join(lines[: 1 + lines[0].startswith("Exception encountered when calling")]) if lines else ""
-    loop = isinstance(error, tf.errors.OperatorNotAllowedInGraphError)
-    return (
-        f"{line.partition('. You can attempt')[0]}; use fixed numbers, or a Keras layer, in place of it"
-        if loop
-        else line
-    )
+def _reason(error: Exception) -> str:
+    """Return the first line of an error, with advice for a loop or a condition in Python."""
+    line = one_line(error)
+    if not isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
+        return line
+    return f"{line.partition('. You can attempt')[0]}; use fixed numbers, or a Keras layer, in place of it"
 
 
 def concrete(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:

@@ -21,7 +21,8 @@ from odt_sim.model.surgery import NewSubgraph, empty
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout
 
-TRAIN, INFER = HEAD = "head_train", "head_infer"
+TRAIN = "head_train"
+HEAD = (TRAIN, "head_infer")
 READERS = {"parameters": "a", "optimizer_state": "s"}
 WRITERS = {"restore": "a", "restore_optimizer_state": "s", "set_gradient_offset": "b"}
 """The signatures that return or set variables, with the prefix of the variables' numbers."""

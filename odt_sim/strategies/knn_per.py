@@ -14,12 +14,11 @@ Hyper-parameters: `neighbours`, 1..100, default 10. A device without validation 
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
-from odt_sim.data.columns import only
+from odt_sim.data.columns import Array, only
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
 from odt_sim.hyperparameters import checked_count
@@ -31,7 +30,6 @@ from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors
 from odt_sim.strategies.state import receive
 
-Array = NDArray[Any]
 SHARES = tuple(i / 10 for i in range(11))
 CLASSIFICATIONS = ("sparse_categorical_crossentropy", "categorical_crossentropy")
 

@@ -4,15 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from odt_sim.data.columns import Array
 from odt_sim.device.device import Device
 from odt_sim.metrics.losses import log_softmax
 from odt_sim.model.tensors import array_of
 from odt_sim.strategies.base import Tensors
 from odt_sim.strategies.class_counts import class_counts, means_by_class
-
-Array = NDArray[Any]
 
 PROTOTYPES, COUNTS = "prototypes", "counts"
 """Names of the prototypes, `[classes, features]` float32, and the numbers of examples, `[classes]` float32."""

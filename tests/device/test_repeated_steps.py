@@ -19,7 +19,6 @@ from odt_sim.errors import ModelError
 from odt_sim.model.engine_file import own_file
 from odt_sim.model.repeated import STEPS, repeated, repeated_name, steps_of_calls
 
-Train = Callable[[Device], Any]
 KINDS = ["softmax", "momentum", "adam", "regression", "small_mlp", "with_adapters"]
 
 

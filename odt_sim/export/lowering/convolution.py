@@ -21,14 +21,10 @@ from odt_sim.export.lowering.pooling import (
     pooling_windows,
 )
 from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
-from odt_sim.export.lowering.windows import Windows, elements, padded, windows_of
+from odt_sim.export.lowering.windows import Windows, elements, kernel_windows, padded
 
 LANES = 32  # result columns that XNNPACK computes at once
 BLOCKS = (4, 2)
-
-
-def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) -> Windows:
-    return windows_of(op, image, (int(kernel[0]), int(kernel[1])))
 
 
 def _forward(windows: Windows, filters: int) -> Bands:
@@ -48,7 +44,7 @@ def _backward(windows: Windows, channels: int) -> Bands:
 def conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = the sum over kernel elements p of X[p] W[p], where X[p] lies under element p."""
     x, kernel = inputs
-    windows = _windows(op, x.shape, kernel.shape)
+    windows = kernel_windows(op, x.shape, kernel.shape)
     groups = x.shape[3] // kernel.shape[2]
     if groups > 1:
         pairs = zip(_split(x, groups, memo), tf.split(kernel, groups, -1), strict=True)
@@ -108,7 +104,7 @@ def conv2d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) ->
         return [routed.unpooled.kernel_gradient(routed.gradient)]
     x, gradient = tensor_of(inputs[0]), tensor_of(routed)
     kernel = op.outputs[0].shape
-    windows = _windows(op, x.shape, kernel).first(*gradient.shape[1:3])
+    windows = kernel_windows(op, x.shape, kernel).first(*gradient.shape[1:3])
     groups = x.shape[3] // kernel[2]
     if groups == 1:
         return [kernel_gradient(x, gradient, windows, memo)]
@@ -134,7 +130,7 @@ def conv2d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> 
     """Compute dX: for each pixel, the sum of dY W[p]^T over the kernel elements p that covered it."""
     _, kernel, gradient = inputs
     image = op.outputs[0].shape
-    windows = _windows(op, image, kernel.shape).first(*gradient.shape[1:3])
+    windows = kernel_windows(op, image, kernel.shape).first(*gradient.shape[1:3])
     groups = image[3] // kernel.shape[2]
     if groups == 1:
         return [image_gradient(kernel, gradient, windows, memo)]

@@ -23,18 +23,14 @@ from odt_sim.export.lowering.padding import before_padding
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Deferred, Memo, Value, lowers
 from odt_sim.export.lowering.shifted_gradients import ShiftedGradients
-from odt_sim.export.lowering.windows import Windows, dilated, padded_by, part, sum_of, windows_of
-
-
-def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) -> Windows:
-    return windows_of(op, image, (int(kernel[0]), int(kernel[1])))
+from odt_sim.export.lowering.windows import Windows, dilated, kernel_windows, padded_by, part, sum_of
 
 
 @lowers("DepthwiseConv2dNative")
 def depthwise_conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y[..., c m + k] = the sum over kernel elements p of X[p][..., c] W[p, c, k], for m filters per channel."""
     x, kernel = inputs
-    _windows(op, x.shape, kernel.shape)  # raises if there is no kernel
+    kernel_windows(op, x.shape, kernel.shape)  # raises if there is no kernel
     settings = {name: op.get_attr(name) for name in ("strides", "padding", "dilations")}
     return [tf.raw_ops.DepthwiseConv2dNative(input=x, filter=kernel, **settings)]
 
@@ -44,7 +40,7 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
     """Compute dW[p, c, k] = the sum of X[..., c] times the gradients dY[..., c m + k] that W[p] connects to it."""
     x, _, gradient = inputs
     kernel = op.outputs[0].shape
-    x, windows = _without_padding(x, _windows(op, x.shape, kernel), memo)
+    x, windows = _without_padding(x, kernel_windows(op, x.shape, kernel), memo)
     gradients = ShiftedGradients(gradient, windows, memo)
     moves = windows.stride != (1, 1) or kernel[3] > 1
     own = (late if moves else recomputed)(x, gradients.padded, memo)
@@ -135,7 +131,9 @@ class InputGradient(Deferred):
 def depthwise_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute dX: the convolution of dY, dilated by the strides, with the flipped kernel."""
     _, kernel, gradient = inputs
-    found = InputGradient(kernel, ShiftedGradients(gradient, _windows(op, op.outputs[0].shape, kernel.shape), memo))
+    found = InputGradient(
+        kernel, ShiftedGradients(gradient, kernel_windows(op, op.outputs[0].shape, kernel.shape), memo)
+    )
     cropped = [user.type for user in op.outputs[0].consumers()] == ["Slice"]
     return [found if cropped else found.tensor()]
 

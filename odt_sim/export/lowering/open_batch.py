@@ -143,10 +143,6 @@ class Probes:
             for graph, rows in zip(self.graphs, PROBES, strict=False)
         )
 
-    def same_shape(self, probed: Probed) -> Probed:
-        """Return the probes of a tensor with the same shape and another value."""
-        return tuple(_placeholder(graph, t.dtype, t.shape) for graph, t in zip(self.graphs, probed, strict=True))
-
     def outputs(self, op: tf.Operation, inputs: list[Probed]) -> list[Probed]:
         """Return the probes of a traced op's outputs."""
         if not self.graphs:

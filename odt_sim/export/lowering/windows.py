@@ -87,6 +87,11 @@ def windows_of(op: tf.Operation, image: tf.TensorShape, size: tuple[int, int]) -
     return windows_along(axes, same=padding == b"SAME")
 
 
+def kernel_windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) -> Windows:
+    """Return the windows of a convolution's kernel, `[height, width, ...]`."""
+    return windows_of(op, image, (int(kernel[0]), int(kernel[1])))
+
+
 def windows_along(axes: list[list[int]], *, same: bool) -> Windows:
     """Return windows from image size, window size, stride and dilation for each of two axes."""
     (rows, top, bottom), (columns, left, right) = (_axis(axis[0], axis[1], axis[2], axis[3], same) for axis in axes)

@@ -40,7 +40,7 @@ def terms_of(given: Sequence[Any]) -> tuple[Term, ...]:
         ExportError: A name is unknown, or a function declares no inputs.
     """
     terms = tuple(_term(each) for each in given if each != PROX)
-    names = [name for each in terms for name in (each.name,)]
+    names = [each.name for each in terms]
     if len(set(names)) < len(names):
         raise ExportError(f"terms: expected different terms, found {', '.join(names)}")
     return terms

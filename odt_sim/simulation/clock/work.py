@@ -11,8 +11,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from odt_sim.data.columns import Array
 from odt_sim.data.dataset import Indices
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
@@ -23,8 +23,6 @@ from odt_sim.model.weights import Weights
 from odt_sim.simulation.job import Job
 from odt_sim.simulation.messages import Messages
 from odt_sim.strategies.base import Tensors
-
-Array = NDArray[Any]
 
 ROUNDS_BEFORE = 2
 """The rounds that are simulated first for a device with a state; by the third round, a strategy's state is complete."""

@@ -9,13 +9,11 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from odt_sim.data.columns import Array
 from odt_sim.model.tensors import Tensors, array_of
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.simulation.job import Task, Trained
-
-Array = NDArray[Any]
 
 KINDS = "biuf"
 """The dtype kinds that are sent as raw arrays, with their dtype as text; other arrays are pickled."""
