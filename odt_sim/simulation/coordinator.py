@@ -12,10 +12,9 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from odt_sim.aggregators.base import Aggregator
-from odt_sim.arguments import names_arguments, shown
+from odt_sim.arguments import names_arguments
 from odt_sim.attacks.base import Attack
 from odt_sim.data.federated import FederatedData
-from odt_sim.declarations import Range, fits
 from odt_sim.device.device import Device
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
@@ -24,7 +23,6 @@ from odt_sim.fleet.conditions import conditions
 from odt_sim.memory import hand_back
 from odt_sim.metrics.own import own_metrics
 from odt_sim.metrics.rounds import check_target, reported_round
-from odt_sim.model.tensors import read_only
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.observers.base import Observer, Observers, RunInfo
@@ -44,10 +42,10 @@ from odt_sim.simulation.checks import check_metrics, check_types, checked_job, p
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
 from odt_sim.simulation.code import record_code
 from odt_sim.simulation.commits import Commits, Write
+from odt_sim.simulation.deployed import checked_ids, deployed
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.finish import unchosen_round, undefined_metrics, write_model, write_results
-from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.job import Job, Trained
 from odt_sim.simulation.round import RoundInFlight, Rounds
 from odt_sim.simulation.run_settings import identity, settings
 from odt_sim.simulation.run_warnings import run_warnings
@@ -55,7 +53,6 @@ from odt_sim.simulation.serial import SerialBackend
 from odt_sim.simulation.spending import Spending
 from odt_sim.simulation.start import check_unused, initial_weights, start, store_calibration
 from odt_sim.simulation.sums import join
-from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import ServerState, Strategy
 from odt_sim.user_code import user_frames
 
@@ -246,22 +243,8 @@ class Simulation:
             CheckpointError: The run is not complete, or its checkpoint is missing, damaged or from another run.
             SimulationError: The strategy failed on a device.
         """
-        if not isinstance(devices, Iterable) or isinstance(devices, str):
-            raise ConfigurationError(
-                f"Simulation.deployed: expected a list of devices, found {shown(devices)}; put the id into one: deployed([0])"
-            )
-        chosen, ids = list(devices), Range(least=0, below=self.data.devices)
-        for device in chosen:
-            if not fits(device, int, ids):
-                raise ConfigurationError(f"device {device}: expected an id from 0 to {self.data.devices - 1}")
-        commit = self._reported()
-        initial_weights(self._job.model, self._job.runtime)  # hides the line that LiteRT's first interpreter prints
-        versions, worker, messages = commit.versions.of(chosen), Worker(self._job), Messages(self._job, commit.state)
-        with threadpool_limits(1, "blas"):  # as in the run
-            for device in chosen:
-                own = {device: versions[device]} if device in versions else {}
-                task = messages.addressed(Task("final", commit.round, (device,), own))
-                yield from worker.deployed(task, read_only(messages.broadcast))
+        chosen = checked_ids(devices, self.data.devices)
+        yield from deployed(self._job, self._reported(), chosen)
 
     def for_new_devices(self) -> Weights:
         """Return the weights with which a device that joins after the complete run starts, before it trains.
