@@ -67,12 +67,14 @@ def simulation(
     data = _filling(config)  # before the export ends, so that its errors come early
     backend.start()
     found = model_begun.result()
-    if before and TrainableModel.load(before).fingerprint != found.fingerprint:
-        on_warning(
-            f"model {found.name}: this odt_sim or TensorFlow, or changed code of the model, exports another file; the run "
-            f"uses the one with which it began, {os.path.relpath(before)}"
-        )
-        found = model(config, before)
+    if before:
+        own = model(config, before)
+        if own.fingerprint != found.fingerprint and not strategy.needed(own) - own.capabilities:
+            on_warning(
+                f"model {found.name}: this odt_sim or TensorFlow, or changed code of the model, exports another file; the "
+                f"run uses the one with which it began, {os.path.relpath(before)}"
+            )
+            found = own
     return _simulation(config, directory, found, data, strategy, aggregator, backend, metrics, callbacks)
 
 

@@ -25,8 +25,21 @@ def report(arguments: Sequence[str]) -> int:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a row per configuration, for other programs")
     parser.add_argument("--latex", type=Path, metavar="FILE", help="write the tables for LaTeX with booktabs")
     options = vars(parser.parse_intermixed_args(arguments))
-    print_comparison(options.pop("folders"), **options)
+    folders = options.pop("folders")
+    print_comparison(folders, further=_tunings(folders), **options)
     return 0
+
+
+def _tunings(folders: Sequence[Path]) -> "list[Section]":
+    """Return a section for each folder of a tuning."""
+    from odt_sim.persistence.run_folder import TUNING
+
+    found = [path for folder in folders if (path := folder / TUNING).is_file()]
+    if not found:
+        return []
+    from odt_sim.tuning.tables import saved_section
+
+    return [saved_section(path) for path in found]
 
 
 def print_comparison(

@@ -20,13 +20,15 @@ from odt_sim.cli.settings import COMPONENTS, GROUPS
 from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
+from odt_sim.files import write_file
 from odt_sim.hyperparameters import checked_count
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.persistence.run_folder import TUNING, document
 from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, folder_of, is_fixed
 from odt_sim.tuning.processes import LOG, Sweep, run_sweeps
-from odt_sim.tuning.winners import Winner, first_error, winner, write_choice
+from odt_sim.tuning.winners import Winner, choice_of, first_error, winner
 from odt_sim.user_code import add_working_folder
 
 USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2] [tuning_seed=1000] [jobs=1] [output=DIR]
@@ -83,18 +85,19 @@ def _compare(plan: Plan, winners: Sequence[Winner], jobs: int) -> int:
     """Run the winners for each seed of the report, and print their comparison and their settings."""
     from odt_sim.tuning.tables import winners_section, winners_table  # draws plots, so import it only at the end
 
-    write_choice(plan, winners)
+    choice = choice_of(plan, winners)
+    write_file(plan.folder / TUNING, document(choice))
     folders = [plan.run_folder(each.strategy, each.trial) for each in winners]
     runs = [
         Sweep(each.strategy, plan.report(each.strategy, each.settings), folder, len(plan.seeds))
         for each, folder in zip(winners, folders, strict=True)
     ]
     run_sweeps("report", runs, jobs)
-    searched = [winners_section(plan, winners)]
+    searched = [winners_section(choice)]
     failures = print_comparison(folders, output=plan.folder / "report.html", further=searched).failures
     console = Console()
     console.print()
-    console.print(winners_table(plan, winners))
+    console.print(winners_table(choice))
     return 1 if failures else 0
 
 

@@ -11,7 +11,7 @@ from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.names import is_metric, know
 from odt_sim.metrics.tasks import TASK_METRICS
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
-from odt_sim.persistence.run_folder import RunFolder, is_run_folder
+from odt_sim.persistence.run_folder import SEARCH, TASK, TUNED, RunFolder, is_run_folder
 from odt_sim.persistence.summary import Summary
 
 WORSE_THAN_OTHERS = "is worse than that of other trials"
@@ -119,12 +119,14 @@ def _configured_metrics(config: Mapping[str, Any]) -> dict[str, bool]:
 def find_runs(folders: Sequence[Path]) -> list[Path]:
     """Return the run folders at or below some folders, each once, in natural order (2 before 10).
 
+    Of a tuning, these are the runs of the winners: trials have another seed, and their figures chose the winners.
+
     Raises:
         CheckpointError: A folder is missing or contains no run.
     """
     found: dict[Path, Path] = {}
     for folder in folders:
-        below = sorted(_runs_below(folder), key=_natural_order)
+        below = sorted(_runs_below(folder, is_run_folder, trials=False), key=_natural_order)
         if not below:
             raise CheckpointError(f"{folder}: no run found there; give a run's folder, or one that holds runs")
         for path in below:
@@ -134,7 +136,7 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
 
 def find_started_runs(folder: Path) -> list[Path]:
     """Return the run folders at or below a folder in natural order, including those without records yet."""
-    return sorted(_runs_below(folder, _is_started), key=_natural_order)
+    return sorted(_runs_below(folder, _is_started, trials=True), key=_natural_order)
 
 
 def one_run(found: Sequence[Path], where: object) -> Path:
@@ -157,8 +159,14 @@ def _is_started(path: Path) -> bool:
     return is_run_folder(path) or (path / ".hydra" / "config.yaml").is_file()
 
 
-def _runs_below(folder: Path, is_run: Callable[[Path], bool] = is_run_folder) -> Iterator[Path]:
-    """Yield the runs below a folder, including those behind links, each folder once."""
+def _runs_below(folder: Path, is_run: Callable[[Path], bool], trials: bool) -> Iterator[Path]:
+    """Yield the runs below a folder, including those behind links, each folder once.
+
+    Args:
+        folder: The folder.
+        is_run: Returns whether a folder is a run's.
+        trials: Whether to yield also the trials of a tuning with winners.
+    """
     walked = set[str]()
     for parent, below, _ in os.walk(folder, followlinks=True):
         if (real := os.path.realpath(parent)) in walked:
@@ -168,6 +176,8 @@ def _runs_below(folder: Path, is_run: Callable[[Path], bool] = is_run_folder) ->
         if is_run(Path(parent)):
             below.clear()  # folders inside a run contain no runs
             yield Path(parent)
+        elif not trials and {SEARCH, TUNED} <= {*below} and (Path(parent) / TASK).is_file():
+            below.remove(SEARCH)
 
 
 def _natural_order(path: Path) -> list[tuple[int, str]]:

@@ -27,6 +27,8 @@ INITIAL_MODEL, TRAINED_MODEL = "initial.tflite", "model.tflite"
 TIMELINE = "timeline.jsonl"
 CODE = "code.json"  # digests of the code of odt_sim and of the user; absent in runs of earlier versions
 SWEEP, BEST = "multirun.yaml", "best.json"  # in the folder of a sweep: its settings, and the best trial of a search
+TUNING, TASK = "tuning.json", "task.json"  # in the folder of a tuning: its choice, and the settings of its trials
+SEARCH, TUNED = "search", "tuned"  # folders in it: the trials, and the runs of the winners
 RECORDS = ROUNDS, DEVICES, SUMMARY, FAILURE = "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json"
 
 

@@ -4,10 +4,9 @@ import json
 
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.files import write_file
-from odt_sim.persistence.run_folder import document
+from odt_sim.persistence.run_folder import TASK, document
 from odt_sim.tuning.plan import IRRELEVANT, Plan
 
-CLAIM = "task.json"
 AT_ONCE = ("hydra.sweeper.n_jobs=",)  # the number of trials that run together
 
 
@@ -25,7 +24,7 @@ def claim(plan: Plan, what: str) -> None:
         CheckpointError: The file is damaged.
         FileError: The file cannot be written.
     """
-    path = plan.folder / CLAIM
+    path = plan.folder / TASK
     deciding = sorted(each for each in plan.overrides if not each.startswith((*IRRELEVANT, *AT_ONCE)))
     wanted = {"overrides": deciding, "tuning_seed": plan.tuning_seed, "sweeper": plan.sweeper, "rate": plan.rate}
     if not path.exists():

@@ -10,6 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from odt_sim.errors import ConfigurationError
+from odt_sim.persistence.run_folder import SEARCH, TUNED
 from odt_sim.strategies.search_ranges import RANGES
 
 IRRELEVANT = ("backend", "tracker", "hydra/launcher", "hydra.launcher.")
@@ -64,11 +65,11 @@ class Plan:
 
     def search_folder(self, strategy: str) -> Path:
         """Return the folder of a strategy's trials."""
-        return self.folder / "search" / strategy
+        return self.folder / SEARCH / strategy
 
     def run_folder(self, strategy: str, trial: int) -> Path:
         """Return the folder of the reported runs with the settings of a trial."""
-        return self.folder / "tuned" / f"{strategy}-trial-{trial}"
+        return self.folder / TUNED / f"{strategy}-trial-{trial}"
 
     def space(self, strategy: str) -> Mapping[str, str]:
         """Return the search space of a strategy, by key in Hydra's syntax, before the overrides replace parts of it."""

@@ -4,13 +4,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from odt_sim.errors import CheckpointError
-from odt_sim.files import write_file
-from odt_sim.persistence.run_folder import BEST, FAILURE, SUMMARY, RunFolder, document
+from odt_sim.persistence.run_folder import BEST, FAILURE, SUMMARY, RunFolder
 from odt_sim.tuning.plan import Plan
-
-CHOICE = "tuning.json"
 
 
 @dataclass(frozen=True)
@@ -61,20 +59,14 @@ def first_error(folder: Path) -> str | None:
     return next((str(failure["error"]) for failure in failures if failure), None)
 
 
-def write_choice(plan: Plan, winners: Sequence[Winner]) -> None:
-    """Write `tuning.json` with the search spaces and the winners.
-
-    Raises:
-        FileError: The file cannot be written.
-    """
-    searched = {strategy: dict(plan.searched(strategy)) for strategy in plan.strategies}
-    content = {
+def choice_of(plan: Plan, winners: Sequence[Winner]) -> dict[str, Any]:
+    """Return the content of `tuning.json`: the search spaces and the winners."""
+    return {
         "budget": plan.budget,
         "sweeper": plan.sweeper,
         "tuning_seed": plan.tuning_seed,
         "seeds": list(plan.seeds),
         "overrides": list(plan.overrides),
-        "searched": searched,
+        "searched": {strategy: dict(plan.searched(strategy)) for strategy in plan.strategies},
         "winners": [asdict(each) for each in winners],
     }
-    write_file(plan.folder / CHOICE, document(content))

@@ -2,7 +2,7 @@ import pytest
 from written_runs import round_record, write_run
 
 from odt_sim.errors import CheckpointError
-from odt_sim.persistence.run import find_runs, load_run
+from odt_sim.persistence.run import find_runs, find_started_runs, load_run
 from odt_sim.persistence.run_folder import RunFolder
 
 
@@ -76,6 +76,16 @@ def test_runs_behind_links_are_found(tmp_path):
     (tmp_path / "chosen" / "best").symlink_to(tmp_path / "elsewhere" / "two")
     (tmp_path / "chosen" / "again").symlink_to(tmp_path / "chosen")
     assert find_runs([tmp_path / "chosen"]) == [tmp_path / "chosen" / "best"]
+
+
+def test_trials_of_a_tuning_with_winners_are_left_out(tmp_path):
+    for path in ("search/fedavg/0", "tuned/fedavg-trial-0/0"):
+        make(tmp_path / path)
+    assert len(find_runs([tmp_path])) == 2
+    (tmp_path / "task.json").touch()
+    assert find_runs([tmp_path]) == [tmp_path / "tuned/fedavg-trial-0/0"]
+    assert find_runs([tmp_path / "search"]) == [tmp_path / "search/fedavg/0"]
+    assert len(find_started_runs(tmp_path)) == 2
 
 
 def test_folders_inside_a_run_are_no_runs(tmp_path):

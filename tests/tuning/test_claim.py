@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.tuning.claim import CLAIM, claim
+from odt_sim.persistence.run_folder import TASK
+from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import Plan
 
 
@@ -43,6 +44,6 @@ def test_other_settings_are_refused(plan: Plan, change: dict[str, object], found
 
 def test_damaged_file_is_refused(plan: Plan) -> None:
     plan.folder.mkdir()
-    (plan.folder / CLAIM).write_text("{")
+    (plan.folder / TASK).write_text("{")
     with pytest.raises(CheckpointError, match=r"task.json: damaged; remove "):
         claim(plan, "a tuning")

@@ -22,7 +22,7 @@ from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.strategies.search_ranges import RANGES
 from odt_sim.tuning.plan import Plan, folder_of, is_fixed
 from odt_sim.tuning.tables import winners_section, winners_table
-from odt_sim.tuning.winners import Winner, first_error, winner
+from odt_sim.tuning.winners import Winner, choice_of, first_error, winner
 
 FEW = ["model=digits_mlp", "backend=serial", "run.rounds=1", "fleet.devices=4", "fleet.unseen=1"]
 TINY = ["tune", "strategy=fedavg,fedprox", "budget=2", "seed=0", "jobs=2", "output=out", *FEW]
@@ -251,20 +251,25 @@ def test_killed_tuning_around_a_models_own_rate_resumes_and_compares_the_winners
     comparison = json.loads((out / "comparison.json").read_text())
     assert len(comparison["rows"]) == 2
     page = (out / "report.html").read_text()
-    assert "2 trials of each strategy" in page
+    assert "a budget of 2 trials of each strategy" in page
     assert "<td>tag(log,interval(0.017,1.7))</td>" in page
+    capsys.readouterr()
+    assert main(["report", "out"]) == 0  # without the trials
+    assert json.loads((out / "comparison.json").read_text()) == comparison
+    assert (out / "report.html").read_text() == page
 
 
 def test_page_and_table_name_trials_ranges_and_strategies_without_a_winner():
     won = [Winner("fedavg", 5, 1, 3, 0.5, ["train.learning_rate=0.02", "train.epochs=2"])]
-    section = winners_section(plan(), won)
-    assert "random with 5 trials of each strategy, all with seed 9" in section.caption
+    choice = choice_of(plan(), won)
+    section = winners_section(choice)
+    assert "random with a budget of 5 trials of each strategy, all with seed 9" in section.caption
     assert [[row.name.text, *(cell.text for cell in row.cells)] for row in section.table.rows] == [
         ["fedavg", "5 (1 failed)", "0.5", "train.learning_rate=0.02", "tag(log,interval(0.01,1))"],
         ["", "", "", "train.epochs=2", "int(interval(1,5))"],
     ]
     assert section.notes == ["fedprox: no trial has a validation figure."]
     console = Console(file=io.StringIO(), width=80)
-    console.print(winners_table(plan(), won))
+    console.print(winners_table(choice))
     assert "train.learning_rate=0.02" in console.file.getvalue()
     assert "5 (1 failed)" in console.file.getvalue()
