@@ -55,8 +55,11 @@ def _launch(cell: Cell, arguments: list[str], folder: Path) -> None:
 
 
 def refusal(trial: Path) -> str:
-    """Return why a strategy cannot run at all: the error of a trial that never started; empty if it started."""
-    return "" if (trial / INITIAL_MODEL).exists() else _error(trial)
+    """Return why a strategy cannot run at all: the error of a trial that never started; empty if it started.
+
+    Empty, too, if no error was recorded, such as on a full disk: the search then fails, and runs again with the command.
+    """
+    return "" if (trial / INITIAL_MODEL).exists() or not (trial / FAILURE).exists() else _error(trial)
 
 
 def _error(folder: Path) -> str:

@@ -106,6 +106,7 @@ def test_trial_that_diverges_at_once_is_no_refusal(tmp_path):
             (tmp_path / name / file).touch()
     assert refusal(tmp_path / "refused") == "refused for a reason"
     assert refusal(tmp_path / "diverged") == ""
+    assert refusal(tmp_path / "ended without a record, such as on a full disk") == ""
 
 
 def test_results_replace_those_of_a_page():
