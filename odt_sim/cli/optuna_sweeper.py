@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,12 @@ class OptunaSweeper(SearchSweeper):
         self._sampler(0)  # refuses an unknown sampler
 
     def search(self, space: Space, fixed: Sequence[str], folder: Path, maximize: bool) -> Best | None:
-        """Run the study's missing trials, starting with those that a killed search left unfinished.
+        """Run the study's missing trials, starting with those that failed or that a killed search left unfinished.
 
         Raises:
             CheckpointError: The folder already contains a study.
             ConfigurationError: The study belongs to another search.
         """
-        from optuna.trial import Trial, TrialState
-
         if self.fresh and (folder / FILE).exists():
             raise CheckpointError(
                 f"{folder}: holds a sweep already; resume it with run.resume={folder}, or choose another folder"
@@ -58,15 +57,26 @@ class OptunaSweeper(SearchSweeper):
         with opened(folder, direction=direction, pruner=self._pruner, sampler=self._sampler(0)) as study:
             _check_same(study, space, fixed, folder)
             self.save(folder)
-            left = [each._trial_id for each in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
-            trials = [Trial(study, identity) for identity in left]
-            while trials or len(study.get_trials(deepcopy=False)) < self._n_trials:
-                trials = trials or self._ask(study)
-                drawn = {trial.number: _draw(trial, space) for trial in trials}
-                for number, figure in zip(drawn, self.run_trials(drawn, fixed), strict=True):
-                    _tell(study, number, figure)
-                trials = []
+            for trials in self._unfinished(study):
+                self._run(study, trials, space, fixed)
+            while len(study.get_trials(deepcopy=False)) < self._n_trials:
+                self._run(study, self._ask(study), space, fixed)
             return _best(study, space, folder, maximize)
+
+    def _unfinished(self, study: Any) -> Iterator[list[Any]]:
+        """Yield the unfinished trials of an earlier search, in batches of consecutive numbers that run together."""
+        from optuna.trial import Trial, TrialState
+
+        left = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        for _, group in groupby(enumerate(left), lambda pair: pair[1].number - pair[0]):
+            trials = [Trial(study, each._trial_id) for _, each in group]
+            for first in range(0, len(trials), self._n_jobs):
+                yield trials[first : first + self._n_jobs]
+
+    def _run(self, study: Any, trials: Sequence[Any], space: Space, fixed: Sequence[str]) -> None:
+        drawn = {trial.number: _draw(trial, space) for trial in trials}
+        for number, figure in zip(drawn, self.run_trials(drawn, fixed), strict=True):
+            _tell(study, number, figure)
 
     def _ask(self, study: Any) -> list[Any]:
         """Ask Optuna for the next trials, which run together."""
@@ -116,14 +126,13 @@ def _suggest(trial: Any, key: str, dimension: Choice | Interval) -> None:
 
 
 def _tell(study: Any, number: int, figure: float) -> None:
+    """Record a trial's figure; a failed trial stays open, so that a resumed search runs it again."""
     from optuna.trial import TrialState
 
     if study.get_trials(deepcopy=False)[number].user_attrs.get(PRUNED):
         study.tell(number, state=TrialState.PRUNED)
     elif math.isfinite(figure):
         study.tell(number, figure)
-    else:
-        study.tell(number, state=TrialState.FAIL)
 
 
 def _best(study: Any, space: Space, folder: Path, maximize: bool) -> Best | None:

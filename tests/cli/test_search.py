@@ -193,6 +193,21 @@ def test_a_trial_does_not_win_by_the_devices_that_it_loses(tmp_path):
     assert best_trial({0: 0.5, 1: 0.1, 2: 0.6}, tmp_path, maximize=False) == 0
 
 
+def test_resumed_search_runs_failed_trials_again(run, folder):
+    pytest.importorskip("optuna")
+    (folder / "flaky.py").write_text(
+        "from pathlib import Path\n\ndef check(record):\n    if Path('bug').exists():\n        raise ValueError('a bug')\n"
+    )
+    (folder / "bug").touch()
+    given = [*TINY, SPACE[0], "callbacks=[flaky.check]", "hydra.sweep.dir=out"]
+    assert run(*given, "hydra.sweeper.n_trials=2")[0] == 1
+    (folder / "bug").unlink()
+    code, error = run("run.resume=out", "hydra.sweeper.n_trials=3")
+    assert code == 0, error
+    assert run(*TINY, SPACE[0], "hydra.sweeper.n_trials=3", "hydra.sweep.dir=whole")[0] == 0
+    assert study(folder / "out") == study(folder / "whole")
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
