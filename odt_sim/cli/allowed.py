@@ -22,7 +22,11 @@ def allowed_strategies(model: TrainableModel) -> list[str]:
         missing = ", ".join(sorted(strategy.needed(model) - model.capabilities))
         (refused[missing] if missing else allowed).append(name)
     others = [f"  {missing}: {', '.join(names)}" for missing, names in sorted(refused.items())]
-    return [f"strategies: {', '.join(allowed) or 'none'}", *(["others, by what they need:"] if others else []), *others]
+    return [
+        f"strategies: {', '.join(allowed) or 'none'}",
+        *(["other strategies, by what they need:"] if others else []),
+        *others,
+    ]
 
 
 def _shipped() -> dict[str, Strategy]:

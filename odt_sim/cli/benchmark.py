@@ -40,15 +40,15 @@ from odt_sim.user_code import add_working_folder
 USAGE = """usage: odt-sim benchmark [task=A,B] [strategy=A,B] [budget=5] [seed=0,1,2] [tuning_seed=1000] [jobs=N]
                          [output=benchmark] [markdown=FILE] [config_dir=DIR] [TASK.KEY=VALUE ...] [OVERRIDE ...]
 
-  task          tasks, by default all of conf/experiment/benchmark; one that lacks its data is left out
-  strategy      strategies, by default all of conf/strategy
-  budget        trials of each strategy on each task
-  seed          seeds of the runs that are compared
+  task          tasks; default: all in conf/experiment/benchmark, without those that lack their data
+  strategy      strategies; default: all in conf/strategy
+  budget        trials per strategy and task
+  seed          seeds of the compared runs
   tuning_seed   seed of all trials
-  jobs          processes side by side, by default one for each core
-  output        folder; the same command resumes what is there
-  markdown      also write the results into this file, in place of what follows its line "## Results"
-  config_dir    folder with options of your own, such as DIR/experiment/benchmark/mine.yaml
+  jobs          parallel processes; default: one per core
+  output        output folder; repeat the command to resume
+  markdown      also write the results to this file, replacing all after its line "## Results"
+  config_dir    folder with your own options, such as DIR/experiment/benchmark/mine.yaml
   TASK.KEY      a setting of one task: uci_har.data.path=uci_har
   OVERRIDE      settings of all runs
 """
@@ -100,7 +100,7 @@ def _benchmark(asked: Asked, arguments: Sequence[str]) -> int:
     plans = _plans(asked, strategies)
     folder = Path(asked.given["output"])
     if not plans:
-        raise ConfigurationError("task: no task has its data; give one its path, such as uci_har.data.path=PATH")
+        raise ConfigurationError("task: no task has its data; set the path of one, such as uci_har.data.path=PATH")
     warn(lost(folder, "output"))
     jobs = whole_number("benchmark", "jobs", asked.given["jobs"] or str(cores()), 1)
     deciding = [each for each in arguments if not each.startswith(("markdown=", "jobs="))]
@@ -114,7 +114,7 @@ def _run(cells: Sequence[Cell], jobs: int) -> None:
     """Run the cells that have not ended, and print a line with the remaining time for each."""
     waiting = [cell for cell in cells if ended(cell) is None]
     if len(waiting) < len(cells):
-        say(f"done already: {len(cells) - len(waiting)} of {len(cells)}")
+        say(f"already done: {len(cells) - len(waiting)} of {len(cells)}")
     started = time.monotonic()
     for done, (cell, outcome) in enumerate(run_cells(waiting, jobs), 1):
         left = (time.monotonic() - started) / done * (len(waiting) - done)

@@ -192,9 +192,7 @@ def compares_upwards(config: DictConfig) -> bool:
     own_metrics(_metrics(config))
     metric = config.run.get("metric") or model_metrics(model(config))[0]
     if not is_metric(metric):
-        raise ConfigurationError(
-            f"run.metric: expected a metric of the model or of metrics, found {metric}; correct it"
-        )
+        raise ConfigurationError(f"run.metric: expected a metric of the model or a name from metrics, found {metric}")
     return higher_is_better(metric)
 
 
@@ -353,6 +351,6 @@ def check(config: DictConfig) -> None:
     given, own = config.train.learning_rate, (model.get("optimizer") or {}).get("learning_rate")
     if given is not None and isinstance(own, int | float) and given != own:  # overriding a schedule is allowed
         raise ConfigurationError(
-            f"train.learning_rate: expected null or model.optimizer.learning_rate, {own}, found {given}; set one of the two, "
-            "such as by model.optimizer.learning_rate=null"
+            f"train.learning_rate: expected null or model.optimizer.learning_rate, {own}, found {given}; keep one of "
+            "the two, such as with model.optimizer.learning_rate=null"
         )

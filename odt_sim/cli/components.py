@@ -72,7 +72,8 @@ def build(node: Any, group: str) -> Any:
     if not (isinstance(built, kind) if kind else callable(built)):
         wanted = kind.__name__ if kind else "a function"
         raise ConfigurationError(
-            f"{group}._target_: expected a name that gives {wanted}, found {target}, which gives {type(built).__name__}"
+            f"{group}._target_: expected a target that creates {wanted}, found {target}, "
+            f"which creates {type(built).__name__}"
         )
     return built
 
@@ -97,7 +98,9 @@ def _how_to_set(group: str, target: str, reason: str) -> str:
         return ""
     if group != "callbacks":
         return f"; set it: {group}.{missing[1]}=..."
-    return "" if isinstance(imported(target, group), type) else "; a function takes its settings by _partial_: true"
+    return (
+        "" if isinstance(imported(target, group), type) else "; to bind the settings of a function, add _partial_: true"
+    )
 
 
 def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> None:

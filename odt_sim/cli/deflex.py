@@ -23,14 +23,19 @@ def deflex(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("odt-sim deflex", description=description)
     parser.add_argument("source", type=Path, metavar="IN", help="a .tflite file with Flex ops")
     parser.add_argument("output", type=Path, metavar="OUT", help="the file to write; it must not exist yet")
-    parser.add_argument("--batch-size", type=_rows, metavar="ROWS", help="fix an open batch, which trains faster")
+    parser.add_argument(
+        "--batch-size",
+        type=_rows,
+        metavar="ROWS",
+        help="set a fixed batch size where the file accepts any; it trains faster",
+    )
     options = parser.parse_args(arguments)
     before, size = rewrite(options.source, options.output, options.batch_size)
     content = options.output.read_bytes()
     if lost := [name for name in before.signatures if next(lost_activations(before, name), None)]:
         warnings.warn(
-            f"{options.source}: an activation was lost in {', '.join(lost)} when the file was converted, and "
-            f"{options.output} lacks it, too; see D205 of: odt-sim doctor {options.source}",
+            f"{options.source}: an activation was lost in {', '.join(lost)} when the file was converted, so "
+            f"{options.output} lacks it too; see D205 in: odt-sim doctor {options.source}",
             stacklevel=1,
         )
     print("\n".join(described(before, read_graph(content, str(options.output)))))
@@ -48,7 +53,7 @@ def rewrite(source: Path, output: Path, batch_size: int | None) -> tuple[Graph, 
     content = read_file(source)
     graph = read_graph(content, str(source))
     if output.exists():
-        raise ExportError(f"{output}: exists already; give another name, or remove it first")
+        raise ExportError(f"{output}: already exists; choose another name, or remove it first")
     spec = {"name": source.stem, "deflex": str(source), "batch_size": batch_size}
     rewritten, messages = in_process(spec, f"TensorFlow cannot convert {source}")
     warn(messages)

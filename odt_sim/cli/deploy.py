@@ -32,7 +32,7 @@ def deploy(arguments: Sequence[str]) -> int:
     chosen.add_argument("--user", metavar="ID", help="the model of the user with this id in the data")
     chosen.add_argument("--all", action="store_true", help="the model of every device")
     chosen.add_argument("--global", action="store_true", dest="shared", help="the server's model")
-    chosen.add_argument("--new", action="store_true", help="the model that a new user's phone trains first")
+    chosen.add_argument("--new", action="store_true", help="the model that a new user's phone starts from")
     parser.add_argument(
         "--format",
         nargs="*",
@@ -58,7 +58,9 @@ def _deploy(run: Path, options: argparse.Namespace) -> None:
     output = options.output or folder / "deploy"
     _check_examples(folder)
     if options.new and options.format is not None:
-        raise ConfigurationError("--format: a new user's model is for training on the phone; leave it out with --new")
+        raise ConfigurationError(
+            "--format: does not apply to --new, whose model is for training on the phone; leave it out"
+        )
     simulation = saved_simulation(folder, options.overrides)
     rows = deploy_new(simulation, output) if options.new else _rows(simulation, output, options)
     console = Console()
@@ -71,8 +73,9 @@ def _deploy(run: Path, options: argparse.Namespace) -> None:
         lines.append(f"inputs: (x - mean) / deviation, {of_device.format('ID')}")
     if options.shared and any(row["format"] == "int8" for row in rows) and _promises(folder):
         lines.append(
-            "privacy: the ranges in the int8 file are of the devices' training examples, which epsilon does not cover; "
-            "--format float32 float16 leaves it out"
+            "privacy: the ranges in the int8 file come from the devices' training examples, which epsilon does not "
+            "cover; "
+            "to leave the file out: --format float32 float16"
         )
     console.print("\n" + "\n".join(lines), soft_wrap=True, highlight=False, markup=False)
 
@@ -98,8 +101,10 @@ def _devices(data: "FederatedData", options: argparse.Namespace) -> Sequence[int
         return None if options.shared else range(data.devices) if options.all else [options.device]
     users = [] if data.users is None else list(map(str, data.users.tolist()))
     if options.user not in users:
-        known = f"one of {', '.join(users[:5])}{', ..' if users[5:] else ''}" if users else "data of users"
-        raise ConfigurationError(f"--user: expected {known}, found {options.user!r}; or give the device by --device")
+        known = (
+            f"one of {', '.join(users[:5])}{', ..' if users[5:] else ''}" if users else "a run whose data has user ids"
+        )
+        raise ConfigurationError(f"--user: expected {known}, found {options.user!r}; or use --device")
     return [users.index(options.user)]
 
 
@@ -115,8 +120,8 @@ def _check_examples(folder: Path) -> None:
 
     if saved_config(folder).get("backend", {}).get("examples") == "own":
         raise ConfigurationError(
-            f"{folder}: its phones kept their examples, so no file can be calibrated and measured here; take the models in "
-            f"Python: odt_sim.Results.load({str(folder)!r}).device(0).model()"
+            f"{folder}: its phones kept their examples, so files cannot be calibrated or measured here; "
+            f"get the models in Python: odt_sim.Results.load({str(folder)!r}).device(0).model()"
         )
 
 

@@ -22,14 +22,14 @@ def doctor(arguments: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser(
         "odt-sim doctor",
-        description="Say whether a .tflite file trains, and what is wrong with it. "
-        "Exit status: 0, or 1 if a finding prevents training.",
+        description="Check whether a .tflite file trains, and what is wrong with it. Exit status: 0, or 1 if a "
+        "finding prevents training.",
     )
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a .tflite file")
     parser.add_argument(
         "--environment",
         action="store_true",
-        help="in place of FILE: print versions, cores, memory, the cache, and what is missing",
+        help="instead of FILE: print versions, cores, memory, the cache, and what is missing",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for other programs")
     parser.add_argument(
@@ -37,7 +37,7 @@ def doctor(arguments: Sequence[str]) -> int:
         action="append",
         default=[],
         metavar="ROLE=NAME",
-        help="the signature of a role, such as train=train_epoch, where it is not found",
+        help="the signature of a role that the doctor does not find, such as train=train_epoch",
     )
     parser.add_argument(
         "--flex-python",
@@ -47,7 +47,7 @@ def doctor(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     if options.environment == (options.file is not None):
-        parser.error("expected FILE or --environment, one of the two")
+        parser.error("expected either FILE or --environment")
     if options.environment:
         return _environment(options.json)
     diagnosis = diagnose(options.file, _corrections(options.signature), options.flex_python)

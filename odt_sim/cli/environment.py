@@ -114,13 +114,14 @@ def print_environment(found: Environment, console: Console) -> None:
         "cores": f"{found.cores} of {found.machine_cores}",
         "memory": f"{_size(found.memory_bytes)}{available}",
         "packages": ", ".join(f"{name} {number}" for name, number in found.versions.items()),
-        "cache": f"{found.cache}: {_size(found.cache_bytes)}, {_size(found.cache_free_bytes)} free; ODT_SIM_CACHE moves it",
+        "cache": f"{found.cache}: {_size(found.cache_bytes)}, {_size(found.cache_free_bytes)} free; set ODT_SIM_CACHE "
+        "to move it",
         "Ray cluster": _ray_text(found),
         "Flex ops": found.flex_python
-        or "no TensorFlow 2.19; in an environment of its own run: pip install 'odt_sim[flex]', and name its "
-        f"bin/python in {PYTHON}",
+        or f"no TensorFlow 2.19; in a separate environment run: pip install 'odt_sim[flex]', then set {PYTHON} to its "
+        "bin/python",
         "Chromium": found.chromium
-        or "missing; a page for phones is then tried on a phone. Debian: apt-get install chromium",
+        or "missing, so pages for phones can only be tried on a phone; Debian: apt-get install chromium",
     }
     grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, text in rows.items():

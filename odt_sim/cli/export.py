@@ -22,7 +22,7 @@ def export(arguments: Sequence[str]) -> int:
     config = composed(options.overrides)
     check_keys(config)
     if "build" not in config.model:
-        raise ConfigurationError("model: is a .tflite file already; choose a model that is built with Keras")
+        raise ConfigurationError("model: is already a .tflite file; choose a model that is built with Keras")
     output: Path = options.output or Path(f"{config.model.name}.tflite")
     if config.model.get("path") is not None:
         refuse_source(output, Path(config.model.path))

@@ -30,7 +30,7 @@ GAP = 2
 
 def inspect(arguments: Sequence[str]) -> int:
     """Print the content of a file, or write it as a page, and return the exit code."""
-    parser = argparse.ArgumentParser("odt-sim inspect", description="Print what a .tflite file holds.")
+    parser = argparse.ArgumentParser("odt-sim inspect", description="Print the contents of a .tflite file.")
     parser.add_argument("file", type=Path, metavar="FILE", help="a .tflite file")
     parser.add_argument("--html", type=Path, metavar="OUT", help="write a page with its graphs and weights instead")
     options = parser.parse_args(arguments)

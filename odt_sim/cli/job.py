@@ -86,12 +86,12 @@ def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | 
     with locked(folder, lambda line: None):  # the simulation reports the warning
         resumed = config.run.resume is not None
         if job is not None and (summary := settle_job(config, folder)):
-            say(escape(" ".join([f"done already: {os.path.relpath(folder)}", *overrides])))
+            say(escape(" ".join([f"already done: {os.path.relpath(folder)}", *overrides])))
             return summary
         if resumed and not is_saved(folder) and (before := run_before(folder, overrides)):
             say(
-                f"runs again: {escape(os.path.relpath(folder))}, since the version of odt_sim of "
-                f"{escape(os.path.relpath(before))} had other settings or defaults; a report shows both"
+                f"running again: {escape(os.path.relpath(folder))}, since {escape(os.path.relpath(before))} ran on a "
+                "version of odt_sim with other settings or defaults; a report shows both"
             )
         if message := settle(config, folder):
             say(escape(message))
@@ -167,7 +167,7 @@ def _title(strategy: str, overrides: Sequence[str]) -> str:
 
 def _hint_of_run(folder: Path, start: Path, overrides: Sequence[str]) -> str:
     if not RunFolder(folder).holds_results():
-        return "no round was committed yet"
+        return "no round has been committed yet"
     saved = saved_overrides(folder)
     unsaved = [override for override in overrides if override not in saved]
     return resume_hint(folder, start, unsaved)

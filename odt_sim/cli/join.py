@@ -21,12 +21,12 @@ def join(arguments: Sequence[str]) -> int:
         "parts",
         nargs="+",
         metavar="ROLE=FILE",
-        help="bottleneck=FILE train_head=FILE optimizer=FILE, and initialize=FILE for weights that are not zero at first",
+        help="bottleneck=FILE train_head=FILE optimizer=FILE, and initialize=FILE if the weights do not start at zero",
     )
     options = parser.parse_intermixed_args(arguments)
     files = _files(options.parts)
     if options.output.exists():
-        raise ModelError(f"{options.output}: exists already; give another name, or remove it first")
+        raise ModelError(f"{options.output}: already exists; choose another name, or remove it first")
     write_file(options.output, joined(**files))
     model = TrainableModel.load(options.output)
     shapes = ", ".join(f"{p.name} {list(p.shape)}" for p in model.parameters)

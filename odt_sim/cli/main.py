@@ -48,7 +48,7 @@ USAGE = """usage: odt-sim COMMAND ...
   inspect FILE [--html OUT]   print a .tflite file's signatures, parameters and
                               ops, or write them as a page
   doctor FILE|--environment [--json]
-                              say whether a .tflite file trains, what is wrong
+                              check whether a .tflite file trains, what is wrong
                               with it, or what is missing here
   watch DIR [--host HOST] [--port PORT]
                               serve a live page of the runs in a folder
@@ -66,11 +66,11 @@ USAGE = """usage: odt-sim COMMAND ...
                               join a model in several .tflite files without
                               signatures into one
   new strategy|model|experiment NAME
-                              write a runnable start with its test
+                              write a runnable template and its test
   completion SHELL            print the completion script for bash, zsh or fish
 
   odt-sim run --help lists the groups of the configuration,
-  odt-sim run --cfg job prints it whole.
+  odt-sim run --cfg job prints all of it.
   odt-sim --version prints the version.
 """
 

@@ -24,10 +24,12 @@ RUNS = {"strategy": "strategy=", "model": "model=", "experiment": "+experiment="
 def new(arguments: Sequence[str]) -> int:
     """Write the files of a template into the working folder, print how to use them, and return the exit code."""
     parser = argparse.ArgumentParser(
-        "odt-sim new", description="Write a runnable start with its test into the working folder."
+        "odt-sim new", description="Write a runnable template and its test to the working folder."
     )
     parser.add_argument("kind", choices=RUNS, metavar="KIND", help=", ".join(RUNS))
-    parser.add_argument("name", metavar="NAME", help="of the option and the module: small letters, digits and _")
+    parser.add_argument(
+        "name", metavar="NAME", help="name of the option and the module: lowercase letters, digits and _"
+    )
     options = parser.parse_args(arguments)
     written = write_start(options.kind, options.name)
     print(*(f"wrote {path}" for path in written), sep="\n")
@@ -54,7 +56,7 @@ def write_start(kind: str, name: str, folder: Path = Path()) -> list[Path]:
     contents = {folder / path: text for path, text in _contents(kind, name).items()}
     for path in contents:
         if path.exists():
-            raise ConfigurationError(f"{path}: exists already; choose another name, or remove the file")
+            raise ConfigurationError(f"{path}: already exists; choose another name, or remove the file")
     for path, text in contents.items():
         write_file(path, text.encode())
     return list(contents)
@@ -78,11 +80,12 @@ def _check_name(kind: str, name: str) -> None:
     """
     if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ConfigurationError(
-            f"NAME: expected a name for a Python module of small letters, digits and _, such as halfway, found {name!r}"
+            f"NAME: expected a name for a Python module of lowercase letters, digits and _, such as halfway, found "
+            f"{name!r}"
         )
     if (files("odt_sim.conf") / kind / f"{name}.yaml").is_file():
         raise ConfigurationError(f"NAME: {kind}={name} comes with odt_sim; choose another name")
     if not Path(f"{name}.py").exists() and find_spec(name) is not None:
         raise ConfigurationError(
-            f"NAME: {name} is an installed Python module, which it would hide; choose another name"
+            f"NAME: {name} would hide the installed Python module of that name; choose another name"
         )

@@ -51,7 +51,7 @@ class OptunaSweeper(SearchSweeper):
         """
         if self.fresh and (folder / FILE).exists():
             raise CheckpointError(
-                f"{folder}: holds a sweep already; resume it with run.resume={folder}, or choose another folder"
+                f"{folder}: already contains a sweep; resume it with run.resume={folder}, or choose another folder"
             )
         direction = "maximize" if maximize else "minimize"
         with opened(folder, direction=direction, pruner=self._pruner, sampler=self._sampler(0)) as study:
@@ -100,8 +100,8 @@ def _check_same(study: Any, space: Space, fixed: Sequence[str], folder: Path) ->
         study.set_user_attr("search", wanted)
     elif json.loads(found) != json.loads(wanted):
         raise ConfigurationError(
-            f"{folder}: holds a search with other settings or intervals; resume it by run.resume={folder} alone, "
-            "apart from hydra.sweeper.n_trials, or start another: hydra.sweep.dir=..."
+            f"{folder}: contains a search with other settings or intervals; resume it with run.resume={folder} and no "
+            "other settings than hydra.sweeper.n_trials, or choose another folder: hydra.sweep.dir=..."
         )
 
 

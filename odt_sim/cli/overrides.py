@@ -34,7 +34,7 @@ OPTIONAL = frozenset(f"model.{name}" for name in OPTIONS)
 CLOSE = 0.75  # least similarity, 0 to 1, of a name that is suggested
 MODEL_FILES = {".keras": "model=keras_file", ".h5": "model=keras_file", ".tflite": "model=tflite"}
 NO_PATH = (
-    "model.path: the chosen model has none; add model=tflite for a .tflite file, model=keras_file for one of Keras"
+    "model.path: the chosen model has no path; add model=tflite for a .tflite file, model=keras_file for a Keras file"
 )
 STRUCTURE = re.compile(r"""['"\\\[\](){}]""")  # characters of values that are not plain text
 NOISE = ("full_key:", "object_type=", "reference_type=")  # prefixes of useless lines in Hydra's errors
@@ -74,7 +74,7 @@ def _refused(error: Exception, overrides: Sequence[str], folder: str | None) -> 
         return f"{key}: expected +, since the key is new; use +{key}=..."
     config = composed(others, folder)
     if _takes_any(config, key.partition(".")[0]):
-        return f"{key}: expected +, for an argument of what is chosen or of its function; use +{key}=..."
+        return f"{key}: expected +, since this adds an argument to the chosen option or its function; use +{key}=..."
     return unknown_key(key, known_keys(config, COMPONENTS))
 
 
@@ -85,11 +85,7 @@ def explained(error: Exception) -> str:
         missing = lines[0].removeprefix("In 'config': ")
         group, _, option = str(error.missing_cfg_file).partition("/")
         target = option if "." in option else "module.Class"
-        own = (
-            f", or a class of your own: {group}._target_={target}"
-            if group in ("strategy", "aggregator", "attack")
-            else ""
-        )
+        own = f", or your own class: {group}._target_={target}" if group in ("strategy", "aggregator", "attack") else ""
         return f"{missing}; choose one of {', '.join(error.options)}{own}; odt-sim run --help lists the groups"
     if swept := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.+)'", lines[0]):
         key, value = swept.groups()
@@ -110,7 +106,7 @@ def explained(error: Exception) -> str:
         return f"expected KEY=VALUE, found {found}; {use}"
     if isinstance(error, OverrideParseException) and "Lexer" in lines[0]:
         key, _, value = error.override.partition("=")
-        return f"{key}: cannot read {value}; put text with such characters in quotes of its own, as in '{key}=\"TEXT\"'"
+        return f"{key}: cannot read {value}; put text with such characters in a second pair of quotes, as in '{key}=\"TEXT\"'"
     if isinstance(error, OverrideParseException) and repr(error.override) not in lines[0]:
         lines[0] = f"override {error.override!r}: {lines[0]}"
     kept = [line.rstrip(".") for line in lines if not line.startswith(NOISE)]
@@ -264,7 +260,7 @@ def _nearest(key: str, known: Collection[str]) -> str:
         advice = f"the chosen {group} has no settings"
     else:
         advice = "odt-sim run --help lists all keys"
-    own = "" if group in GROUPS else f"; put keys of your own under user: +user.{name}=..."
+    own = "" if group in GROUPS else f"; put your own keys under user: +user.{name}=..."
     return f"{advice}{own}"
 
 

@@ -32,7 +32,7 @@ def phone(arguments: Sequence[str]) -> int:
     options = _parser().parse_intermixed_args(arguments)
     check_extra("phone")
     if (options.certificate is None) != (options.key is None):
-        raise ConfigurationError("--certificate: needs --key, and the other way round; give both, or neither for http")
+        raise ConfigurationError("--certificate: needs --key, and vice versa; give both, or neither for http")
     serve(_subject(options.path, options.overrides), options)
     return 0
 
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         "overrides",
         nargs="*",
         metavar="OVERRIDE",
-        help="the data to record FILE with, such as data=digits; else random",
+        help="the data to record FILE with, such as data=digits; random by default",
     )
     parser.add_argument("--host", default="0.0.0.0", help="the address to listen on; by default all of this machine")
     parser.add_argument("--port", type=int, default=PORT, help=f"the port, {PORT} by default; 0 for a free one")
@@ -113,7 +113,7 @@ def _subject(path: Path, overrides: Sequence[str]) -> Subject:
     add_working_folder()
     if path.is_dir():
         if overrides:
-            raise ConfigurationError(f"{overrides[0]}: a run has its own data; leave it out, or give the .tflite file")
+            raise ConfigurationError(f"{overrides[0]}: a run uses its own data; leave this out, or give a .tflite file")
         return _of_run(one_run(find_runs([path]), path))
     model = TrainableModel.load(path)
     if not overrides:
@@ -128,12 +128,13 @@ def _of_run(folder: Path) -> Subject:
     file = folder / TRAINED_MODEL
     if not file.is_file():
         remedy = (
-            f"its strategy has no global model; write a device's, and give that file: odt-sim deploy {folder} --device ID "
-            "(--new for new users), or odt_sim.deploy.write.deploy for a run from Python"
+            f"its strategy has no global model; deploy a device's model and give that file: odt-sim deploy {folder} "
+            "--device ID "
+            "(--new for new users), or odt_sim.deploy.write.deploy for a run started from Python"
             if (folder / SUMMARY).is_file()
             else "give the folder of a complete run, or a .tflite file"
         )
-        raise ConfigurationError(f"{folder}: holds no {TRAINED_MODEL}; {remedy}")
+        raise ConfigurationError(f"{folder}: contains no {TRAINED_MODEL}; {remedy}")
     model = TrainableModel.load(file)
     if not is_saved(folder):  # a run from Python
         return Subject.random(model)

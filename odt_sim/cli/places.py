@@ -21,5 +21,5 @@ class Places(Callback):
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Warn about a sweep."""
         if any(override.startswith("hydra.run.dir=") for override in config.hydra.overrides.hydra):
-            warn("hydra.run.dir is ignored with -m; name the sweep's folder by hydra.sweep.dir")
+            warn("hydra.run.dir is ignored with -m; set the sweep's folder with hydra.sweep.dir")
         warn(lost(Path(config.hydra.sweep.dir), "hydra.sweep.dir"))

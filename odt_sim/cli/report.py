@@ -14,14 +14,18 @@ if TYPE_CHECKING:
 
 def report(arguments: Sequence[str]) -> int:
     """Print the comparison of runs, write its page and return the exit code."""
-    parser = argparse.ArgumentParser("odt-sim report", description="Compare runs that are on disk.")
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a run's folder, or one that holds runs")
+    parser = argparse.ArgumentParser("odt-sim report", description="Compare runs on disk.")
+    parser.add_argument(
+        "folders", nargs="+", type=Path, metavar="DIR", help="a run's folder, or one that contains runs"
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page; by default report.html in DIR")
     parser.add_argument(
-        "--best", action="store_true", help="of each strategy only the configuration that validates best"
+        "--best", action="store_true", help="show only the configuration of each strategy that validates best"
     )
     parser.add_argument("--against", metavar="LABEL", help="the strategy or row to compare the others with")
-    parser.add_argument("--target", type=float, metavar="VALUE", help="count the rounds to this mean, such as 0.9")
+    parser.add_argument(
+        "--target", type=float, metavar="VALUE", help="report the number of rounds to this mean, such as 0.9"
+    )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a row per configuration, for other programs")
     parser.add_argument("--latex", type=Path, metavar="FILE", help="write the tables for LaTeX with booktabs")
     options = vars(parser.parse_intermixed_args(arguments))

@@ -52,13 +52,13 @@ def resumed(arguments: Sequence[str]) -> list[str]:
         return _resumed_sweep(arguments, Path(folder), given)
     if set(MULTIRUN) & set(arguments):
         raise ConfigurationError(
-            f"run.resume: {folder} is not the folder of a sweep; with -m give one that odt-sim run -m has made"
+            f"run.resume: {folder} is not the folder of a sweep; with -m, give one that odt-sim run -m created"
         )
     if folder == AUTO:
         return list(arguments)
     if not is_saved(Path(folder)):
         raise ConfigurationError(
-            f"run.resume: {folder} is not the folder of a run or a sweep; give one that odt-sim run has made"
+            f"run.resume: {folder} is not the folder of a run or a sweep; give one that odt-sim run created"
         )
     config_dirs = [] if given else saved_config_dirs(Path(folder))
     overrides = saved_overrides(Path(folder))
@@ -189,7 +189,8 @@ def settle(config: DictConfig, folder: Path) -> str | None:
         return f"no unfinished run of this configuration; starting a new one in {os.path.relpath(folder)}"
     if not is_saved_as(folder, config):
         raise CheckpointError(
-            f"{folder}: holds a run of another configuration; resume it with run.resume={folder}, or choose another folder"
+            f"{folder}: contains a run of another configuration; resume it with run.resume={folder}, or choose "
+            "another folder"
         )
     config.run.resume = str(folder)
     return f"resuming {os.path.relpath(folder)}"

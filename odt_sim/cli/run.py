@@ -100,7 +100,7 @@ def _not_started(error: Exception) -> str:
     """Return why no job started, for exceptions of types other than Hydra's."""
     if isinstance(error, OSError) and error.filename:
         return (
-            f"{error.filename}: cannot make the run's folder ({error.strerror}); "
-            "use a writable folder, or name one: hydra.run.dir=..., with -m hydra.sweep.dir=..."
+            f"{error.filename}: cannot create the run's folder ({error.strerror}); choose a writable one: "
+            "hydra.run.dir=..., or with -m hydra.sweep.dir=..."
         )
-    return f"a file of the configuration cannot be read: {type(error).__name__}: {explained(error)}"
+    return f"cannot read a configuration file: {type(error).__name__}: {explained(error)}"

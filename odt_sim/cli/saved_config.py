@@ -48,7 +48,7 @@ def claim(folder: Path, config: DictConfig, overrides: Sequence[str]) -> bool:
         return False
     if RunFolder(folder).holds_results():
         raise CheckpointError(
-            f"{folder}: holds a run already; resume it with run.resume={folder}, or choose another folder"
+            f"{folder}: already contains a run; resume it with run.resume={folder}, or choose another folder"
         )
     _save(folder, config, overrides)
     return True
@@ -80,8 +80,9 @@ def saved_config(folder: Path) -> DictConfig:
     """
     if not (folder / ".hydra" / CONFIG).is_file():
         raise ConfigurationError(
-            f"{folder}: holds no .hydra/{CONFIG}, since the run was started from Python; make the same Simulation there: "
-            "simulation.deployed([ID]) gives devices with their models, list(odt_sim.deploy.write.deploy(simulation, "
+            f"{folder}: contains no .hydra/{CONFIG}, since the run was started from Python; create the same "
+            "Simulation there: simulation.deployed([ID]) returns devices with their models, "
+            "list(odt_sim.deploy.write.deploy(simulation, "
             "Path('phones'), [ID])) writes the files"
         )
     return _read(folder / ".hydra" / CONFIG, lambda saved: _completed(_config(saved)))
@@ -124,7 +125,8 @@ def named_start(folder: Path | None) -> Iterator[None]:
             data = isinstance(error, DataError) and not _imports(error)
             moved = ", or say where the data is: data.path=..." if data else ""
             error.args = (
-                f"{error}; the run was started in {started}, to which its paths are relative: run the command there{moved}",
+                f"{error}; its paths are relative to {started}, where the run was started; run the command "
+                f"there{moved}",
             )
         raise
 
@@ -173,10 +175,10 @@ def check_new_sweep(folder: Path) -> None:
         CheckpointError: The folder contains a run, or a sweep with results.
     """
     if RunFolder(folder).holds_results():
-        raise CheckpointError(f"{folder}: holds a run already; choose another folder, hydra.sweep.dir=...")
+        raise CheckpointError(f"{folder}: already contains a run; choose another folder, hydra.sweep.dir=...")
     if is_sweep(folder) and any(RunFolder(path.parent).holds_results() for path in folder.glob("*/.hydra")):
         raise CheckpointError(
-            f"{folder}: holds a sweep already; resume it with run.resume={folder}, or choose another folder"
+            f"{folder}: already contains a sweep; resume it with run.resume={folder}, or choose another folder"
         )
 
 

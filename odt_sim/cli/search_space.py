@@ -68,7 +68,7 @@ def check_searched(keys: Iterable[str]) -> None:
         if key in DATA_KEYS or key.split(".")[0] in DATA_GROUPS:
             advice = "odt-sim tune runs the winner with several seeds" if key == "seed" else "search once for each"
             raise ConfigurationError(
-                f"{key}: expected one value in a search, which would choose the easiest examples, found several; {advice}"
+                f"{key}: expected one value, since a search over several would favour the easiest examples; {advice}"
             )
 
 

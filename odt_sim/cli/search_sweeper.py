@@ -99,7 +99,7 @@ class SearchSweeper(Sweeper):
             maximize: Whether a larger validation result is better.
 
         Returns:
-            The best trial; None if no trial has a validation figure.
+            The best trial; None if no trial has a validation metric.
         """
 
     def save(self, folder: Path) -> None:

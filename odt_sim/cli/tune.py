@@ -35,12 +35,12 @@ USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2] [tuning
                     [OVERRIDE ...]
 
   strategy      strategies to tune and to compare
-  budget        trials of each strategy
-  seed          seeds of the runs that are compared
+  budget        trials per strategy
+  seed          seeds of the compared runs
   tuning_seed   seed of all trials
   jobs          strategies that are tuned at the same time
-  output        folder, by default one below tuning/ that the same command finds again
-  OVERRIDE      settings of all runs; an interval replaces what is searched: train.learning_rate=tag(log,interval(0.01,1))
+  output        folder; default: one in tuning/, which the same command finds again
+  OVERRIDE      settings of all runs; an interval replaces the default range: train.learning_rate=tag(log,interval(0.01,1))
 """
 OWN = {"strategy": "", "budget": "20", "seed": "0,1,2", "tuning_seed": "1000", "jobs": "1", "output": ""}
 SET_BY_COMMAND = {
@@ -76,7 +76,7 @@ def _tune(plan: Plan, jobs: int) -> int:
     for strategy in (strategy for strategy, each in found.items() if each is None):
         folder = plan.search_folder(strategy)
         why = first_error(folder) or f"see {folder / LOG}"
-        say(f"[red]failed[/red] {strategy}: no trial has a validation figure; {escape(why)}")
+        say(f"[red]failed[/red] {strategy}: no trial has a validation metric; {escape(why)}")
     winners = [each for each in found.values() if each]
     return max(int(len(winners) < len(found)), _compare(plan, winners, jobs)) if winners else 1
 
@@ -178,7 +178,7 @@ def seeds_of(command: str, given: Mapping[str, str]) -> tuple[list[int], int]:
     tuning_seed = whole_number(command, "tuning_seed", given["tuning_seed"])
     if tuning_seed in seeds:
         raise ConfigurationError(
-            f"tuning_seed: expected none of the seeds of the report, found {tuning_seed}; change one"
+            f"tuning_seed: expected a seed that no compared run uses, found {tuning_seed}; change it, or seed"
         )
     return seeds, tuning_seed
 

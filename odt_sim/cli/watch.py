@@ -14,15 +14,15 @@ PORT = 8766
 def watch(arguments: Sequence[str]) -> int:
     """Serve the page until Ctrl-C and return the exit code."""
     parser = argparse.ArgumentParser(
-        "odt-sim watch", description="Serve a live page of the runs in a folder, also of those that start later."
+        "odt-sim watch", description="Serve a live page of the runs in a folder, including those that start later."
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="a run's folder, or one that holds runs")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="a run's folder, or one that contains runs")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on; 0.0.0.0 for the whole network")
     parser.add_argument("--port", type=int, default=PORT, help=f"the port, {PORT} by default; 0 for a free one")
     options = parser.parse_args(arguments)
     check_extra("watch")
     if not options.folder.is_dir():
-        raise ConfigurationError(f"{options.folder}: no such folder; give a run's folder, or one that holds runs")
+        raise ConfigurationError(f"{options.folder}: does not exist; give a run's folder, or one that contains runs")
     serve(options.folder, options.host, options.port)
     return 0
 

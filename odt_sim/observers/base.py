@@ -188,7 +188,7 @@ def _checked(observers: Sequence[Observer]) -> list[Observer]:
                 "odt_sim.observers.base.Observer, and functions as callbacks=[function] of Simulation"
             )
     if isinstance(observers, Observer):
-        raise ConfigurationError("observers: expected a list, found one observer; put it into one: observers=[...]")
+        raise ConfigurationError("observers: expected a list, found one observer; put it in a list: observers=[...]")
     return list(observers)
 
 

@@ -18,7 +18,7 @@ class ExclusionWarnings(Observer):
 
     def on_round(self, record: RoundRecord) -> None:
         """Warn about reasons that did not occur in an earlier round."""
-        self._warn(f"left out of round {record.round}", record.excluded_reasons)
+        self._warn(f"excluded from round {record.round}", record.excluded_reasons)
         missing = {id: reason for id, reason in (record.not_evaluated or {}).items() if is_failure(reason)}
         self._warn(f"not evaluated after round {record.round}", missing)
 

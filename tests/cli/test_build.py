@@ -53,7 +53,7 @@ def test_value_or_key_that_does_not_fit_is_refused(override, message):
 
 
 def test_two_learning_rates_are_refused_with_how_to_clear_one():
-    message = r"found 0\.3; set one of the two, such as by model\.optimizer\.learning_rate=null$"
+    message = r"found 0\.3; keep one of the two, such as with model\.optimizer\.learning_rate=null$"
     with pytest.raises(ConfigurationError, match=message):
         config.check(composed(["train.learning_rate=0.3", "model.optimizer.learning_rate=0.1"]))
     config.check(composed(["train.learning_rate=0.3", "model.optimizer.learning_rate=null"]))
@@ -131,7 +131,7 @@ def test_component_is_built_with_its_settings():
         ),
         (
             {"_target_": "collections.OrderedDict"},
-            r"^strategy\._target_: expected a name that gives Strategy, found collections\.OrderedDict, which gives ",
+            r"^strategy\._target_: expected a target that creates Strategy, found collections\.OrderedDict, which creates ",
         ),
         (
             {"_target_": f"{__name__}.Demanding"},

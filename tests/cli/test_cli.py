@@ -96,7 +96,7 @@ def test_report_compares_runs_on_disk(odt_sim, run, folder):
 
 def test_report_without_runs_is_an_error(odt_sim, folder):
     code, _, err = odt_sim("report", ".")
-    assert (code, err) == (1, "error: .: no run found there; give a run's folder, or one that holds runs\n")
+    assert (code, err) == (1, "error: .: no run found there; give a run's folder, or one that contains runs\n")
 
 
 def test_inspect_shows_an_open_batch_size(odt_sim, folder, any_rows):
@@ -171,7 +171,7 @@ def test_export_is_named_after_the_model(odt_sim, folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["export", "model=tflite", "model.path=x.tflite"], "model: is a .tflite file already; choose a model"),
+        (["export", "model=tflite", "model.path=x.tflite"], "model: is already a .tflite file; choose a model"),
         (["export", "model=digits_mlp", "-o", "mine.py/x.tflite"], "mine.py/x.tflite: cannot write it (File exists); choose"),
         (["export", "modal=digits_mlp"], "modal: unknown setting; did you mean model?"),
         (["inspect", "mine.py"], "mine.py: "),

@@ -106,7 +106,7 @@ def test_failure_of_a_callback_is_one_line(own, run):
         ("3", r"^callbacks: expected module\.name, such as mine\.3, found 3$"),
         ("{_target_:watch_rounds.StopAfter,round:2}", r"^callbacks\.round: unknown setting; did you mean callbacks\.rounds"),
         ("{_target_:watch_rounds.StopAfter,rounds:x}", r"^callbacks\.rounds: expected a whole number, found 'x'"),
-        ("{_target_:watch_rounds.stop_after,rounds:2}", r"'record'; a function takes its settings by _partial_: true"),
+        ("{_target_:watch_rounds.stop_after,rounds:2}", r"'record'; to bind the settings of a function, add _partial_: true"),
         ("{rounds:2}", r"^callbacks: expected functions of a round's record, or observers, found \{'rounds': 2\}"),
     ],
 )  # fmt: skip

@@ -59,10 +59,10 @@ def test_data_that_is_not_found_from_another_folder_names_where_the_run_was_star
     assert code == 1
     assert re.search(r"^error: data few\.npz: no such file; ", error, re.M), error
     assert error.endswith(
-        f"; the run was started in {folder}, to which its paths are relative: run the command there, or say "
+        f"; its paths are relative to {folder}, where the run was started; run the command there, or say "
         "where the data is: data.path=...\n"
     )
-    expected = r"no such file; the run was started in .*: run the command there$"
+    expected = r"no such file; its paths are relative to .*, where the run was started; run the command there$"
     with pytest.raises(ExportError, match=expected), named_start(folder / "out"):
         raise ExportError("net.keras: no such file")
 
@@ -108,7 +108,9 @@ def test_other_settings_are_refused_and_the_folder_stays_as_it_is(run, folder):
     before = contents(folder)
     code, error = run("run.resume=out", "seed=7")
     assert code == 1
-    assert re.search(r"^error: \S+server\.\d\.safetensors: of a run with seed 0, this one has 7;", error, re.M)
+    assert re.search(
+        r"^error: \S+server\.\d\.safetensors: belongs to a run with seed 0, but this run has 7;", error, re.M
+    )
     assert contents(folder) == before
 
 
@@ -157,7 +159,9 @@ def test_named_folder_resumes_only_the_same_configuration(run, folder):
     assert run(*there)[0] == 1
     code, error = run(*there, "seed=1")
     assert code == 1
-    assert re.search(r"^error: \S+out: holds a run of another configuration; resume it with run\.resume=", error, re.M)
+    assert re.search(
+        r"^error: \S+out: contains a run of another configuration; resume it with run\.resume=", error, re.M
+    )
     code, error = run(*there)
     assert code == 0
     assert error.startswith("resuming out\n")
@@ -168,7 +172,7 @@ def test_sweep_is_resumed_by_its_folder_only(run, folder):
     for named in ("auto", "elsewhere"):
         assert run("-m", *FEW, f"run.resume={named}", "seed=0,1") == (
             1,
-            f"error: run.resume: {named} is not the folder of a sweep; with -m give one that odt-sim run -m has made\n",
+            f"error: run.resume: {named} is not the folder of a sweep; with -m, give one that odt-sim run -m created\n",
         )
 
 
@@ -183,5 +187,5 @@ def test_run_of_another_process_is_left_alone(run, folder):
         thread.join()
     [(code, error)] = results
     assert code == 1
-    assert f"error: {path}: another process runs in it" in error
+    assert f"error: {path}: in use by another process;" in error
     assert contents(folder) == before

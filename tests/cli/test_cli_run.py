@@ -59,15 +59,15 @@ def test_runs_of_the_same_second_have_their_own_folders(run, folder):
     [
         (
             ["run.until=plateau", "split.validation=0"],
-            r"^error: run\.until: decides by validation examples, and no device",
+            r"^error: run\.until: uses validation examples, but no device",
         ),
         (
             ["run.until=plateau", "arrival=in_order"],
-            r"^error: run\.until: decides by .*, of which runs with arrival have none",
+            r"^error: run\.until: uses .*, which runs with arrival do not have",
         ),
         (
             ["-m", "hydra/sweeper=random", "hydra.sweeper.n_trials=1", "train.epochs=1,2", "split.validation=0"],
-            r"^failed .*: hydra/sweeper: decides by validation examples, and no device",
+            r"^failed .*: hydra/sweeper: uses validation examples, but no device",
         ),
     ],
 )
@@ -83,7 +83,7 @@ def test_folder_of_a_run_is_refused_and_stays_as_it_is(run, folder):
     code, err = run("strategy=fedavg", *FEW, "hydra.run.dir=here")
     assert code == 1
     assert re.search(
-        r"^error: \S+here: holds a run already; resume it with run\.resume=\S+, or choose another", err, re.M
+        r"^error: \S+here: already contains a run; resume it with run\.resume=\S+, or choose another", err, re.M
     )
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
@@ -115,7 +115,7 @@ def test_folder_that_cannot_be_made_is_named(odt_sim, monkeypatch):
     monkeypatch.chdir("/proc")
     code, out, err = odt_sim("run", *FEW)
     assert (code, out) == (1, "")
-    assert re.fullmatch(r"error: \S+: cannot make the run's folder \(.+\); use a writable folder.*\n", err)
+    assert re.fullmatch(r"error: \S+: cannot create the run's folder \(.+\); choose a writable one.*\n", err)
 
 
 def test_exit_in_a_module_of_the_user_is_one_line(run, folder):

@@ -55,10 +55,10 @@ def test_device_and_global_models_are_written(odt_sim, run, folder):
     code, _, errors = odt_sim("deploy", "mine", "--new", "--format", "int8")
     assert (code, errors) == (
         1,
-        "error: --format: a new user's model is for training on the phone; leave it out with --new\n",
+        "error: --format: does not apply to --new, whose model is for training on the phone; leave it out\n",
     )
     code, _, errors = odt_sim("deploy", "mine", "--user", "4")
-    assert (code, errors) == (1, "error: --user: expected data of users, found '4'; or give the device by --device\n")
+    assert (code, errors) == (1, "error: --user: expected a run whose data has user ids, found '4'; or use --device\n")
     code, _, errors = odt_sim("deploy", "mine", "--device", "4")
     assert (code, errors) == (1, "error: device 4: expected an id from 0 to 3\n")
 
@@ -69,7 +69,8 @@ def test_int8_file_of_a_private_model_is_not_covered_by_epsilon(odt_sim, run, fo
     assert run(*RUN, *private)[0] == 0
     _, output, _ = odt_sim("deploy", "mine", "--global", "--format", "int8")
     assert (
-        "privacy: the ranges in the int8 file are of the devices' training examples, which epsilon does not" in output
+        "privacy: the ranges in the int8 file come from the devices' training examples, which epsilon does not"
+        in output
     )
     _, output, _ = odt_sim("deploy", "mine", "--global", "--format", "float32")
     assert "privacy:" not in output
@@ -106,7 +107,7 @@ def test_data_that_has_moved_is_found_and_other_data_is_refused(odt_sim, run, fo
     np.savez("few.npz", x=np.zeros((60, 8, 8, 1), np.float32), y=y)
     code, _, errors = odt_sim("deploy", "mine", "--device", "0", "--format")
     assert code == 1
-    assert re.match("error: .*: of a run with data few [0-9a-f]+, this one has ", errors), errors
+    assert re.match("error: .*: belongs to a run with data few [0-9a-f]+, but this run has ", errors), errors
     code, _, errors = odt_sim("deploy", "mine", "strategy=local", "--device", "0")
     assert (code, errors) == (
         1,
@@ -152,7 +153,7 @@ def test_run_of_phones_that_kept_their_examples_is_refused(odt_sim, run, folder)
     code, _, errors = odt_sim("deploy", "mine", "--device", "0")
     assert code == 1
     assert errors.startswith(
-        "error: mine: its phones kept their examples, so no file can be calibrated and measured here"
+        "error: mine: its phones kept their examples, so files cannot be calibrated or measured here"
     )
     assert not (folder / "mine" / "deploy").exists()
 
@@ -166,7 +167,7 @@ def test_model_of_a_user_is_that_of_the_users_device(odt_sim, run, folder):
     assert odt_sim("deploy", "mine", "--user", "ben", "--format")[0] == 0
     assert (folder / "mine" / "deploy" / "device_1.tflite").exists()
     code, _, errors = odt_sim("deploy", "mine", "--user", "dora", "--format")
-    expected = "--user: expected one of anna, ben, cem, found 'dora'; or give the device by --device"
+    expected = "--user: expected one of anna, ben, cem, found 'dora'; or use --device"
     assert (code, errors) == (1, f"error: {expected}\n")
 
 

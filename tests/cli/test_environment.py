@@ -66,4 +66,4 @@ def test_command_prints_everything(odt_sim, monkeypatch):
 def test_file_and_environment_exclude_each_other(arguments, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["doctor", *arguments])
-    assert "expected FILE or --environment" in capsys.readouterr().err
+    assert "expected either FILE or --environment" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def test_submitit_runs_resumes_and_compares_a_sweep(odt_sim, run, folder):
     code, out, error = odt_sim("run", "run.resume=sweep")
     assert code == 0, error
     logs = "".join(path.read_text() for path in sorted((folder / "sweep" / ".submitit").rglob("*_log.err")))
-    assert logs.count("done already: sweep/0") == 1
+    assert logs.count("already done: sweep/0") == 1
     assert run(*given, "hydra.sweep.dir=whole")[0] == 0
     for job in "01":
         ends = [(folder / name / job / "rounds.jsonl").read_text().count('"round"') for name in ("sweep", "whole")]

@@ -31,7 +31,7 @@ def test_strategy_runs_by_its_name(run, folder):
 
 def test_existing_file_is_kept_and_nothing_is_written(folder):
     (folder / "test_fresh_one.py").write_text("mine")
-    with pytest.raises(ConfigurationError, match=r"^test_fresh_one\.py: exists already; choose another name"):
+    with pytest.raises(ConfigurationError, match=r"^test_fresh_one\.py: already exists; choose another name"):
         write_start("strategy", "fresh_one")
     assert (folder / "test_fresh_one.py").read_text() == "mine"
     assert not (folder / "fresh_one.py").exists()

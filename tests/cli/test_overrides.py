@@ -10,8 +10,9 @@ from odt_sim.strategies.base import Strategy
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["lr=0.05"], "lr: unknown setting; did you mean train.learning_rate or model.lora_rank?; put keys of your own"),
-        (["-m", "+lr=0.1,0.001"], "lr: unknown setting; did you mean train.learning_rate or model.lora_rank?; put keys of"),
+        (["lr=0.05"], "lr: unknown setting; did you mean train.learning_rate or model.lora_rank?; put your own keys"),
+        (["-m", "+lr=0.1,0.001"], "lr: unknown setting; did you mean train.learning_rate or model.lora_rank?; put "
+                                  "your own keys"),
         (["sed=1"], "sed: unknown setting; did you mean seed"),
         (["+rounds=8"], "rounds: unknown setting; did you mean run.rounds?"),
         (["fleet.device=5"], "fleet.device: unknown setting; did you mean fleet.devices?"),
@@ -28,7 +29,8 @@ from odt_sim.strategies.base import Strategy
          "strategy.shar: unknown setting; did you mean strategy.share?"),
         (["strategy=fedprix"], "Could not find 'strategy/fedprix'; choose one of afl, apfl, "),
         (["run.rounds=[1"], "override 'run.rounds=[1': "),
-        (["run.resume=Läufe[1]"], "run.resume: cannot read Läufe[1]; put text with such characters in quotes of its own"),
+        (["run.resume=Läufe[1]"], "run.resume: cannot read Läufe[1]; put text with such characters in a second pair "
+                                  "of quotes"),
         (["rounds"], "expected KEY=VALUE, found rounds; odt-sim run --help lists all keys"),
         (["/my.keras"], "expected KEY=VALUE, found /my.keras; use model=keras_file model.path=/my.keras"),
         (["my.tflite"], "expected KEY=VALUE, found my.tflite; use model=tflite model.path=my.tflite"),
@@ -38,7 +40,7 @@ from odt_sim.strategies.base import Strategy
         (["backend=[]"], "backend: expected an option, found []; "),
         (
             ["data=function", "data.target=x.y", "data.people=3"],
-            "data.people: expected +, for an argument of what is chosen or of its function; use +data.people=...",
+            "data.people: expected +, since this adds an argument to the chosen option or its function; use +data.people=...",
         ),
         (["experiment=demo"], "experiment: expected +, since no option is chosen by default; use +experiment=..."),
         (["--rounds", "3"], "--rounds: expected key=value without dashes; did you mean run.rounds?"),
@@ -73,9 +75,9 @@ def test_sweep_without_multirun_advises_the_flag(argument, message):
 @pytest.mark.parametrize(
     ("argument", "advice"),
     [
-        ("strategy=mine.MeanTuned", ", or a class of your own: strategy._target_=mine.MeanTuned;"),
-        ("strategy=FedAvg", ", or a class of your own: strategy._target_=module.Class;"),
-        ("aggregator=mine.Mean", ", or a class of your own: aggregator._target_=mine.Mean;"),
+        ("strategy=mine.MeanTuned", ", or your own class: strategy._target_=mine.MeanTuned;"),
+        ("strategy=FedAvg", ", or your own class: strategy._target_=module.Class;"),
+        ("aggregator=mine.Mean", ", or your own class: aggregator._target_=mine.Mean;"),
     ],
 )
 def test_unknown_option_advises_how_to_name_a_class(argument, advice):

@@ -36,7 +36,7 @@ def test_resumed_sweep_runs_what_is_missing(run, sweep, given):
     shutil.rmtree(sweep / "1")
     code, error = run(*given)
     assert code == 0, error
-    assert re.search(r"^done already: sweep/0 .*strategy=fedavg", error, re.M)
+    assert re.search(r"^already done: sweep/0 .*strategy=fedavg", error, re.M)
     assert "sweep/1" not in error
     assert bits(sweep) == before
     assert (sweep / "0" / "summary.json").stat().st_mtime_ns == written
@@ -45,12 +45,12 @@ def test_resumed_sweep_runs_what_is_missing(run, sweep, given):
 def test_new_sweep_in_the_folder_of_another_is_refused_and_leaves_it_as_it_was(run, sweep):
     before = {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()}
     code, error = run("-m", *FEW, "seed=1,2,3", "hydra.sweep.dir=sweep")
-    refused = "error: sweep: holds a sweep already; resume it with run.resume=sweep, or choose another folder"
+    refused = "error: sweep: already contains a sweep; resume it with run.resume=sweep, or choose another folder"
     assert (code, error.splitlines()[-1]) == (1, refused)
     code, error = run("-m", *FEW, "seed=1,2", "hydra.sweep.dir=sweep/0")
     assert (code, error.splitlines()[-1]) == (
         1,
-        "error: sweep/0: holds a run already; choose another folder, hydra.sweep.dir=...",
+        "error: sweep/0: already contains a run; choose another folder, hydra.sweep.dir=...",
     )
     assert {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()} == before
 
@@ -63,7 +63,7 @@ def test_half_done_job_resumes_to_the_same_bits(run, folder):
     assert len(lines(folder / "sweep" / "0" / "rounds.jsonl")) == 1
     code, error = run(RESUME)
     assert code == 0, error
-    assert re.findall(r"^done already: (\S+)", error, re.M) == ["sweep/1"]
+    assert re.findall(r"^already done: (\S+)", error, re.M) == ["sweep/1"]
     assert not (folder / "sweep" / "0" / "failure.json").exists()
     assert run(*fails, "run.storage=whole", "hydra.sweep.dir=whole")[0] == 0
     assert bits(folder / "sweep") == bits(folder / "whole")
@@ -86,7 +86,7 @@ def test_job_of_a_version_without_some_settings_is_done_already(run, sweep):
         OmegaConf.save(config, job / ".hydra" / "config.yaml")
     code, error = run(RESUME)
     assert code == 0, error
-    assert re.findall(r"^done already: (\S+)", error, re.M) == ["sweep/0", "sweep/1"]
+    assert re.findall(r"^already done: (\S+)", error, re.M) == ["sweep/0", "sweep/1"]
     assert bits(sweep) == before
     code, error = run(RESUME, "strategy=fedavg", "train.learning_rate_decay=0.9")
     assert code == 0, error
@@ -100,8 +100,10 @@ def test_job_of_a_version_with_other_defaults_runs_again_and_says_so(run, sweep)
     OmegaConf.save(config, path)
     code, error = run(RESUME)
     assert code == 0, error
-    assert "runs again: sweep/0-2, since the version of odt_sim of sweep/0 had other settings or defaults" in error
-    assert re.findall(r"^done already: (\S+)", error, re.M) == ["sweep/1"]
+    assert (
+        "running again: sweep/0-2, since sweep/0 ran on a version of odt_sim with other settings or defaults" in error
+    )
+    assert re.findall(r"^already done: (\S+)", error, re.M) == ["sweep/1"]
 
 
 def test_resumed_sweep_uses_its_models_if_they_are_exported_otherwise_now(run, folder):
@@ -130,7 +132,7 @@ def test_further_values_run_beside_those_that_are_done(run, sweep):
     before = bits(sweep)
     code, error = run(RESUME, "seed=0,1")
     assert code == 0, error
-    assert re.findall(r"^done already: (\S+)", error, re.M) == ["sweep/0", "sweep/1"]
+    assert re.findall(r"^already done: (\S+)", error, re.M) == ["sweep/0", "sweep/1"]
     after = bits(sweep)
     assert sorted(after) == ["0", "1", "1-2", "3"]
     assert {name: after[name] for name in before} == before
@@ -164,9 +166,9 @@ def test_submitted_sweep_warns_of_lost_results_and_prints_absolute_paths(odt_sim
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", '{"runtime_env": {"working_dir": "gcs://_ray_pkg.zip"}}')
     between = ["+hydra.callbacks.mine._target_=mine.InterruptsBetweenJobs", *FEW, "hydra.sweep.dir=sweep"]
     _, _, error = odt_sim("run", "-m", "seed=0,1", *between, "hydra.run.dir=out")
-    copy = "results go to Ray's temporary copy of your folder; name a folder that lasts: hydra.sweep.dir=/shared/..."
+    copy = "results go to Ray's temporary copy of your folder; set a permanent folder: hydra.sweep.dir=/shared/..."
     assert error.splitlines() == [
-        "warning hydra.run.dir is ignored with -m; name the sweep's folder by hydra.sweep.dir",
+        "warning hydra.run.dir is ignored with -m; set the sweep's folder with hydra.sweep.dir",
         f"warning {copy}",
         f"interrupted; resume with: odt-sim run run.resume={folder}/sweep",
     ]
@@ -193,7 +195,7 @@ def test_killed_sweep_resumes_to_the_bits_of_an_undisturbed_one(run, folder):
     assert len(lines(second)) < 12
     code, error = run(RESUME)
     assert code == 0, error
-    assert re.findall(r"^done already: (\S+)", error, re.M) == ["sweep/0"]
+    assert re.findall(r"^already done: (\S+)", error, re.M) == ["sweep/0"]
     assert run(*given, "hydra.sweep.dir=whole")[0] == 0
     assert bits(folder / "sweep") == bits(folder / "whole")
     assert len(bits(folder / "sweep")) == 3

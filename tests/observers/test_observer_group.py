@@ -56,7 +56,7 @@ def test_all_observers_follow_a_run() -> None:
         ([print], r"expected a list of observers, found a builtin"),
         ([Recorder], r"expected a list of observers, found the class Recorder; pass instances"),
         ("text", r"expected a list of observers, found 'text'"),
-        (Recorder(), r"expected a list, found one observer; put it into one"),
+        (Recorder(), r"expected a list, found one observer; put it in a list"),
     ],
 )
 def test_what_is_no_list_of_observers_is_refused(given: Any, message: str) -> None:
