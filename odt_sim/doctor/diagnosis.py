@@ -245,7 +245,9 @@ def _verdicts(found: tuple[Finding, ...], runtime: RuntimeChoice | None, refused
 def _litert(flex: list[Finding], ids: str) -> Verdict:
     if flex:
         places = ", ".join(finding.where for finding in flex)
-        return Verdict(False, f"Flex ops in {places}; odt-sim deflex rewrites them{f', and see {ids}' if ids else ''}")
+        return Verdict(
+            False, f"Flex ops in {places}; rewrite them with odt-sim deflex{f', and see {ids}' if ids else ''}"
+        )
     return Verdict(not ids, f"see {ids}" if ids else "tried here")
 
 
@@ -253,16 +255,16 @@ def _flex(flex: list[Finding], ids: str, runtime: RuntimeChoice | None) -> Verdi
     if ids:
         return Verdict(False, f"see {ids}")
     if not flex:
-        return Verdict(True, "it needs no Flex op to train")
+        return Verdict(True, "training needs no Flex ops")
     if runtime is not None and runtime.runs_flex:
         return Verdict(True, "tried here in TensorFlow's interpreter")
-    return Verdict(None, "not tried; give --flex-python")
+    return Verdict(None, "not tried; pass --flex-python")
 
 
 def _browser(litert: Verdict, refused: str) -> Verdict:
     if not litert.trains:
         return Verdict(False, "it does not train on LiteRT")
-    return Verdict(not refused, refused or "by its declarations; odt-sim phone FILE tries it")
+    return Verdict(not refused, refused or "judged by its declarations; to try it: odt-sim phone FILE")
 
 
 def _refusal(model: TrainableModel) -> str:

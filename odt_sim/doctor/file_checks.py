@@ -33,7 +33,7 @@ def check_file(graph: Graph, roles: Roles, missing: str) -> Iterator[Finding]:
         missing: Why no signature trains or infers.
     """
     if not any(entry.declared for entry in graph.signatures.values()):
-        yield Finding(kinds.NO_SIGNATURES, "", "found only the main function")
+        yield Finding(kinds.NO_SIGNATURES, "", "only the main function found")
     if "train" not in roles:
         yield Finding(kinds.NO_TRAIN, "", missing or "no signature trains")
     elif "infer" not in roles:

@@ -54,64 +54,68 @@ def _kind(id: str, title: str, explanation: str, remedy: str, *, prevents: bool 
 UNREADABLE = _kind(
     "D101",
     "not a readable .tflite file",
-    "The bytes are not those of a flatbuffer with the mark TFL3, or its tables point outside of the file.",
-    "Copy the file again from where it was made, or convert the model again.",
+    "The file is not a flatbuffer with the identifier TFL3, or its tables point outside the file.",
+    "Copy the file again from its source, or convert the model again.",
     prevents=True,
 )
 UNLOADABLE = _kind(
     "D102",
     "the runtime cannot load the file",
-    "The runtime refuses the file before any signature runs: an op is unknown to it, or a tensor does not fit.",
-    "Read the runtime's reason. For Flex ops see D201; for a newer op, update ai-edge-litert; else convert the model again.",
+    "The runtime rejects the file before any signature runs: it does not support an op, or a tensor does not fit.",
+    "Read the runtime's reason. For Flex ops, see D201; for a newer op, update ai-edge-litert; otherwise convert the "
+    "model again.",
     prevents=True,
 )
 CRASH = _kind(
     "D103",
     "the runtime crashes, hangs or runs out of memory",
-    "The trial runs in a process of its own with a limit of time and memory. That process did not end properly, and neither "
-    "would the app.",
-    "Convert the model again with a smaller batch; if it still crashes, report the file to LiteRT.",
+    "The trial runs in a separate process with limits on time and memory. That process did not exit normally, and the "
+    "app would not either.",
+    "Convert the model again with a smaller batch; if it still crashes, report it to the LiteRT project.",
     prevents=True,
 )
 NO_TRAIN = _kind(
     "D104",
     "no signature trains",
-    "No signature takes examples with targets, returns a loss and assigns variables, so the file only infers.",
-    "Export the Keras model with odt_sim.export.export_model. If a signature trains under another name, say so: "
-    "--signature train=NAME. If the file is one of several that form a model, odt-sim join OUT bottleneck=FILE "
-    "train_head=FILE optimizer=FILE joins them into one that trains.",
+    "No signature takes examples and targets, returns a loss and assigns variables, so the file can only run "
+    "inference.",
+    "Export the Keras model with odt_sim.export.export_model. If a signature with another name trains, name it: "
+    "--signature train=NAME. If the file is one of several that form a model, join them into one that trains: odt-sim "
+    "join OUT bottleneck=FILE train_head=FILE optimizer=FILE.",
     prevents=True,
 )
 NO_INFER = _kind(
     "D105",
     "no signature infers",
-    "Accuracy and the loss are computed from the outputs of inference, which takes examples alone.",
-    "Export a signature that returns the logits, or give its name: --signature infer=NAME.",
+    "Accuracy and the loss are computed from the outputs of inference, a signature that takes examples only.",
+    "Export a signature that returns the logits, or name it: --signature infer=NAME.",
     prevents=True,
 )
 NO_SIGNATURES = _kind(
     "D106",
     "the file has no signatures",
-    "Only its main function can be called, by position. A model in several such files shares its weights through the app.",
+    "Only its main function can be called, with positional arguments. If a model consists of several such files, the "
+    "app passes the weights between them.",
     "Convert the model with named signatures: "
     "tf.saved_model.save(..., signatures=...) and TFLiteConverter.from_saved_model(..., signature_keys=...). "
-    "odt-sim join joins the files of one model.",
+    "To join several files of one model, use odt-sim join.",
 )
 REFUSED = _kind(
     "D107",
     "odt_sim refuses the file",
-    "The file was read and its signatures ran, but the simulation needs something that it lacks.",
+    "The file was read and its signatures ran, but it lacks something that the simulation needs.",
     "Follow the error, which says what is missing.",
     prevents=True,
 )
 STATIC_BATCH = _kind(
     "D108",
     "the batch size is fixed",
-    "Each call takes exactly this many rows. odt_sim fills the last batch by repeating rows with weight 0 where the file "
-    "takes sample weights; without them it leaves rows out or counts some twice.",
-    "Nothing, if the size suits your devices. Else export with another batch_size: a Keras model takes None, for any number; "
-    "a PyTorch module takes a number, at most the examples that a device has. In a tf.function, [None, ...] in the input "
-    "signature leaves it open.",
+    "Each call takes exactly this many rows. If the file takes sample weights, odt_sim fills the last batch with "
+    "repeated rows of weight 0; otherwise it leaves rows out or counts some twice.",
+    "Nothing, if the size suits your devices. Otherwise export with another batch_size: None (any number of rows) for "
+    "a Keras model; for a PyTorch module a number, at most that of a device's examples. In a tf.function, [None, ...] "
+    "in the input "
+    "signature allows any size.",
 )
 SIGNATURE_FAILS = _kind(
     "D109",
@@ -124,90 +128,93 @@ SIGNATURE_FAILS = _kind(
 FLEX_IN_STEP = _kind(
     "D201",
     "the step needs Flex ops",
-    "Flex ops are ops of full TensorFlow. LiteRT has no kernels for them, neither in Python nor on a phone without the Flex "
+    "Flex ops are ops of full TensorFlow. LiteRT has no kernels for them in Python, nor on a phone without the Flex "
     "library, so the signature cannot run there.",
-    "odt-sim deflex FILE OUT rewrites them to built-in ops. To simulate the file with them, use backend.runtime=flex and "
+    "Rewrite them to built-in ops: odt-sim deflex FILE OUT. To simulate the file with them, use backend.runtime=flex "
+    "and "
     "TensorFlow 2.19.",
     prevents=True,
 )
 FLEX_ELSEWHERE = _kind(
     "D202",
     "another signature needs Flex ops",
-    "The signature cannot run on LiteRT, but training does not need it. LiteRT loads the file nevertheless.",
-    "odt-sim deflex FILE OUT rewrites Save and Restore to the signatures parameters and restore.",
+    "The signature cannot run on LiteRT, but training does not need it, and LiteRT still loads the file.",
+    "Rewrite Save and Restore to the signatures parameters and restore: odt-sim deflex FILE OUT.",
 )
 CUSTOM_OPS = _kind(
     "D203",
-    "ops that no runtime here has",
-    "The file has custom ops of its author, which only the author's app registers.",
+    "ops that no available runtime supports",
+    "The file contains custom ops, which only its author's app registers.",
     "Convert the model without custom ops (allow_custom_ops=False names the TensorFlow ops behind them).",
     prevents=True,
 )
 NO_BROWSER_TYPE = _kind(
     "D204",
-    "an input or output that LiteRT.js refuses",
-    "LiteRT.js refuses a file in which any signature takes or returns another type than float32, int32 or uint8. Inside of "
-    "the graph any type is fine.",
-    "Cast inside of the signature: take labels as int32 and return int32. odt_sim's own exports do.",
+    "an input or output that LiteRT.js rejects",
+    "LiteRT.js rejects a file if any signature takes or returns a type other than float32, int32 or uint8. Inside the "
+    "graph any type is fine.",
+    "Cast inside the signature: take labels as int32 and return int32, as odt_sim's own exports do.",
 )
 LOST_ACTIVATION = _kind(
     "D205",
     "an activation was lost in the conversion",
-    "TensorFlow's converter drops relu, relu6 and clipping to -1..1 right after a product without a bias whose weights a "
-    "signature assigns. The file computes something else than the model that was converted.",
-    "Export the model by odt_sim.export (export_model or convert_saved_model), which keeps activations, or add a variable as "
-    "bias before the activation and convert again.",
+    "TensorFlow's converter drops relu, relu6 and clipping to -1..1 right after a matrix product without a bias if a "
+    "signature assigns its weights. The file then computes something different from the original model.",
+    "Export the model with odt_sim.export (export_model or convert_saved_model), which keeps activations, or add a "
+    "bias variable before the activation and convert again.",
     prevents=True,
 )
 
 NOT_FINITE = _kind(
     "D301",
-    "NaN or infinite values among the shipped weights",
-    "Each output and each gradient that such a value reaches is NaN too, so the first step destroys the model.",
-    "Train again and check the weights before the conversion: a diverged training is the usual cause.",
+    "NaN or infinite values in the shipped weights",
+    "Each output and gradient that depends on such a value is NaN too, so the first step destroys the model.",
+    "Train again and check the weights before the conversion: the usual cause is training that diverged.",
     prevents=True,
 )
 UNINITIALIZED = _kind(
     "D302",
     "variables that nothing initializes",
     "The signature reads variables that have no initial value in the file. LiteRT fails, or returns arbitrary memory.",
-    "Call the signature that assigns them first, where there is one (initialize, restore). A SavedModel has the values of "
-    "Keras 3 variables only if an attribute of the tf.Module holds them: before saving, add self.held = [v.value for v in "
-    "(*self.model.variables, *self.optimizer.variables)], and convert it again. Or export the model by "
+    "Call the signature that assigns them first, if there is one (initialize, restore). A SavedModel contains the "
+    "values of Keras 3 variables only if an attribute of the tf.Module refers to them: before saving, add self.held = "
+    "[v.value for v in "
+    "(*self.model.variables, *self.optimizer.variables)], and convert it again. Or export the model with "
     "odt_sim.export.export_model.",
     prevents=True,
 )
 NO_READER = _kind(
     "D303",
     "no signature returns the weights",
-    "Federated averaging sends weights. Without a signature that returns them, what a device has learnt cannot leave it.",
+    "Federated averaging sends weights. Without a signature that returns them, nothing that a device learns can leave "
+    "it.",
     "Export a signature that returns every weight. odt_sim adds one to its copy of the file, which has the variables.",
 )
 NO_WRITER = _kind(
     "D304",
     "no signature sets the weights",
-    "A device that cannot take weights starts from the shipped ones in every round.",
+    "A device whose weights cannot be set starts every round from the shipped ones.",
     "Export a signature that assigns every weight. odt_sim adds one to its copy of the file.",
 )
 UNSAVED = _kind(
     "D305",
     "state that no signature saves",
-    "Training changes these variables, such as an optimizer's slots, and no other signature reads or sets them. "
-    "An app loses them when it closes, so momentum and Adam start anew.",
+    "Training changes these variables, such as an optimizer's slots, and no other signature reads or sets them. An "
+    "app loses them when it closes, so momentum and Adam start over.",
     "Return them from a signature and assign them in another. odt_sim adds both to its copy of the file.",
 )
 OTHER_ORDER = _kind(
     "D306",
-    "weights are read in another order than they are written",
-    "The value written as one name comes back under another. An app that stores what it reads scrambles its model when it "
-    "restores it.",
-    "Use one list of variables for both signatures. Names that are sorted as text put a10 before a2.",
+    "weights are read in a different order than they are written",
+    "The value written under one name comes back under another. An app that saves the weights it reads scrambles its "
+    "model when it restores them.",
+    "Use one list of variables for both signatures. Sorting names as text puts a10 before a2.",
     prevents=True,
 )
 NOT_WRITTEN = _kind(
     "D307",
-    "restoring leaves weights as they were",
-    "A value that was written does not come back, so the weights after restoring are a mixture.",
+    "restoring leaves weights unchanged",
+    "A value that was written does not come back, so restoring mixes old and new weights.",
     "Assign every variable that the reading signature returns.",
     prevents=True,
 )
@@ -215,62 +222,65 @@ NOT_WRITTEN = _kind(
 WRONG_SHAPE = _kind(
     "D401",
     "a declared shape that the graph refuses",
-    "The signature declares a shape with which it fails, and runs with another one. Callers follow the declaration.",
+    "The signature fails with the shape that it declares, and runs with another one. Callers follow the declaration.",
     "Correct the shape in the tf.TensorSpec of the input, then convert again.",
 )
 RUNNING_MEAN = _kind(
     "D402",
     "the loss is a mean over all calls so far",
-    "A Keras metric accumulates over calls. The number hardly moves after some steps, whatever the model learns.",
+    "A Keras metric accumulates over calls. After some steps the value hardly changes, whatever the model learns.",
     "Return the loss of the batch itself, not a metric's result(). odt_sim's evaluation computes the loss from inference.",
 )
 SWAPPED = _kind(
     "D403",
     "the loss has its arguments swapped",
-    "The loss was called with predictions as targets. Its gradient is another one, so training goes elsewhere.",
+    "The loss was called with predictions as targets. Its gradient is wrong, so training optimizes something else.",
     "Keras losses take the targets first: loss(y, model(x)).",
     prevents=True,
 )
 SUMMED = _kind(
     "D404",
     "the loss is a sum over the batch",
-    "The gradient is as many times larger as the batch has rows, so a learning rate fits one batch size only.",
+    "The gradient grows with the number of rows in the batch, so a learning rate fits only one batch size.",
     "Return the mean over the rows, or divide the learning rate by the batch size.",
 )
 AFTER_STEP = _kind(
     "D405",
-    "the loss is that after the step",
-    "The signature computes the loss again after it has changed the weights: twice the work, and lower numbers than others.",
-    "Return the loss that the gradient was taken of.",
+    "the loss is computed after the step",
+    "The signature computes the loss again after it has changed the weights: twice the work, and lower values than "
+    "other files report.",
+    "Return the loss from which the gradient was computed.",
 )
 UNEXPLAINED = _kind(
     "D406",
     "the loss cannot be computed from inference",
-    "No common loss of the outputs of inference, with these targets, equals what the step returns. Penalties, a loss of the "
-    "author's own, Dropout and BatchNormalization in training mode are harmless reasons; a wrong output of inference is not.",
-    "Say which loss it is for evaluations (model.loss), and compare both on examples of your own.",
+    "No common loss of the outputs of inference and these targets equals the loss that the step returns. Penalties, a "
+    "custom loss, Dropout and BatchNormalization in training mode are harmless reasons; a wrong output of inference "
+    "is not.",
+    "Set the loss for evaluations (model.loss), and compare both on your own examples.",
 )
 LOSS_NOT_FINITE = _kind(
     "D407",
     "the loss is not a finite number",
     "A step on small random examples returns NaN or infinity.",
-    "See D301 if the weights are not finite; else look for a logarithm or a division by zero in the loss.",
+    "See D301 if the weights are not finite; otherwise look for a logarithm or a division by zero in the loss.",
     prevents=True,
 )
 
 NO_CHANGE = _kind(
     "D501",
     "a step changes nothing",
-    "The weights after a step have the bits of those before.",
-    "Apply the gradients inside of the signature: optimizer.apply_gradients, or variable.assign_sub.",
+    "The weights after a step are bit for bit those before it.",
+    "Apply the gradients inside the signature: optimizer.apply_gradients, or variable.assign_sub.",
     prevents=True,
 )
 PARTIAL_CHANGE = _kind(
     "D502",
     "a step leaves weights unchanged",
-    "Steps on random examples change some weights and not others. They may be frozen on purpose, or behind a ReLU that is 0 "
+    "Steps on random examples change some weights but not others. They may be frozen on purpose, or behind a ReLU "
+    "that is 0 "
     "for random examples.",
-    "If they should learn, pass them to the gradient (model.trainable_variables) and to the optimizer.",
+    "If they should be trained, pass them to the gradient (model.trainable_variables) and to the optimizer.",
 )
 DIVERGES = _kind(
     "D503",
@@ -283,18 +293,18 @@ DIVERGES = _kind(
 RANDOM_INFERENCE = _kind(
     "D601",
     "inference is random",
-    "The same input gives different outputs: Dropout or noise is still in training mode.",
+    "The same input produces different outputs: Dropout or noise is still in training mode.",
     "Trace inference with model(x, training=False).",
 )
 BATCH_DEPENDENT = _kind(
     "D602",
     "inference of a row depends on the other rows",
-    "BatchNormalization is in training mode, so a user's prediction depends on what else is in the batch.",
+    "BatchNormalization is in training mode, so the prediction for one example depends on the rest of the batch.",
     "Trace inference with model(x, training=False).",
 )
 INFERENCE_TRAINS = _kind(
     "D603",
     "inference changes variables",
-    "Predicting changes the model: moving averages are updated, or a step is taken.",
+    "Inference changes the model: it updates moving averages, or takes a step.",
     "Trace inference with model(x, training=False), without assignments.",
 )

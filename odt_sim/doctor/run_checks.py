@@ -129,7 +129,7 @@ def _mode(trial: Trial, roles: Roles, names: Mapping[str, str]) -> Iterator[Find
         yield Finding(kinds.RANDOM_INFERENCE, infer, f"outputs of the same rows differ by {found['random']:.1%}")
     elif found["dependent"] > SAME:
         yield Finding(
-            kinds.BATCH_DEPENDENT, infer, f"a row's outputs differ by {found['dependent']:.1%} beside other rows"
+            kinds.BATCH_DEPENDENT, infer, f"a row's outputs differ by {found['dependent']:.1%} next to other rows"
         )
     if found["changed"]:
         yield Finding(kinds.INFERENCE_TRAINS, infer, _named(found["changed"], names))

@@ -96,7 +96,7 @@ def _run(request: dict[str, Any], content: bytes) -> tuple[Sequence[dict[str, An
     except subprocess.TimeoutExpired:
         child.kill()
         output, _ = child.communicate()
-        reason = f"it did not end within {seconds:.0f} s"
+        reason = f"it did not finish within {seconds:.0f} s"
     return [json.loads(line) for line in output.decode(errors="replace").splitlines() if line.endswith("}")], reason
 
 
@@ -104,7 +104,7 @@ def _reason(code: int, errors: str) -> str | None:
     if code == 0:
         return None
     if code == -signal.SIGXCPU:
-        return "it needed too much CPU time"
+        return "it used too much CPU time"
     if code == -signal.SIGKILL or "bad_alloc" in errors:
         return "it was killed or ran out of memory"
     if code < 0:

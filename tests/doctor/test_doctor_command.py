@@ -83,7 +83,7 @@ def test_page_does_not_overwrite_the_file(capsys: pytest.CaptureFixture[str], tm
     shutil.copy(generated("closed").path, app)
     assert main(["inspect", str(app), "--html", str(app)]) == 1
     assert capsys.readouterr().err == (
-        f"error: {app}: is the file that is read, which writing would destroy; name another output\n"
+        f"error: {app}: is the input file, which writing would overwrite; choose another output\n"
     )
     assert app.read_bytes() == generated("closed").path.read_bytes()
 
