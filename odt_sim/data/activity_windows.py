@@ -41,7 +41,9 @@ def uci_har(path: str | os.PathLike[str]) -> Dataset:
     """
     path = Path(path).expanduser()
     if not path.exists():
-        raise DataError(f"data {path}: does not exist; give the unpacked folder 'UCI HAR Dataset', or an .npz file")
+        raise DataError(
+            f"data {path}: does not exist; give the path of the unpacked folder 'UCI HAR Dataset', or of an .npz file"
+        )
     x, y, subject = _from_folder(path) if path.is_dir() else _from_npz(path)
     dataset = check(Dataset("uci_har", x, y, subject, len(ACTIVITIES)))
     if x.ndim != 3 or x.shape[1] != len(SIGNALS):
@@ -67,13 +69,13 @@ def _part(path: Path, part: str) -> tuple[Array, Array, Array]:
     y, subject = (_table(folder / f"{name}_{part}.txt", np.int32, 1) for name in ("y", "subject"))
     shapes = {signal.shape for signal in signals}
     if len(shapes) > 1:
-        raise DataError(f"data {folder}: its signals have different shapes {sorted(shapes)}; download it again")
+        raise DataError(f"data {folder}: its signals have different shapes, {sorted(shapes)}; download it again")
     return np.stack(signals, axis=1), y, subject
 
 
 def _table(path: Path, dtype: DTypeLike, rank: Literal[1, 2]) -> Array:
     if not path.is_file():
-        raise DataError(f"data {path}: no such file; give the unpacked folder 'UCI HAR Dataset'")
+        raise DataError(f"data {path}: no such file; give the path of the unpacked folder 'UCI HAR Dataset'")
     try:
         return np.loadtxt(path, dtype, ndmin=rank)
     except (ValueError, OSError) as error:

@@ -51,7 +51,8 @@ def by_time(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5
     """
     if data.times is None:
         raise DataError(
-            f"data {data.name}: has no times; name their column (data.times for a table), return Dataset(..., times=...), "
+            f"data {data.name}: has no times; set their column (data.times for a table), return Dataset(..., "
+            "times=...), "
             "or use arrival=in_order"
         )
     return _arriving(data, data.times, periods, rounds, keep, "by_time")
@@ -139,7 +140,7 @@ def _check_trains(data: FederatedData, arrival: Arrival) -> None:
         missing = np.flatnonzero(np.bincount(arrival.period[train], minlength=arrival.periods) == 0)
         if len(missing):
             raise DataError(
-                f"device {device_name(device, data.users)}: has none of its {len(train)} training examples in "
-                f"period {missing[0] + 1} of {arrival.periods}; lower arrival.periods or fleet.devices, or leave "
+                f"device {device_name(device, data.users)}: none of its {len(train)} training examples is in period "
+                f"{missing[0] + 1} of {arrival.periods}; lower arrival.periods or fleet.devices, or leave "
                 "such users out"
             )

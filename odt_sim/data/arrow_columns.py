@@ -81,7 +81,7 @@ def values_of_column(column: Any, where: str) -> Array:
     if types.is_integer(column.type) or types.is_floating(column.type):
         return np.asarray(column.to_numpy())
     if types.is_nested(column.type) or types.is_binary(column.type):
-        raise DataError(f"{where} holds {column.type}, expected numbers or texts; choose another column")
+        raise DataError(f"{where} has type {column.type}, expected numbers or text; choose another column")
     encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
     encoded = encoded.unify_dictionaries()  # each string is stored once, instead of as a Python object per row
     names = np.array([str(each) for each in encoded.chunk(0).dictionary.to_pylist()], np.str_)
@@ -99,7 +99,7 @@ def _storage(column: Any) -> Any:
 
 def _check_complete(column: Any, where: str) -> None:
     if column.null_count:
-        raise DataError(f"{where} has rows without a value; fill or remove them")
+        raise DataError(f"{where} has missing values; fill or remove those rows")
 
 
 def _length(lists: Any, where: str) -> int:
@@ -107,6 +107,6 @@ def _length(lists: Any, where: str) -> int:
     lengths = np.unique(arrow("pyarrow.compute").list_value_length(lists).to_numpy(zero_copy_only=False))
     if len(lengths) > 1:
         raise DataError(
-            f"{where} has lists of {lengths[0]} to {lengths[-1]} values, expected one length; pad or cut them"
+            f"{where} has lists of {lengths[0]} to {lengths[-1]} values, expected equal lengths; pad or cut them"
         )
     return int(lengths[0]) if len(lengths) else 0

@@ -47,10 +47,10 @@ class AudioFormat:
         """Check the values."""
         for name in ("rate", "seconds", "window", "hop", "mels"):
             if (value := getattr(self, name)) is not None and not value > 0:
-                raise ConfigurationError(f"data.{name}: expected a number above 0, found {value}; correct it")
+                raise ConfigurationError(f"data.{name}: expected a number above 0, found {value}")
         if not 1 <= self.coefficients <= self.mels:
             raise ConfigurationError(
-                f"data.coefficients: expected 1..{self.mels}, at most data.mels, found {self.coefficients}; correct it"
+                f"data.coefficients: expected 1..{self.mels}, at most data.mels, found {self.coefficients}"
             )
 
     def decoded(self, content: Path | bytes, where: str) -> Array:
@@ -71,10 +71,11 @@ class AudioFormat:
                 io.BytesIO(content) if isinstance(content, bytes) else content, dtype="float32", always_2d=True
             )
         except (OSError, RuntimeError) as error:  # errors of libsndfile are RuntimeErrors
-            raise DataError(f"{where}: is no readable sound ({error}); replace or remove it") from error
+            raise DataError(f"{where}: is not a readable sound file ({error}); replace or remove it") from error
         if rate != self.rate:
             raise DataError(
-                f"{where}: has {rate} samples per second, expected {self.rate}; resample it, or set data.rate={rate} for all"
+                f"{where}: has {rate} samples per second, expected {self.rate}; resample it, or set data.rate={rate} "
+                "for all files"
             )
         if not len(samples):
             raise DataError(f"{where}: has no samples; replace or remove it")
@@ -87,7 +88,8 @@ class AudioFormat:
     def _features(self, waveform: Array, where: str) -> Array:
         if len(waveform) < round(self.window * self.rate):
             raise DataError(
-                f"{where}: is shorter than a frame of {self.window} seconds; set data.seconds, or a shorter data.window"
+                f"{where}: is shorter than one frame of {self.window} seconds; set data.seconds, or a smaller "
+                "data.window"
             )
         bands = log_mel(waveform, self.rate, self.window, self.hop, self.mels)
         return (bands if self.transform == "log_mel" else mfcc(bands, self.coefficients))[..., np.newaxis]

@@ -30,7 +30,7 @@ def check_known(where: str, columns: Sequence[str], known: Iterable[Any]) -> Non
     """
     if missing := [column for column in columns if column not in known]:
         advice = braces_advice("data.KEY", missing[0])
-        raise DataError(f"{where}: has no column {missing[0]!r}; there are: {', '.join(map(str, known))}{advice}")
+        raise DataError(f"{where}: has no column {missing[0]!r}; found: {', '.join(map(str, known))}{advice}")
 
 
 def check_not_empty(target: Named, features: Named) -> None:
@@ -39,7 +39,7 @@ def check_not_empty(target: Named, features: Named) -> None:
     Raises:
         ConfigurationError: A target or an input has no column.
     """
-    for key, named, advice in (("target", target, "name one"), ("features", features, "null takes all numeric ones")):
+    for key, named, advice in (("target", target, "name one"), ("features", features, "null uses all numeric ones")):
         arrays = [*named.values()] if isinstance(named, Mapping) else [named]
         if not arrays or not all(map(columns_of, arrays)):
             raise ConfigurationError(f"data.{key}: expected at least one column, found {named}; {advice}")
@@ -54,5 +54,5 @@ def check_apart(target: Named, features: Named) -> None:
     given = columns_of(features)
     if both := [column for column in columns_of(target) if column in given]:
         raise ConfigurationError(
-            f"data.features: contains the target {both[0]!r}, which must not be an input; leave it out"
+            f"data.features: contains the target {both[0]!r}, which cannot be an input; leave it out"
         )

@@ -51,7 +51,7 @@ class Columns:
         arrays = tuple(as_array(value, f"{where}, {name}") for name, value in pairs.items())
         columns = cls(tuple(pairs), arrays)
         if any(array.ndim == 0 for array in arrays) or len({len(array) for array in arrays}) > 1:
-            raise DataError(f"{where}: lengths differ: {columns.shapes}; each example needs one row in each array")
+            raise DataError(f"{where}: lengths differ: {columns.shapes}; each array needs one row per example")
         return columns
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class Columns:
             return Columns(tuple(names), self.arrays)
         if set(self.names) != set(names):
             found = f"{len(self.names)} without names" if self.positional else ", ".join(self.names)
-            raise DataError(f"{where}: expected the arrays {', '.join(names)}, found {found}; name them alike")
+            raise DataError(f"{where}: expected the arrays {', '.join(names)}, found {found}; use the same names")
         return Columns(tuple(names), tuple(self.column(name) for name in names))
 
     @property

@@ -30,14 +30,16 @@ def hugging_face(dataset: Any, x: str, y: str, users: str | None = None, classes
         DataError: The object is not such a data set or lacks a column, or its rows differ in shape.
     """
     if not (hasattr(dataset, "column_names") and hasattr(dataset, "with_format")):
-        raise DataError(f"data: expected a datasets.Dataset, found a {type(dataset).__name__}; choose a split of it")
+        raise DataError(
+            f"data: expected a datasets.Dataset, found a {type(dataset).__name__}; choose one of its splits"
+        )
     name = getattr(dataset.info, "dataset_name", None) or "hugging_face"
     columns = [column for column in (x, y, users) if column is not None]
     check_known(f"data {name}", columns, dataset.column_names)
     rows = dataset.select_columns(columns).with_format("numpy", dtype=None)[:]  # pixels stay uint8
     arrays = {column: np.asarray(rows[column]) for column in columns}
     if arrays[x].dtype == object:
-        raise DataError(f"data {name}: rows of column {x!r} differ in shape or hold no numbers; resize or encode them")
+        raise DataError(f"data {name}: rows of column {x!r} differ in shape or are not numeric; resize or encode them")
     if classes is None:
         classes = getattr(dataset.features[y], "num_classes", None)
     owners = None if users is None else arrays[users]
@@ -65,7 +67,7 @@ def tf_data(dataset: Any, x: str = "x", y: str = "y", users: str | None = None, 
     if not hasattr(dataset, "as_numpy_iterator"):
         raise DataError(f"data: expected a tf.data.Dataset, found a {type(dataset).__name__}")
     if int(dataset.cardinality()) == _INFINITE:
-        raise DataError("data tf_data: is infinite; take a number of examples: dataset.take(1000)")
+        raise DataError("data tf_data: is infinite; limit it: dataset.take(1000)")
     keys = [key for key in (x, y, users) if key is not None]
     try:
         rows = [_row(element, keys) for element in dataset.as_numpy_iterator()]
@@ -73,7 +75,7 @@ def tf_data(dataset: Any, x: str = "x", y: str = "y", users: str | None = None, 
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(
             f"data tf_data: expected elements (x, y) of one shape ({type(error).__name__}: {error}); "
-            "name their keys, or undo batches: dataset.unbatch()"
+            "name their keys, or remove batches: dataset.unbatch()"
         ) from error
     names = only(owners[0], "data tf_data: users", "give one") if owners else None
     if names is not None and names.dtype.kind not in "iu":

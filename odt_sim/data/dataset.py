@@ -107,7 +107,7 @@ class Dataset:
         """Return a description of targets that are not one class label per example."""
         classes = self.classes_by_target
         kinds = {
-            name: "values to regress" if classes.get(name) is None else f"labels of shape {list(y.shape[1:])}"
+            name: "regression targets" if classes.get(name) is None else f"labels of shape {list(y.shape[1:])}"
             for name, y in arrays_of(self.y).items()
         }
         return ", ".join(f"{kind} ({name})" if name else kind for name, kind in kinds.items())
@@ -123,7 +123,7 @@ class Dataset:
             return ""
         classes = y.shape[1]
         if y.dtype != np.float32:
-            return f"if its rows are one-hot, give labels: y.argmax(axis=1), or y.astype(float) with classes={classes}; else "
+            return f"if its rows are one-hot, pass labels: y.argmax(axis=1), or y.astype(float) with classes={classes}; else "
         return (
             f"if its rows are one-hot, set data.classes={classes} for an .npz file, or return "
             f"odt_sim.data.Dataset(name, x, y, classes={classes}) from a function; else "

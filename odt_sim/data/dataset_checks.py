@@ -15,10 +15,10 @@ from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
 
 _INT32 = np.iinfo(np.int32)
-OTHER_TYPE = "choose a model for this data or convert it"
-OWN_LOSS = "; for a loss of your own, export with an example of a batch, (x, y): see docs/export.md, Losses"
-OTHER_SHAPE = "choose a model for this data or reshape it"
-OTHER_CLASSES = "choose a model with an output for each class"
+OTHER_TYPE = "choose a model for this data, or convert the data"
+OWN_LOSS = "; for your own loss, export with an example batch, (x, y): see docs/export.md, Losses"
+OTHER_SHAPE = "choose a model for this data, or reshape the data"
+OTHER_CLASSES = "choose a model with one output per class"
 
 VOID = (-1, -100, 255)
 """Labels that conventionally mark positions to ignore, such as padding: in Keras, in PyTorch, and in images."""
@@ -83,7 +83,9 @@ def _decoded(where: str, users: Array) -> Array:
     try:
         return np.char.decode(users, "utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: users has bytes that are no text in UTF-8 ({error.reason}); convert them") from error
+        raise DataError(
+            f"{where}: users contains bytes that are not UTF-8 text ({error.reason}); convert them"
+        ) from error
 
 
 def _as_rows(rows: Rows) -> Rows:
@@ -109,7 +111,7 @@ def _mapped(rows: Rows, function: Callable[[str, Array], Array]) -> Rows:
 def _all_targets(where: str, y: Rows, classes: Classes) -> tuple[Rows, Classes]:
     if not isinstance(y, Columns):
         if isinstance(classes, Mapping):
-            raise DataError(f"{where}: classes names {', '.join(classes)}, but y is a single array; give one number")
+            raise DataError(f"{where}: classes names {', '.join(classes)}, but y is a single array; pass one number")
         return _targets(where, "y", y, classes)
     if classes is not None and not isinstance(classes, Mapping):
         raise DataError(f"{where}: classes is {classes}, expected a mapping for the targets {', '.join(y.names)}")
@@ -133,7 +135,7 @@ def _check_lengths(where: str, arrays: Mapping[str, Array]) -> None:
     if any(array.ndim == 0 for array in arrays.values()):
         raise DataError(f"{where}: found {shapes}; expected arrays with the examples on the first axis")
     if len({len(array) for array in arrays.values()}) > 1:
-        raise DataError(f"{where}: lengths differ: {shapes}; each example needs one entry in each array")
+        raise DataError(f"{where}: lengths differ: {shapes}; each array needs one entry per example")
     if not len(next(iter(arrays.values()))):
         raise DataError(f"{where}: has no examples: {shapes}; expected at least one")
 
@@ -176,7 +178,9 @@ def as_numbers(where: str, key: str, array: Array) -> Array:
         raise DataError(f"{where}: {key} has dtype {array.dtype}, expected numbers; {advice}")
     if array.dtype.kind in "iu":
         if array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
-            raise DataError(f"{where}: {key} reaches {array.min()}..{array.max()}, expected integers that fit int32")
+            raise DataError(
+                f"{where}: {key} ranges over {array.min()}..{array.max()}, expected integers that fit int32"
+            )
         return array.astype(np.int32, copy=False)
     with np.errstate(over="ignore"):  # values that overflow become infinite and are rejected below
         floats = array.astype(np.float32, copy=False)
@@ -244,8 +248,8 @@ def check_labels(
     if wrong.any():
         first = np.argwhere(wrong)[0]
         raise DataError(
-            f"{where}: {np.count_nonzero(wrong)} labels are out of range, the first is {y[tuple(first)]} in example "
-            f"{first[0]}; expected 0..{classes - 1} for {classes} classes; "
+            f"{where}: {np.count_nonzero(wrong)} labels are out of range, the first one is {y[tuple(first)]} in "
+            f"example {first[0]}; expected 0..{classes - 1} for {classes} classes; "
             + label_advice(y, dtype, y[tuple(first)], advice)
         )
 
@@ -343,7 +347,7 @@ def check_all_against(
         if found.keys() != expected.keys():
             raise DataError(
                 f"data {data.name}: {key} {_described(found)}, the model's train signature takes {_named(key, expected)}; "
-                "choose a model for this data, or name and order its arrays alike"
+                "choose a model for this data, or give its arrays the same names and order"
             )
     for name, x in arrays_of(data.x).items():
         _check_fit(data.name, _key("x", name), x, inputs[name].shape[1:], inputs[name].dtype)
@@ -367,15 +371,16 @@ def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: in
     converted, advice = as_targets(y, shape, tensor.dtype, classes), OTHER_TYPE
     if converted.dtype.kind in "iu" and np.dtype(tensor.dtype).kind == "f":
         advice = (
-            "integers are labels: choose a classifier, or give floats to regress (of a table: data.target=[column])"
+            "integers are labels: choose a classifier, or for regression pass floats (for a table: "
+            "data.target=[column])"
         )
     one_hot = classes is not None and converted.shape[1:] == (*shape, classes)
-    reshaping = f"if its rows are one-hot, give labels: y.argmax(axis=-1), or {OTHER_SHAPE}" if one_hot else OTHER_SHAPE
+    reshaping = f"if its rows are one-hot, pass labels: y.argmax(axis=-1), or {OTHER_SHAPE}" if one_hot else OTHER_SHAPE
     _check_fit(name, key, converted, shape, tensor.dtype, advice, reshaping)
     if labels:
         advice = OTHER_CLASSES
         if y.min() == 1 and y.max() == classes:
-            advice = f"the labels begin at 1: subtract 1, or {OTHER_CLASSES}"
+            advice = f"the labels start at 1: subtract 1, or {OTHER_CLASSES}"
         check_labels(where, y, classes or 0, advice, () if ignored is None else (ignored,), tensor.dtype)
 
 

@@ -38,7 +38,7 @@ def nanoseconds(column: Any, where: str, pandas: Any) -> Array:
     except ValueError:
         dates = pandas.to_datetime(column, utc=True, dayfirst=_day_first(column, where))
     if (missing := dates.isna()).any():  # such as the text NaT
-        raise ValueError(f"{column[missing].iloc[0]!r} is no date")
+        raise ValueError(f"{column[missing].iloc[0]!r} is not a date")
     return np.asarray(pandas.DatetimeIndex(dates).as_unit("ns").asi8)
 
 
@@ -54,8 +54,8 @@ def _day_first(column: Any, where: str) -> bool:
         return True
     if any(first != second for first, second in pairs):
         warnings.warn(
-            f"{where}: dates such as {next(iter(column))} are read with the month first, since no number above 12 says which "
-            "is the day; write them as 2025-03-31",
+            f"{where}: dates such as {next(iter(column))} are read as month first, since no number above 12 shows "
+            "which is the day; write them as 2025-03-31",
             stacklevel=2,
         )
     return False

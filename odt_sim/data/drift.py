@@ -45,7 +45,7 @@ def rotation(data: FederatedData, seed: int, *, degrees: Sequence[float] = (0, 9
     """
     x = _images(data).copy()
     if x.shape[1] != x.shape[2]:
-        raise DataError(f"data {data.name}: images are {x.shape[1]} by {x.shape[2]}, expected squares to rotate")
+        raise DataError(f"data {data.name}: images are {x.shape[1]} by {x.shape[2]}, expected square images to rotate")
     for angle, rows in zip(degrees, _rows_of_groups(data, len(degrees), seed), strict=True):
         x[rows] = _rotated(x[rows], angle)
     return replace(data, x=x, scales={}, spread=f"{data.spread} rotation={_listed(degrees)}")
@@ -68,7 +68,7 @@ def colour(
     """
     images = _images(data)
     if images.shape[3] not in (1, 3):
-        raise DataError(f"data {data.name}: images have {images.shape[3]} channels, expected 1 or 3 to colour")
+        raise DataError(f"data {data.name}: images have {images.shape[3]} channels, expected 1 or 3 for colouring")
     if any(len(colour) != 3 or not 0 <= min(colour) <= max(colour) <= 1 for colour in colours):
         raise ConfigurationError(f"drift.colours: expected triples of numbers in 0..1, found {_listed(colours)}")
     x = np.broadcast_to(images, (*images.shape[:3], 3)).copy()
@@ -106,7 +106,7 @@ def label_permutation(data: FederatedData, seed: int, *, groups: int = 4) -> Fed
 def _rows_of_groups(data: FederatedData, groups: int, seed: int) -> list[Indices]:
     """Return the examples of each group's devices."""
     if groups < 1:
-        raise ConfigurationError("drift: expected at least one group, found none; name one")
+        raise ConfigurationError("drift: expected at least one group, found none; add one")
     General(seed)
     order = np.random.default_rng([seed, _STREAM]).permutation(data.devices)
     members = [np.sort(order[group::groups]) for group in range(groups)]
@@ -126,7 +126,7 @@ def _images(data: FederatedData) -> Array:
         )
     if is_mapped(x):
         raise DataError(
-            f"data {data.name}: is in a store, and a drift copies all images into memory; choose drift=none"
+            f"data {data.name}: is stored on disk, but a drift copies all images into memory; choose drift=none"
         )
     return x
 

@@ -175,7 +175,7 @@ def federate(
         raise ConfigurationError(mismatch("fleet.devices", int | None, devices))
     if not isinstance(dataset, Dataset):
         raise ConfigurationError(
-            f"federate: dataset: expected a Dataset, found a {type(dataset).__name__}; make one: Dataset(name, x, y)"
+            f"federate: dataset: expected a Dataset, found a {type(dataset).__name__}; create one: Dataset(name, x, y)"
         )
     if not callable(partition):
         raise ConfigurationError(
@@ -200,7 +200,7 @@ def federate(
     elif method == "given":
         if dataset.parts is None:
             raise DataError(
-                f"data {dataset.name}: has no parts of its own; choose another split.method, such as stratified"
+                f"data {dataset.name}: has no predefined split; choose another split.method, such as stratified"
             )
         parts = [
             split_as_given(indices, dataset.parts, device_name(device, users)) for device, indices in enumerate(lists)
@@ -217,7 +217,7 @@ def federate(
     by = scales(dataset.x, indices, offsets) if dataset.standardize else {}
     if dataset.standardize and not by:
         raise DataError(
-            f"data {dataset.name}: standardize: expected inputs of floats, found integers alone; store x as float32"
+            f"data {dataset.name}: standardize: expected float inputs, found only integers; store x as float32"
         )
     x = standardized(dataset.x, by, indices, offsets) if by else dataset.x
     return FederatedData(
@@ -268,19 +268,19 @@ def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, se
     where, name = f"the partition of data {dataset.name}", described(partition)
     if missing := _missing_settings(partition):
         raise ConfigurationError(
-            f"federate: partition: {name} needs {' and '.join(missing)}, found none; give it by functools.partial: "
+            f"federate: partition: {name} needs {' and '.join(missing)}, found none; bind it with functools.partial: "
             f"partial({name.partition(' ')[0]}, {', '.join(f'{each}=...' for each in missing)})"
         )
     with user_code_errors(partition, f"partition: {name} failed", ConfigurationError):
         parts = partition(dataset, devices, seed)
         if not hasattr(parts, "__len__"):
             raise DataError(
-                f"{where}: returned a {type(parts).__name__}, expected a list of index arrays, one for each device; "
-                "return list(...)"
+                f"{where}: returned a {type(parts).__name__}, expected a list of index arrays, one per device; return "
+                "list(...)"
             )
         if not len(parts) or (devices is not None and len(parts) != devices):
             raise DataError(
-                f"{where}: made {len(parts)} devices, expected {devices or 'at least 1'}; correct the partition"
+                f"{where}: created {len(parts)} devices, expected {devices or 'at least 1'}; correct the partition"
             )
         lists = IndexLists.of(parts)
     used = lists.values

@@ -47,23 +47,25 @@ def files_by_user(
     folder = Path(folder).expanduser().absolute()
     where = f"data {folder}"
     if folder.is_file():
-        raise DataError(f"{where}: expected a folder of USER/CLASS/FILE, found a file; give the folder")
+        raise DataError(f"{where}: expected a folder of USER/CLASS/FILE, found a file; give the path of the folder")
     paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in endings and path.name[0] != "."]
     if not paths:
         raise DataError(
-            f"{where}: no file there ends in {', '.join(sorted(endings))}; give a folder of USER/CLASS/FILE"
+            f"{where}: contains no file that ends in {', '.join(sorted(endings))}; give a folder of USER/CLASS/FILE"
         )
     names = [path.relative_to(folder).parts for path in paths]
     depth = len(names[0])
     for parts in names:
         if len(parts) not in (2, 3) or len(parts) != depth:
-            raise DataError(f"{where}: expected USER/CLASS/FILE or CLASS/FILE alike, found {'/'.join(parts)}; move it")
+            raise DataError(
+                f"{where}: expected USER/CLASS/FILE or CLASS/FILE for all files, found {'/'.join(parts)}; move it"
+            )
     labels, codes = np.unique([parts[-2] for parts in names], return_inverse=True)
     owners = [parts[0] for parts in names] if depth == 3 else None
     if users is not None:
         table = _users(Path(users).expanduser())
         if missing := [name for parts in names if (name := "/".join(parts)) not in table]:
-            raise DataError(f"data {users}: has no user of {missing[0]} and {len(missing) - 1} other files; add them")
+            raise DataError(f"data {users}: has no user for {missing[0]} and {len(missing) - 1} other files; add them")
         owners = [table["/".join(parts)] for parts in names]
     found = None if owners is None else np.array(owners, np.str_)
     return Files(folder, paths, codes.astype(np.int32), found, len(labels))
@@ -75,7 +77,7 @@ def _users(path: Path) -> dict[str, str]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             if missing := {"file", "user"} - {*(rows.fieldnames or ())}:
-                raise DataError(f"data {path}: has no column {sorted(missing)[0]!r}; name the columns file and user")
+                raise DataError(f"data {path}: has no column {sorted(missing)[0]!r}; name its columns file and user")
             return {row["file"]: row["user"] for row in rows}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"data {path}: cannot be read ({error}); give a .csv table of file and user") from error

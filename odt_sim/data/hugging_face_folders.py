@@ -141,7 +141,7 @@ class _Columns:
                 where = f"row {row} of column {column!r}"
                 content = (file or {}).get("bytes") or ((file or {}).get("path") and Path(file["path"]))
                 if content is None:
-                    raise DataError(f"{self.where}: {where} has no value; fill or remove it")
+                    raise DataError(f"{self.where}: {where} has no value; fill it or remove the row")
                 yield where, form.decoded(content, f"{self.where}: {where}")
 
     def _values(self, column: str) -> Array:
@@ -162,7 +162,9 @@ def _loaded(path: Path, split: str | None, where: str) -> Any:
     try:
         loaded = datasets.load_from_disk(str(path))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{where}: holds no data set ({error}); give a folder of dataset.save_to_disk") from error
+        raise DataError(
+            f"{where}: contains no data set ({error}); give a folder written by dataset.save_to_disk"
+        ) from error
     if isinstance(loaded, Mapping):
         if split not in loaded:
             raise DataError(f"{where}: has the splits {', '.join(loaded)}, found {split}; choose one: data.split=...")

@@ -38,9 +38,9 @@ class ImageFormat:
     def __post_init__(self) -> None:
         """Check the values."""
         if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
-            raise ConfigurationError(f"data.size: expected [height,width], found {list(self.size)}; correct it")
+            raise ConfigurationError(f"data.size: expected [height,width], found {list(self.size)}")
         if self.channels not in (None, 1, 3):
-            raise ConfigurationError(f"data.channels: expected 1, 3 or null, found {self.channels}; correct it")
+            raise ConfigurationError(f"data.channels: expected 1, 3 or null, found {self.channels}")
 
     def decoded(self, content: Path | bytes, where: str) -> Array:
         """Return an image, rotated by its EXIF orientation, `[height, width, channels]` uint8.
@@ -57,11 +57,11 @@ class ImageFormat:
         try:
             with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as file:
                 if file.mode.startswith(("I", "F")):
-                    raise DataError(f"{where}: has pixels of mode {file.mode}, expected 8 bits; convert it")
+                    raise DataError(f"{where}: has pixels of mode {file.mode}, expected 8 bits per channel; convert it")
                 channels = self.channels or (1 if file.mode in GRAY else 3)
                 image = ImageOps.exif_transpose(file).convert("L" if channels == 1 else "RGB")
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise DataError(f"{where}: is no readable image ({error}); replace or remove it") from error
+            raise DataError(f"{where}: is not a readable image ({error}); replace or remove it") from error
         if self.size is not None and (image.height, image.width) != tuple(self.size):
             image = image.resize((self.size[1], self.size[0]), Image.Resampling.BILINEAR)
         return np.asarray(image).reshape(image.height, image.width, channels)

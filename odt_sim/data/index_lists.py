@@ -35,7 +35,7 @@ class IndexLists(Sequence[Indices]):
         for device, array in enumerate(arrays):
             if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
                 raise DataError(
-                    f"the partition: gave device {device} {array.dtype} {list(array.shape)}, "
+                    f"the partition: assigned device {device} {array.dtype} {list(array.shape)}, "
                     "expected a list of example indices"
                 )
         ends = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int64)

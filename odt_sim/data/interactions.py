@@ -49,8 +49,8 @@ def recommendations(
     least_items = interactions + (interactions - 2) * negatives + 2 * candidates
     if items < least_items:
         raise ConfigurationError(
-            f"data.items: expected at least {least_items} for so many sampled ones, found {items}; ask for more items, or "
-            "fewer negatives or candidates"
+            f"data.items: expected at least {least_items}, so that enough can be sampled, found {items}; use more "
+            "items, or fewer negatives or candidates"
         )
     tastes, qualities = generator.normal(size=(users, _TASTES)), generator.normal(size=(items, _TASTES))
     popular = generator.normal(0, _POPULARITY, items)

@@ -102,7 +102,7 @@ def _dataset(
         x, y = inputs(examples.x), targets(examples.y)
     except (TypeError, ValueError, IndexError, AttributeError) as error:
         raise DataError(
-            f"data {folder}: does not hold LEAF's {name} ({error}); choose the folder of this data set"
+            f"data {folder}: does not contain LEAF's {name} ({error}); give the folder of this data set"
         ) from error
     return check(Dataset(name, x, y, np.array(examples.users), classes))
 

@@ -59,8 +59,8 @@ class Leakage:
         sample = f" of {self.sampled} sampled devices" if self.sampled else ""
         advice = "; use split.method=block, or a larger split.gap" if self.overlapping else ""
         return (
-            f"data {self.name}: of {self.evaluated} validation and test examples{sample}, {self.equal} are equal to and "
-            f"{self.overlapping} overlap with examples that their device learns from (on {self.devices} devices){advice}"
+            f"data {self.name}: of {self.evaluated} validation and test examples{sample}, {self.equal} are equal to "
+            f"and {self.overlapping} overlap with training examples of their device (on {self.devices} devices){advice}"
         )
 
 

@@ -93,7 +93,7 @@ class _Files:
         where = f"data {path}"
         paths = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not paths or not paths[0].is_file():
-            raise DataError(f"{where}: no Parquet file there; give the path of one, or of a folder with some")
+            raise DataError(f"{where}: no Parquet file found; give the path of one, or of a folder that contains some")
         with _readable(where):
             dataset, text = _dataset(path, paths, users) if path.is_dir() else (_opened_all(paths), False)
         return cls(where, paths, dataset, text)
@@ -110,13 +110,13 @@ class _Files:
         if not numeric and len(left) != 1:
             found = ", ".join(field.name for field in left) or "no others"
             raise DataError(
-                f"{self.where}: expected numeric columns beside target, users and times, found {found}; name those of the "
-                "inputs by data.features"
+                f"{self.where}: expected numeric columns in addition to target, users and times, found {found}; name "
+                "the inputs with data.features"
             )
         if texts := [field.name for field in left if numeric and field.name not in numeric]:
             warnings.warn(
-                f"{self.where}: left out what is not numeric: {', '.join(texts)}; correct or encode it, or name the "
-                "inputs by data.features",
+                f"{self.where}: left out non-numeric columns: {', '.join(texts)}; correct or encode them, or name the "
+                "inputs with data.features",
                 stacklevel=1,
             )
         return numeric or left[0].name
@@ -154,8 +154,8 @@ class _Files:
         times = self._values(column)
         if times.dtype.kind == "U":
             raise DataError(
-                f"{self.where}: column {column!r} holds texts such as {times[0]}, expected numbers or dates; write dates as "
-                "timestamps, by pandas.to_datetime"
+                f"{self.where}: column {column!r} contains text such as {times[0]}, expected numbers or dates; "
+                "convert dates with pandas.to_datetime"
             )
         return times
 
@@ -229,5 +229,5 @@ def _rows(batch: Mapping[str, Any], columns: str | Sequence[str], where: str) ->
     arrays = [rows_of_column(batch[name], f"{where}: column {name!r}") for name in columns]
     for name, array in zip(columns, arrays, strict=True):
         if array.ndim > 1 or array.dtype.kind not in "iufb":
-            raise DataError(f"{where}: column {name!r} is not a column of numbers; give it alone, or encode it")
+            raise DataError(f"{where}: column {name!r} is not a column of numbers; name it alone, or encode it")
     return np.stack([array.astype(np.float32) for array in arrays], axis=1)

@@ -121,7 +121,7 @@ def by_user(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     """
     if dataset.users is None:
         raise DataError(
-            f"data {dataset.name}: has no user ids; name their column or array (data.users) or choose another partition"
+            f"data {dataset.name}: has no user ids; set their column or array (data.users), or choose another partition"
         )
     ids, user = np.unique(dataset.users, return_inverse=True)
     devices = len(ids) if devices is None else _required(devices)
@@ -140,7 +140,7 @@ def _required(devices: int | None) -> int:
     if devices is None or devices < 1:
         raise ConfigurationError(
             f"fleet.devices: expected at least 1, found {'null' if devices is None else devices}; "
-            "null is possible with partition=by_user only"
+            "only partition=by_user allows null"
         )
     return devices
 
@@ -200,18 +200,16 @@ def _shard_counts(name: str, sizes: Indices, devices: int, per_device: int) -> l
     """Return the number of shards of each class, proportional to its size by D'Hondt's method."""
     limits = np.minimum(sizes, devices)  # a shard has at least one example, and a device at most one shard of a class
     if not fits(per_device, int, Range(least=1, most=len(sizes))):
-        raise DataError(
-            f"partition.classes_per_device: expected 1..{len(sizes)} for data {name}, found {per_device!r}; correct it"
-        )
+        raise DataError(f"partition.classes_per_device: expected 1..{len(sizes)} for data {name}, found {per_device!r}")
     total = devices * per_device
     if total < len(sizes):
         raise DataError(
-            f"data {name}: {devices} devices of {per_device} classes cannot hold all {len(sizes)} classes; "
+            f"data {name}: {devices} devices of {per_device} classes cannot cover all {len(sizes)} classes; "
             "choose more devices or a larger classes_per_device"
         )
     if total > limits.sum():
         raise DataError(
-            f"data {name}: its classes have too few examples for {devices} devices of {per_device} classes; "
+            f"data {name}: has too few examples per class for {devices} devices of {per_device} classes; "
             "choose fewer devices or a smaller classes_per_device"
         )
     shards = [1] * len(sizes)

@@ -38,7 +38,7 @@ def school(path: str | os.PathLike[str]) -> Dataset:
     raw = check(Dataset("school", x, y, arrays["school"], standardize=True))
     if y.min() < LOWEST_SCORE or y.max() > HIGHEST_SCORE:
         raise DataError(
-            f"data {path}: scores y reach {y.min():g}..{y.max():g}, expected {LOWEST_SCORE}..{HIGHEST_SCORE}; "
-            "give the published scores"
+            f"data {path}: scores y range over {y.min():g}..{y.max():g}, expected {LOWEST_SCORE}..{HIGHEST_SCORE}; "
+            "use the published scores"
         )
     return replace(raw, y=(y - LOWEST_SCORE) / (HIGHEST_SCORE - LOWEST_SCORE))

@@ -33,7 +33,7 @@ def digits() -> Dataset:
     """
     package = importlib.util.find_spec("sklearn")  # importing scikit-learn takes longer than a short run
     if package is None or package.origin is None:
-        raise DataError("data digits: scikit-learn is not installed; pip install scikit-learn")
+        raise DataError("data digits: scikit-learn is not installed; run: pip install scikit-learn")
     rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     images = rows[:, :-1].reshape(-1, 8, 8, 1) / 16
     return check(Dataset("digits", images, rows[:, -1].astype(np.int64), classes=10))
@@ -98,7 +98,7 @@ def read_npz(path: str | os.PathLike[str], keys: Sequence[str], prefixes: Sequen
         what = "is a folder" if path.is_dir() else "no such file"
         raise DataError(f"data {path}: {what}; give the path of an .npz file")
     if not zipfile.is_zipfile(path):
-        raise DataError(f"data {path}: is not an .npz file, or is damaged; write one with numpy.savez")
+        raise DataError(f"data {path}: is not an .npz file, or is damaged; write it with numpy.savez")
     try:
         with np.load(path, allow_pickle=False) as file:
             names = [name for key in keys for name in _found(path, file.files, key, parts_allowed=key in prefixes)]
@@ -112,7 +112,7 @@ def _found(path: Path, files: Sequence[str], key: str, *, parts_allowed: bool) -
     several = [name for name in files if name.startswith(f"{key}_")] if parts_allowed else []
     found = [key] if key in files else several
     if not found:
-        raise DataError(f"data {path}: has no array {key!r}; there are: {', '.join(files) or 'none'}")
+        raise DataError(f"data {path}: has no array {key!r}; found: {', '.join(files) or 'none'}")
     return found
 
 
@@ -122,7 +122,7 @@ def _read_array(path: Path, file: Any, key: str) -> Array:
     except ValueError as error:  # a pickled array, or a damaged header
         raise DataError(
             f"data {path}: array {key!r} cannot be read ({' '.join(str(error).split())}); "
-            "pickled (object) arrays are not loaded, store plain numbers"
+            "pickled (object) arrays are not supported; store plain numbers"
         ) from error
     if not isinstance(array, np.ndarray):  # a member other than .npy is returned as bytes
         raise DataError(f"data {path}: {key!r} is not an array; write the file with numpy.savez")
@@ -164,7 +164,7 @@ def function(target: str, **arguments: Any) -> Dataset:
     try:
         inspect.signature(call).bind(**arguments)
     except TypeError as error:
-        raise DataError(f"{where}: {error}; the function takes {inspect.signature(call)}") from error
+        raise DataError(f"{where}: {error}; the signature of the function is {inspect.signature(call)}") from error
     with user_code_errors(call, f"{where}: failed", DataError):
         result = call(**arguments)
     if isinstance(result, Dataset):

@@ -91,8 +91,8 @@ def split_by_block(
     if not len(for_test):
         least = MIN_EXAMPLES + _borders(validation) * gap
         raise DataError(
-            f"device {device}: has no sequence of at least {least} examples to split into blocks; lower "
-            "split.gap, choose fewer devices, or split.method=stratified"
+            f"device {device}: has no sequence of at least {least} examples to split into blocks; use a smaller "
+            "split.gap, fewer devices, or split.method=stratified"
         )
     return train, for_validation, for_test
 

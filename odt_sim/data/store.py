@@ -69,7 +69,7 @@ class Writer:
             first = first or (name, row.shape)
             if row.shape != first[1]:
                 raise DataError(
-                    f"{self._where}: {name} has shape {list(row.shape)}, and {first[0]} {list(first[1])}; {advice}"
+                    f"{self._where}: {name} has shape {list(row.shape)}, but {first[0]} has {list(first[1])}; {advice}"
                 )
             piece.append((name, row))
             if len(piece) * row.nbytes >= PIECE:
@@ -101,8 +101,8 @@ class _File:
         """Write rows, and return an empty string; for rows that do not fit, write nothing and return the problem."""
         if rows.dtype != self._dtype or rows.shape[1:] != self._row:
             return (
-                f"has rows of {rows.dtype} {list(rows.shape[1:])} from row {self._rows} on, and of {self._dtype} "
-                f"{list(self._row)} before; make them alike"
+                f"has rows of {rows.dtype} {list(rows.shape[1:])} from row {self._rows} on, but of {self._dtype} "
+                f"{list(self._row)} before; make them equal"
             )
         content = np.ascontiguousarray(rows).view(np.uint8).data if rows.size else b""
         self._file.write(content)
@@ -150,11 +150,11 @@ def stored(
                 _write(place, where, source, fill)
     except OSError as error:
         raise DataError(
-            f"{where}: cannot be stored in {stores} ({error}); make room there, or set data.store to another folder"
+            f"{where}: cannot be stored in {stores} ({error}); free space there, or set data.store to another folder"
         ) from error
     found = found or _opened(place)
     if found is None:
-        raise DataError(f"{where}: its store {place} cannot be read; remove it")
+        raise DataError(f"{where}: cannot read its store {place}; remove the store")
     return found
 
 

@@ -101,23 +101,25 @@ def data_frame(
     named = [*targets, *others, *given]
     check_known(f"data {name}", named, frame.columns)
     if twice := {*frame.columns[frame.columns.duplicated()]} & {*(named if given else frame.columns)}:
-        raise DataError(f"data {name}: has several columns {min(map(str, twice))!r}; rename or drop all but one")
+        raise DataError(f"data {name}: has several columns named {min(map(str, twice))!r}; rename or drop all but one")
     if not len(frame):
-        raise DataError(f"data {name}: expected a row for each example, found none; write the table again")
+        raise DataError(f"data {name}: expected at least one row, found none; write the table again")
     if features is None:
         left = [column for column in frame.columns if column not in (*targets, *others) and not _has_no_name(column)]
         features = _numeric(frame, left, name)
         behind = dropwhile(_has_no_name, frame.columns)  # leading unnamed columns are an index
         if unnamed := [column for column in behind if _has_no_name(column) and column not in named]:
             warnings.warn(
-                f"data {name}: left out columns without a name: {', '.join(unnamed)}; give them names in the file, or name "
-                "the inputs by data.features",
+                f"data {name}: left out columns without a name: {', '.join(unnamed)}; name them in the file, or name "
+                "the inputs with data.features",
                 stacklevel=2,
             )
     check_not_empty(target, features)
     numeric = [*columns_of(features), *_listed(target)]
     if wrong := [column for column in numeric if frame[column].dtype.kind not in "iufb"]:
-        raise DataError(f"data {name}: feature {wrong[0]!r} is not numeric; name others by data.features, or encode it")
+        raise DataError(
+            f"data {name}: feature {wrong[0]!r} is not numeric; encode it, or name other inputs with data.features"
+        )
     _check_values(frame, dict.fromkeys([*targets, *others, *columns_of(features)]), name)
     x, y = _rows(frame, features, lambda column: np.asarray(column.to_numpy())), _rows(frame, target, _targets)
     owners = None if users is None else _names(frame[users])
@@ -133,7 +135,7 @@ def _check_values(frame: Any, columns: Iterable[str], name: str) -> None:
     holes = [repr(column) for column in columns if frame[column].isna().any()]
     if holes:
         found = f"column {holes[0]} has" if len(holes) == 1 else f"columns {', '.join(holes)} have"
-        raise DataError(f"data {name}: {found} rows without a value; fill or remove them")
+        raise DataError(f"data {name}: {found} rows with missing values; fill or remove them")
 
 
 def _listed(named: Named) -> list[str]:
@@ -159,11 +161,11 @@ def _numeric(frame: Any, columns: Sequence[Any], name: str) -> list[str]:
     numeric = [column for column in columns if frame[column].dtype.kind in "iufb"]
     texts = ", ".join(str(column) for column in columns if column not in numeric)
     if not numeric:
-        found = f"found {texts}; encode them" if texts else "found no others; add columns"
-        raise DataError(f"data {name}: expected numeric columns beside target, users and times, {found}")
+        found = f"found {texts}; encode them" if texts else "found no other columns; add some"
+        raise DataError(f"data {name}: expected numeric columns in addition to target, users and times, {found}")
     if texts:
         warnings.warn(
-            f"data {name}: left out what is not numeric: {texts}; correct or encode it, or name the inputs by "
+            f"data {name}: left out non-numeric columns: {texts}; correct or encode them, or name the inputs with "
             "data.features",
             stacklevel=3,
         )
@@ -190,7 +192,7 @@ def _read(path: Path, users: str | None) -> Any:
     try:
         frame = reader(path, **texts)
     except UnicodeDecodeError as error:
-        raise DataError(f"data {path}: is no text in UTF-8 (byte {error.start}); save it as UTF-8") from error
+        raise DataError(f"data {path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
     except (ValueError, OSError, ImportError) as error:
         raise DataError(f"data {path}: cannot be read ({' '.join(str(error).split())}); write it again") from error
     if len(frame.columns) == 1 and (separator := next((each for each in ";\t|" if each in frame.columns[0]), None)):
@@ -231,7 +233,7 @@ def _times(name: str, frame: Any, times: str | None) -> Array | None:
     except (ValueError, TypeError) as error:
         reason = str(error).partition(". You might want to try:")[0]  # pandas appends advice about its own options
         raise DataError(
-            f"data {name}: column {times!r} holds neither numbers nor dates ({reason}); choose another"
+            f"data {name}: column {times!r} contains neither numbers nor dates ({reason}); choose another column"
         ) from error
 
 

@@ -23,18 +23,18 @@ def check_transcripts(where: str, y: Array, frames: int, classes: int) -> None:
     if (wrong := (y < 0) | (y >= classes)).any():
         example, place = np.argwhere(wrong)[0]
         raise DataError(
-            f"{where}: example {example} has the label {y[example, place]}; with the loss ctc the model takes the labels "
-            f"1..{classes - 1} and zeros behind them: pad by 0, or renumber the labels"
+            f"{where}: example {example} has the label {y[example, place]}; with the loss ctc the model takes the "
+            f"labels 1..{classes - 1}, followed by zeros: pad with 0, or renumber the labels"
         )
     if (gap := (y[:, :-1] == 0) & (y[:, 1:] != 0)).any():
         raise DataError(
-            f"{where}: example {int(np.argwhere(gap)[0][0])} has a 0 before a label; with the loss ctc 0 is the blank, which "
-            "only fills the places behind the labels: number the labels from 1"
+            f"{where}: example {int(np.argwhere(gap)[0][0])} has a 0 before a label; with the loss ctc 0 is the "
+            "blank, which may only follow the labels: number the labels from 1"
         )
     needed = np.count_nonzero(y, axis=1) + np.count_nonzero((y[:, 1:] == y[:, :-1]) & (y[:, 1:] != 0), axis=1)
     if (needed > frames).any():
         example = int(needed.argmax())
         raise DataError(
-            f"{where}: example {example} needs {needed[example]} frames, one for each label and one between equal ones, the "
-            f"model's output has {frames}; leave such examples out, or choose a model with more frames"
+            f"{where}: example {example} needs {needed[example]} frames, one per label and one between equal labels, "
+            f"but the model's output has {frames}; leave out such examples, or choose a model with more frames"
         )

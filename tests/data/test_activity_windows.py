@@ -57,12 +57,16 @@ def test_sequence_ends_with_the_person(tmp_path):
 
 def test_missing_file_is_named(folder):
     (folder / "test" / "y_test.txt").unlink()
-    with pytest.raises(DataError, match=r"test/y_test\.txt: no such file; give the unpacked folder 'UCI HAR Dataset'"):
+    with pytest.raises(
+        DataError,
+        match=r"test/y_test\.txt: no such file; give the path of the unpacked folder 'UCI "
+        r"HAR Dataset'",
+    ):
         uci_har(folder)
 
 
 def test_missing_folder_is_named(tmp_path):
-    with pytest.raises(DataError, match="har: does not exist; give the unpacked folder 'UCI HAR Dataset'"):
+    with pytest.raises(DataError, match="har: does not exist; give the path of the unpacked folder 'UCI HAR Dataset'"):
         uci_har(tmp_path / "har")
 
 

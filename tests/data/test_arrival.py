@@ -74,7 +74,7 @@ def test_own_key_decides():
 def test_device_without_examples_in_a_period_is_named_with_its_user():
     dataset = Dataset("d", np.zeros((9, 1), np.float32), np.zeros(9, np.int32), users=np.repeat(["ann"], 9), classes=2)
     with pytest.raises(
-        DataError, match=r"^device 0 \(user ann\): has none of its 5 training examples in period .* of 9"
+        DataError, match=r"^device 0 \(user ann\): none of its 5 training examples is in period .* of 9"
     ):
         in_order(federate(dataset, by_user, None, 0), 0, periods=9)
 
@@ -84,7 +84,7 @@ def test_devices_of_a_fleet_that_is_split_on_demand_are_checked():
     dataset = Dataset("d", np.zeros((5 * many, 1), np.float32), np.zeros(5 * many, np.int32), classes=2)
     data = federate(dataset, iid, many, 0)
     assert data.deferred
-    with pytest.raises(DataError, match=r"has none of its 3 training examples in period . of 4"):
+    with pytest.raises(DataError, match=r"none of its 3 training examples is in period . of 4"):
         in_order(data, 0, periods=4)
 
 
@@ -105,11 +105,11 @@ def test_each_example_of_a_device_arrives_once(examples, devices, periods, seed)
 @pytest.mark.parametrize(
     ("arrive", "message"),
     [
-        (lambda d: by_time(d, 0), r"data d: has no times; name their column"),
+        (lambda d: by_time(d, 0), r"data d: has no times; set their column"),
         (lambda d: in_order(d, 0, periods=1), r"arrival.periods: expected a whole number of at least 2, found 1"),
         (lambda d: in_order(d, 0, rounds=0), r"arrival.rounds: expected a whole number of at least 1, found 0"),
         (lambda d: in_order(d, 0, keep="old"), r"arrival.keep: expected new or all, found 'old'"),
-        (lambda d: in_order(d, 0, periods=12), r"device \d: has none of its 9 training examples in period \d+ of 12"),
+        (lambda d: in_order(d, 0, periods=12), r"device \d: none of its 9 training examples is in period \d+ of 12"),
         (
             lambda d: by_key(d, 0, key=lambda *_: np.zeros(3)),
             r"arrival.key: returned float64 \[3\], expected a number for",

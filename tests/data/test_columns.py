@@ -51,14 +51,14 @@ def test_buffers_stay_out_of_the_pickle() -> None:
 def test_arrays_of_a_tuple_get_names_by_position() -> None:
     assert Columns.of((A, B), "x").named(("a", "b"), "x").names == ("a", "b")
     assert Columns.of({"b": B, "a": A}, "x").named(("a", "b"), "x").arrays[1] is not A
-    with pytest.raises(DataError, match="x: expected the arrays a, b, found 3 without names; name them alike"):
+    with pytest.raises(DataError, match="x: expected the arrays a, b, found 3 without names; use the same names"):
         Columns.of((A, B, B), "x").named(("a", "b"), "x")
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"a": A, "b": B[:5]}, r"x: lengths differ: a \[6, 2\], b \[5\]; each example needs one row in each array"),
+        ({"a": A, "b": B[:5]}, r"x: lengths differ: a \[6, 2\], b \[5\]; each array needs one row per example"),
         ({}, "x: expected arrays by name, found none"),
         ({1: A}, "x: expected arrays by name, found 1"),
     ],
@@ -113,7 +113,7 @@ def test_label_skew_takes_the_first_target_with_labels() -> None:
     )
     with pytest.raises(
         DataError,
-        match=r"one class label for each example, found values to regress \(size\), labels of shape \[3\] \(tags\)",
+        match=r"one class label for each example, found regression targets \(size\), labels of shape \[3\] \(tags\)",
     ):
         dirichlet(values, 3, 0, alpha=0.5)
 

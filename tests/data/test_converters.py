@@ -70,7 +70,7 @@ several = tf_data(slices(({"a": x, "b": y}, (y, x))))
 assert several.x.names == ("a", "b") and several.x.arrays[1].tolist() == [1, 0, 2]
 assert several.y.names == ("0", "1") and several.classes == {"0": 3, "1": None}
 for wrong, message in (
-    (slices((x, y)).repeat(), "is infinite; take a number"),
+    (slices((x, y)).repeat(), "is infinite; limit it:"),
     (slices((x, y)).batch(2), "expected elements (x, y) of one shape"),
     (slices({"image": x, "label": y}), "KeyError: 'x'"),
     (slices(x).take(0), "expected elements (x, y) of one shape"),

@@ -100,7 +100,7 @@ def test_sequence_labels_are_not_example_labels():
     ("y", "advice"),
     [
         (np.float64(Y), r"if they are labels, make them integers: y\.astype\(int\); else"),
-        (np.eye(3, dtype=int)[Y], r"if its rows are one-hot, give labels: y\.argmax\(axis=1\), or .* classes=3; else"),
+        (np.eye(3, dtype=int)[Y], r"if its rows are one-hot, pass labels: y\.argmax\(axis=1\), or .* classes=3; else"),
     ],
 )
 def test_targets_that_look_like_labels_get_advice(y, advice):
@@ -115,9 +115,9 @@ def test_labels_of_text_get_advice(kind):
 
 
 def test_labels_from_one_and_one_hot_rows_get_advice_for_a_classifier():
-    with pytest.raises(DataError, match=r"expected 0\.\.2 for 3 classes; the labels begin at 1: subtract 1, or choose"):
+    with pytest.raises(DataError, match=r"expected 0\.\.2 for 3 classes; the labels start at 1: subtract 1, or choose"):
         check_against(check(Dataset("d", X, Y + 1)), (2,), np.float32, (), np.int32, 3)
-    with pytest.raises(DataError, match=r"takes \[\]; if its rows are one-hot, give labels: y\.argmax\(axis=-1\), or"):
+    with pytest.raises(DataError, match=r"takes \[\]; if its rows are one-hot, pass labels: y\.argmax\(axis=-1\), or"):
         check_against(check(Dataset("d", X, np.eye(3)[Y], classes=3)), (2,), np.float32, (), np.int32, 3)
 
 
@@ -156,7 +156,7 @@ def test_converted_arrays_are_not_copied():
         ),
         (Dataset("d", X, np.float32(Y), classes=3), r"data d: y is float32 \[3\], but classes is 3"),
         (Dataset("d", X, Y, classes=0), "data d: classes is 0, expected a whole number of at least 1"),
-        (Dataset("d", X, Y, users=np.array([b"\xff"] * 3)), r"data d: users has bytes that are no text in UTF-8"),
+        (Dataset("d", X, Y, users=np.array([b"\xff"] * 3)), r"data d: users contains bytes that are not UTF-8 text"),
         (Dataset("d", X, Y, users=np.float32(Y)), r"data d: users is float32 \[3\], expected one integer or string"),
     ],
 )
@@ -204,9 +204,7 @@ def test_data_for_another_model_is_refused_in_one_line(signature, message):
 )
 def test_values_of_another_kind_point_to_the_example_of_an_own_loss(signature):
     """The target type of a user-defined loss, such as a quantile loss, can only be guessed at export."""
-    with pytest.raises(
-        DataError, match=r"for a loss of your own, export with an example of a batch, \(x, y\): see docs"
-    ):
+    with pytest.raises(DataError, match=r"for your own loss, export with an example batch, \(x, y\): see docs"):
         check_against(check(Dataset("d", X, np.float32([0, 1, 2]))), *signature)
 
 

@@ -23,11 +23,11 @@ def test_number_above_12_says_which_is_the_day():
 
 def test_dates_without_such_a_number_are_read_with_the_month_first_and_a_warning():
     expected = (
-        r"^data t: column 'when': dates such as 03/04/2025 are read with the month first, .*; write them as 2025-03-31$"
+        r"^data t: column 'when': dates such as 03/04/2025 are read as month first, .*; write them as 2025-03-31$"
     )
     with pytest.warns(UserWarning, match=expected):
         assert days("03/04/2025", "05/05/2025") == ["2025-03-04", "2025-05-05"]
-    with pytest.warns(UserWarning, match=r"dates such as Tue 03 04 2025 are read with the month first"):
+    with pytest.warns(UserWarning, match=r"dates such as Tue 03 04 2025 are read as month first"):
         assert days("Tue 03 04 2025", "Mon 05 05 2025") == ["2025-03-04", "2025-05-05"]
 
 

@@ -118,9 +118,7 @@ def test_last_two_interactions_are_held_out_among_items_that_the_user_did_not_ta
         assert len(np.unique(item[own])) == own.sum() == 6 + 4 * 3 + 2 * 12  # no item twice
         assert [int(data.y[own & (data.parts == part)].sum()) for part in range(3)] == [4, 1, 1]
         assert [int((own & (data.parts == part)).sum()) for part in range(3)] == [16, 13, 13]
-    with pytest.raises(
-        ConfigurationError, match=r"^data\.items: expected at least 42 for .*, found 41; ask for more items"
-    ):
+    with pytest.raises(ConfigurationError, match=r"^data\.items: expected at least 42, .*, found 41; use more items"):
         recommendations(5, 41, interactions=6, negatives=3, candidates=12)
 
 
@@ -131,7 +129,7 @@ def test_given_split_is_that_of_the_data() -> None:
         for part, rows in enumerate(federated.parts(device)):
             assert (data.parts[rows] == part).all()
     assert federated.spread == "by_user split=given"
-    with pytest.raises(DataError, match=r"^data arm seed=0: has no parts of its own; choose another split\.method"):
+    with pytest.raises(DataError, match=r"^data arm seed=0: has no predefined split; choose another split\.method"):
         federate(arm(2, 5), by_user, None, 0, method="given")
     few = Dataset("few", np.zeros((4, 1), np.float32), np.zeros(4, np.float32), parts=np.array([0, 0, 0, 2]))
     with pytest.raises(

@@ -105,7 +105,7 @@ def test_unsuitable_data_is_refused(images):
     for drift in (rotation, colour):
         with pytest.raises(DataError, match=r"x is float32 \[30, 16\], expected images"):
             drift(flat, 0)
-    with pytest.raises(DataError, match="images are 2 by 8, expected squares"):
+    with pytest.raises(DataError, match="images are 2 by 8, expected square images"):
         rotation(replace(images, x=images.x.reshape(30, 2, 8, 1)), 0)
     with pytest.raises(DataError, match="images have 4 channels, expected 1 or 3"):
         colour(replace(images, x=images.x.reshape(30, 2, 2, 4)), 0)

@@ -44,7 +44,7 @@ def test_arrays_as_numpy_makes_them_are_converted():
 def test_arrays_of_other_lengths_are_refused(short):
     arrays = {"x": np.zeros((12, 2), np.float32), "y": np.zeros(12, np.int32), "users": np.arange(12) // 6, **short}
     with pytest.raises(
-        DataError, match=r"^data d: lengths differ: x \[12, 2\], y .*each example needs one entry in each"
+        DataError, match=r"^data d: lengths differ: x \[12, 2\], y .*each array needs one entry per example"
     ):
         federate(Dataset("d", **arrays), by_user, None, 0)
 
@@ -91,9 +91,7 @@ def test_each_device_standardizes_by_its_training_examples():
 
 
 def test_integers_alone_are_not_standardized():
-    with pytest.raises(
-        DataError, match=r"data d: standardize: expected inputs of floats, found integers alone; store x"
-    ):
+    with pytest.raises(DataError, match=r"data d: standardize: expected float inputs, found only integers; store x"):
         federate(Dataset("d", np.zeros((20, 1), np.int64), np.arange(20) % 2, standardize=True), iid, 2, 0)
 
 
@@ -258,7 +256,7 @@ def test_error_about_a_device_names_its_user(method, users, named):
             (part for part in [[0, 1, 2]]),
             r"d: returned a generator, expected a list of index arrays, .*list\(\.\.\.\)$",
         ),
-        (None, "d: returned a NoneType, expected a list of index arrays, one for each device"),
+        (None, "d: returned a NoneType, expected a list of index arrays, one per device"),
         ([[0.0, 1.0, 2.0]], r"gave device 0 float64 \[3\], expected a list of example indices$"),
         ([0], r"gave device 0 int64 \[\], expected a list of example indices$"),
     ],
@@ -340,7 +338,7 @@ def test_standardized_fleet_is_split_in_advance():
         (
             (make().x, make().y),
             iid,
-            r"^federate: dataset: expected a Dataset, found a tuple; make one: Dataset\(name, x, y\)$",
+            r"^federate: dataset: expected a Dataset, found a tuple; create one: Dataset\(name, x, y\)$",
         ),
         (make(), "iid", r"^federate: partition: expected a function, such as .*, found 'iid'; pass one$"),
     ],
@@ -363,7 +361,7 @@ def odd(dataset, devices, seed):
     [
         (
             dirichlet,
-            r"^federate: partition: dirichlet needs alpha, found none; give it by functools.partial: "
+            r"^federate: partition: dirichlet needs alpha, found none; bind it with functools.partial: "
             r"partial\(dirichlet, alpha=...\)$",
         ),
         (

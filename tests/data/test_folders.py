@@ -80,10 +80,10 @@ def test_table_gives_users_of_class_folders(tmp_path, stores):
     table.write_text("file,user\ndog/2.png,al\ncat/1.png,bo\n")
     assert images(folder, str(table), store=stores).users.tolist() == ["bo", "al"]
     table.write_text("file,user\ndog/2.png,al\n")
-    with pytest.raises(DataError, match=r"users\.csv: has no user of cat/1\.png and 0 other files; add them"):
+    with pytest.raises(DataError, match=r"users\.csv: has no user for cat/1\.png and 0 other files; add them"):
         images(folder, str(table), store=stores)
     table.write_text("name,user\n")
-    with pytest.raises(DataError, match="has no column 'file'; name the columns file and user"):
+    with pytest.raises(DataError, match="has no column 'file'; name its columns file and user"):
         images(folder, str(table), store=stores)
     with pytest.raises(DataError, match=r"none\.csv: cannot be read"):
         images(folder, str(tmp_path / "none.csv"), store=stores)
@@ -91,19 +91,27 @@ def test_table_gives_users_of_class_folders(tmp_path, stores):
 
 def test_unusable_images_are_refused(pictures, stores, tmp_path):
     save_image(pictures / "deep" / "er" / "cat" / "1.png", [[0]])
-    with pytest.raises(DataError, match=r"expected USER/CLASS/FILE or CLASS/FILE alike, found deep/er/cat/1\.png"):
+    with pytest.raises(
+        DataError, match=r"expected USER/CLASS/FILE or CLASS/FILE for all files, found deep/er/cat/1\.png"
+    ):
         images(pictures, store=stores)
     (pictures / "deep" / "er" / "cat" / "1.png").unlink()
     (pictures / "al" / "cat" / "bad.png").write_text("text")
-    with pytest.raises(DataError, match=r"bad\.png: is no readable image \(.*\); replace or remove it"):
+    with pytest.raises(DataError, match=r"bad\.png: is not a readable image \(.*\); replace or remove it"):
         images(pictures, store=stores)
-    with pytest.raises(DataError, match=r"empty: no file there ends in \.bmp, .*; give a folder of USER/CLASS/FILE"):
+    with pytest.raises(
+        DataError, match=r"empty: contains no file that ends in \.bmp, .*; give a folder of USER/CLASS/FILE"
+    ):
         images(tmp_path / "empty", store=stores)
-    with pytest.raises(DataError, match=r"1\.png: expected a folder of USER/CLASS/FILE, found a file; give the folder"):
+    with pytest.raises(
+        DataError,
+        match=r"1\.png: expected a folder of USER/CLASS/FILE, found a file; give the path "
+        r"of the folder",
+    ):
         images(pictures / "bo" / "cat" / "1.png", store=stores)
     deep = Image.fromarray(np.zeros((2, 2), np.uint16))
     deep.save(pictures / "al" / "cat" / "bad.png")
-    with pytest.raises(DataError, match=r"bad\.png: has pixels of mode I;16, expected 8 bits; convert it"):
+    with pytest.raises(DataError, match=r"bad\.png: has pixels of mode I;16, expected 8 bits per channel; convert it"):
         images(pictures, store=stores)
     with pytest.raises(ConfigurationError, match=r"data\.size: expected \[height,width\], found \[3\]"):
         images(pictures, size=[3], store=stores)
@@ -161,7 +169,7 @@ def test_unusable_sounds_are_refused(tmp_path, stores, monkeypatch):
     with pytest.raises(DataError, match=r"1\.wav: has no samples; replace or remove it"):
         audio(folder, seconds=1, store=stores)
     (folder / "bo" / "yes" / "1.wav").write_text("text")
-    with pytest.raises(DataError, match=r"1\.wav: is no readable sound \(.*\); replace or remove it"):
+    with pytest.raises(DataError, match=r"1\.wav: is not a readable sound \(.*\); replace or remove it"):
         audio(folder, store=stores)
     with pytest.raises(ConfigurationError, match=r"data\.coefficients: expected 1\.\.40, at most data\.mels, found 41"):
         AudioFormat(coefficients=41)

@@ -92,7 +92,7 @@ def test_tokens_are_padded_and_cut(saved, stores):
     dataset = saved_hugging_face(saved, "tokens", "kind", length=2, store=stores)
     assert (dataset.x.tolist(), dataset.x.dtype) == ([[5, 6], [8, 0], [0, 0]], np.int32)
     assert (dataset.y.tolist(), dataset.classes) == ([1, 0, 0], 2)
-    with pytest.raises(DataError, match="column 'tokens' has lists of 0 to 3 values, expected one length"):
+    with pytest.raises(DataError, match="column 'tokens' has lists of 0 to 3 values, expected equal lengths"):
         saved_hugging_face(saved, "tokens", "kind", store=stores)
 
 
@@ -120,7 +120,9 @@ def test_unusable_folders_and_columns_are_refused(datasets, saved, stores, tmp_p
         saved_hugging_face(saved, "pixels", "label", store=stores)
     with pytest.raises(DataError, match=r"column 'kind' has dtype .*, expected numbers"):
         saved_hugging_face(saved, "kind", "label", store=stores)
-    with pytest.raises(DataError, match=r"none: holds no data set \(.*\); give a folder of dataset\.save_to_disk"):
+    with pytest.raises(
+        DataError, match=r"none: contains no data set \(.*\); give a folder written by dataset\.save_to_disk"
+    ):
         saved_hugging_face(tmp_path / "none", "x", "y", store=stores)
 
 

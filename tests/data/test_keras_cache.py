@@ -62,7 +62,7 @@ def test_failed_download_is_one_line_and_leaves_no_file(folders):
 @pytest.mark.slow
 @needs_keras
 def test_unknown_name_ends_the_download_program(folders):
-    with pytest.raises(SystemExit, match=r"^no such data set; expected one of .*fashion_mnist"):
+    with pytest.raises(SystemExit, match=r"^unknown data set; expected one of .*fashion_mnist"):
         main("nist", str(folders / "nist.npz"))
     assert not (folders / "nist.npz").exists()
 

@@ -57,8 +57,8 @@ def test_folder_without_files_is_refused(tmp_path):
         ("{", r"a\.json: is not a LEAF file \(JSONDecodeError"),
         ("{}", r"a\.json: is not a LEAF file \(KeyError: 'user_data'"),
         ('{"user_data": {"u": {"x": [1], "y": []}}}', "user u has 1 x and 0 y"),
-        ('{"user_data": {"u": {"x": [[1, 2]], "y": [0]}}}', "does not hold LEAF's femnist"),
-        ('{"user_data": {"u": {"x": ["text"], "y": [0]}}}', "does not hold LEAF's femnist"),
+        ('{"user_data": {"u": {"x": [[1, 2]], "y": [0]}}}', "does not contain LEAF's femnist"),
+        ('{"user_data": {"u": {"x": ["text"], "y": [0]}}}', "does not contain LEAF's femnist"),
     ],
 )
 def test_file_of_another_kind_is_refused(tmp_path, text, message):

@@ -18,7 +18,7 @@ from odt_sim.data.parquet_files import parquet
 from odt_sim.data.tables import table
 from odt_sim.errors import ConfigurationError, DataError
 
-pytestmark = pytest.mark.filterwarnings("ignore:data .* left out what is not numeric")
+pytestmark = pytest.mark.filterwarnings("ignore:data .* left out non-numeric columns")
 
 ROWS = {
     "who": ["bo", "al", "bo", "al"],
@@ -53,7 +53,9 @@ def test_parquet_equals_the_table_in_memory(people, stores):
 def test_index_of_pandas_and_text_are_no_features(tmp_path, stores):
     path = tmp_path / "people.parquet"
     pd.DataFrame({**ROWS, "note": list("abcd")}, index=[7, 3, 5, 1]).to_parquet(path)
-    with pytest.warns(UserWarning, match=r"people\.parquet: left out what is not numeric: note; correct or encode it"):
+    with pytest.warns(
+        UserWarning, match=r"people\.parquet: left out non-numeric columns: note; correct or encode them"
+    ):
         mapped = parquet(path, "kind", "who", store=stores)
     np.testing.assert_array_equal(mapped.x[:], np.transpose([ROWS["age"], ROWS["weight"]]).astype(np.float32))
 
@@ -117,7 +119,7 @@ def test_times_that_are_no_dates_are_refused(tmp_path, stores):
 def test_dates_as_texts_are_refused_with_advice(tmp_path, stores):
     path = tmp_path / "visits.parquet"
     pq.write_table(pa.table({"day": ["2025-03-31", "2025-04-01"], "x": [1.0, 2.0], "y": [0, 1]}), path)
-    with pytest.raises(DataError, match=r"column 'day' holds texts such as 2025-03-31, .*timestamps"):
+    with pytest.raises(DataError, match=r"column 'day' contains text such as 2025-03-31, .*timestamps"):
         parquet(path, "y", features=["x"], times="day", store=stores)
 
 
@@ -168,7 +170,9 @@ def test_drift_of_a_store_is_refused(tmp_path, stores):
     data = federate(
         parquet(tmp_path / "i.parquet", "y", features="x", store=stores), lambda *_: [[0, 1, 2], [3, 4, 5]], 2, 0
     )
-    with pytest.raises(DataError, match="is in a store, and a drift copies all images into memory; choose drift=none"):
+    with pytest.raises(
+        DataError, match="is stored on disk, but a drift copies all images into memory; choose drift=none"
+    ):
         rotation(data, 0)
 
 
@@ -197,8 +201,8 @@ def test_target_is_no_feature(people, stores):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([[1.0], [1.0, 2.0]], "column 'x' has lists of 1 to 2 values, expected one length; pad or cut them"),
-        ([[1.0], None], r"rows 0\.\.1: column 'x' has rows without a value; fill or remove them"),
+        ([[1.0], [1.0, 2.0]], "column 'x' has lists of 1 to 2 values, expected equal lengths; pad or cut them"),
+        ([[1.0], None], r"rows 0\.\.1: column 'x' has missing values; fill or remove those rows"),
         ([[1.0], [float("nan")]], r"rows 0\.\.1: column 'x' has 1 value that is NaN or infinite"),
     ],
 )
@@ -210,7 +214,7 @@ def test_unusable_rows_are_refused_and_leave_no_store(tmp_path, stores, values, 
 
 
 def test_unreadable_files_are_refused(tmp_path, stores, people, monkeypatch):
-    with pytest.raises(DataError, match=r"none: no Parquet file there; give the path of one, or of a folder"):
+    with pytest.raises(DataError, match=r"none: no Parquet file found; give the path of one, or of a folder"):
         parquet(tmp_path / "none", "y", store=stores)
     (tmp_path / "bad.parquet").write_text("text")
     with pytest.raises(DataError, match=r"bad\.parquet: cannot be read .*; write it again"):

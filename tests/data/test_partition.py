@@ -207,5 +207,5 @@ def test_label_skew_refuses_regression():
 
 
 def test_by_user_without_users_is_refused():
-    with pytest.raises(DataError, match=r"data d: has no user ids; name their column or array \(data.users\) or"):
+    with pytest.raises(DataError, match=r"data d: has no user ids; set their column or array \(data\.users\), or"):
         by_user(balanced(10, 2), 2, 0)

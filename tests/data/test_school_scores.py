@@ -21,5 +21,5 @@ def test_scores_are_scaled_and_features_are_not(tmp_path):
 
 
 def test_score_out_of_range_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"scores y reach 0\.\.71, expected 1\.\.70"):
+    with pytest.raises(DataError, match=r"scores y range over 0\.\.71, expected 1\.\.70"):
         school(saved(tmp_path, (0, 71, 3)))

@@ -6,7 +6,7 @@ import pytest
 from odt_sim.data.tables import data_frame, table
 from odt_sim.errors import ConfigurationError, DataError
 
-pytestmark = pytest.mark.filterwarnings("ignore:data .* left out what is not numeric")
+pytestmark = pytest.mark.filterwarnings("ignore:data .* left out non-numeric columns")
 
 TEXT = "who,age,weight,note,kind\nbo,1,0.5,a,yes\nal,2,1.5,b,no\nbo,3,2.5,c,yes\n"
 
@@ -36,7 +36,7 @@ def test_table_is_read(path):
 
 
 def test_columns_that_are_left_out_are_named(path):
-    with pytest.warns(UserWarning, match=r"people\.\w+: left out what is not numeric: note; correct or encode it"):
+    with pytest.warns(UserWarning, match=r"people\.\w+: left out non-numeric columns: note; correct or encode them"):
         table(path, "kind", "who")
 
 
@@ -50,9 +50,7 @@ def test_first_column_without_a_name_is_no_feature(csv):
 
 def test_later_column_without_a_name_is_named_as_left_out(csv):
     csv.write_text(csv.read_text().replace("age", "", 1))
-    with pytest.warns(
-        UserWarning, match=r"left out columns without a name: Unnamed: 1; give them names in the file, or"
-    ):
+    with pytest.warns(UserWarning, match=r"left out columns without a name: Unnamed: 1; name them in the file, or"):
         assert table(csv, "kind", "who").x.tolist() == [[0.5], [1.5], [2.5]]
 
 
@@ -111,7 +109,7 @@ def test_wrong_columns_are_refused(csv, arguments, message):
     ("features", "message"),
     [
         ("age", r"^data\.features: expected a list of columns, found 'age'; write it as \[age\]$"),
-        ([], r"^data\.features: expected at least one column, found \[\]; null takes all numeric ones$"),
+        ([], r"^data\.features: expected at least one column, found \[\]; null uses all numeric ones$"),
         ({"x": []}, r"^data\.features: expected at least one column, found \{'x': \[\]\}; null"),
         (["weight", "age"], r"^data\.features: contains the target 'age', which must not be an input; leave it out$"),
     ],
@@ -127,26 +125,24 @@ def test_target_without_columns_is_refused(csv, target):
         table(csv, target)
 
 
-@pytest.mark.parametrize(("header", "found"), [("who,note,hue", "note, hue; encode"), ("who", "no others; add")])
+@pytest.mark.parametrize(("header", "found"), [("who,note,hue", "note, hue; encode"), ("who", "no other columns; add")])
 def test_table_without_numeric_inputs_is_refused_with_its_columns(tmp_path, header, found):
     (tmp_path / "t.csv").write_text(f"{header},kind\n{header},1\n")
-    with pytest.raises(DataError, match=rf"t\.csv: expected numeric columns beside .*, found {found}"):
+    with pytest.raises(DataError, match=rf"t\.csv: expected numeric columns in addition to .*, found {found}"):
         table(tmp_path / "t.csv", "kind", "who")
 
 
 def test_missing_values_are_named(csv):
     csv.write_text("who,age,kind\nbo,1,yes\n,2,no\nbo,,yes\n")
-    with pytest.raises(DataError, match="columns 'who', 'age' have rows without a value; fill or remove them"):
+    with pytest.raises(DataError, match="columns 'who', 'age' have missing values; fill or remove those rows"):
         table(csv, "kind", "who")
-    with pytest.raises(DataError, match="column 'age' has rows without a value; fill or remove them"):
+    with pytest.raises(DataError, match="column 'age' has missing values; fill or remove those rows"):
         table(csv, "kind")
 
 
 def test_table_without_rows_is_refused(csv):
     csv.write_text("age,kind\n")
-    with pytest.raises(
-        DataError, match=r"people\.csv: expected a row for each example, found none; write the table again"
-    ):
+    with pytest.raises(DataError, match=r"people\.csv: expected at least one row, found none; write the table again"):
         table(csv, "kind")
 
 
@@ -164,7 +160,7 @@ def test_unreadable_tables_are_refused(tmp_path, csv):
         with pytest.raises(DataError, match=rf"{name}: cannot be read .*write it again"):
             table(tmp_path / name, "kind")
     (tmp_path / "b.csv").write_text("a,kind\n1,x\n", encoding="utf-16")
-    with pytest.raises(DataError, match=r"b\.csv: is no text in UTF-8 \(byte 0\); save it as UTF-8$"):
+    with pytest.raises(DataError, match=r"b\.csv: is not UTF-8 text \(byte 0\); save it as UTF-8$"):
         table(tmp_path / "b.csv", "kind")
 
 
