@@ -94,12 +94,12 @@ class AutoBackend:
         if job.fleet.timeout is not None:
             from odt_sim.simulation.ray import RayBackend  # here: without a time limit, Ray is not imported
 
-            self._settle("ray", RayBackend(**self._settings), "ray: fleet.timeout needs workers that can be ended")
+            self._settle("ray", RayBackend(**self._settings), "ray: fleet.timeout needs workers that can be killed")
             self._backend.open(job)
             return
         self._processes.alone.open(job)
         if self._processes.processes == 1:
-            reason = "one core" if CAN_FORK else "backend=ray takes all cores"
+            reason = "one core" if CAN_FORK else "backend=ray uses all cores"
             self._settle("this process", self._processes.alone, f"this process: {reason}")
         else:
             self.choice = "processes"

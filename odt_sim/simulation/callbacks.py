@@ -62,13 +62,13 @@ def as_observers(callbacks: Sequence[Function | Observer]) -> list[Observer]:
     """
     if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
         raise ConfigurationError(
-            f"callbacks: expected a list, found {_shown(callbacks)}; put it into one: callbacks=[...]"
+            f"callbacks: expected a list, found {_shown(callbacks)}; put it in a list: callbacks=[...]"
         )
     for each in callbacks:
         if isinstance(each, type) or not (isinstance(each, Observer) or callable(each)):
             raise ConfigurationError(
-                f"callbacks: expected functions of a round's record, or observers, found {_shown(each)}; give a function, or "
-                "an object that can be called"
+                f"callbacks: expected functions of a round's record, or observers, found {_shown(each)}; pass a "
+                "function, or a callable object"
             )
     return [each if isinstance(each, Observer) else Callback(each) for each in callbacks]
 

@@ -34,15 +34,15 @@ from odt_sim.strategies.base import Strategy
 CLASSIFICATIONS = set(LOSSES) - {*REGRESSIONS, "binary_crossentropy"}
 
 ARGUMENTS: Mapping[str, tuple[type, str]] = {
-    "model": (TrainableModel, "load it by TrainableModel.load(path)"),
-    "data": (FederatedData, "spread a data set over devices by odt_sim.data.federate"),
+    "model": (TrainableModel, "load it with TrainableModel.load(path)"),
+    "data": (FederatedData, "distribute a data set over devices with odt_sim.data.federate"),
     "strategy": (Strategy, "pass an instance, such as FedAvg()"),
     "fleet": (Fleet, "pass an instance, such as Fleet(cohort=10)"),
     "plan": (TrainingPlan, "pass an instance, such as TrainingPlan(epochs=2)"),
     "aggregator": (Aggregator, "pass an instance, such as Mean()"),
     "attack": (Attack, "pass an instance, such as LabelPoisoning()"),
     "budget": (Budget, "pass an instance, such as Budget(steps=1000)"),
-    "backend": (Backend, "pass an instance, such as ProcessesBackend() of odt_sim.simulation.processes"),
+    "backend": (Backend, "pass an instance, such as ProcessesBackend() from odt_sim.simulation.processes"),
 }
 """The expected type of each argument of a simulation, and the advice for a value of another type."""
 
@@ -116,7 +116,7 @@ def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
     if fleet.stragglers and plan.amount < 2:
         name = "epochs" if plan.steps is None else "steps"
         raise ConfigurationError(
-            f"train.{name}: expected at least 2 where fleet.stragglers is {fleet.stragglers}, found {plan.amount}; "
+            f"train.{name}: expected at least 2 with fleet.stragglers={fleet.stragglers}, found {plan.amount}; "
             f"a straggler does fewer {name} than planned"
         )
 
@@ -154,12 +154,12 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
         shape = model.answers[output.name].shape
         if output.loss in CLASSIFICATIONS and len(shape) < 2:
             raise ModelError(
-                f"{model.where}: 'infer' returns {shape_text(shape)}; its loss {output.loss} expects a number "
-                "for each class; choose another loss, or return them"
+                f"{model.where}: 'infer' returns {shape_text(shape)}; its loss {output.loss} expects one number per "
+                "class; choose another loss, or return one per class"
             )
     if plan.learning_rate is not None and "learning_rate" not in model.capabilities:
         raise ConfigurationError(
-            f"train.learning_rate: expected null, the step size of {model.where} is fixed, found {plan.learning_rate}"
+            f"train.learning_rate: expected null, since the step size of {model.where} is fixed, found {plan.learning_rate}"
         )
     _check_decay(model, plan)
     own = model.scheduled or own_learning_rate(model)
@@ -185,7 +185,7 @@ def _check_decay(model: TrainableModel, plan: TrainingPlan) -> None:
     if plan.learning_rate_decay == 1 or (plan.learning_rate is not None and "learning_rate" in model.capabilities):
         return
     if model.scheduled or "learning_rate" not in model.capabilities:
-        why = "follows a schedule; set train.learning_rate, too" if model.scheduled else "is fixed"
+        why = "follows a schedule; also set train.learning_rate" if model.scheduled else "is fixed"
         raise ConfigurationError(
             f"train.learning_rate_decay: expected 1, found {plan.learning_rate_decay}: the step size of {model.where} {why}"
         )
@@ -200,7 +200,7 @@ def check_metrics(job: Job) -> None:
     for own in job.own_metrics:
         taken = any(own.name in columns_of(record) for record in (RoundRecord, DeviceRecord))
         if taken or own.name.startswith(PREFIXES):
-            raise ConfigurationError(f"metrics: {own.name} is the name of another column; rename the function")
+            raise ConfigurationError(f"metrics: {own.name} is already the name of a column; rename the function")
     known = replace(job, metric=None).metrics
     if job.metric is not None and job.metric not in known:
         raise ConfigurationError(f"run.metric: expected one of {', '.join(known)}, found {job.metric}")
@@ -219,12 +219,12 @@ def check_validates(data: FederatedData, setting: str, *, own_examples: bool = F
     """
     if data.arrival is not None:
         raise ConfigurationError(
-            f"{setting}: decides by figures on validation examples, of which runs with arrival have none, since rounds of "
-            "different examples do not compare; leave one of the two out"
+            f"{setting}: uses metrics on validation examples, which runs with arrival do not have, since rounds on "
+            "different examples are not comparable; leave out one of the two"
         )
     if not (own_examples or has_validation(data)):
         raise ConfigurationError(
-            f"{setting}: decides by validation examples, and no device has any; set split.validation above 0"
+            f"{setting}: uses validation examples, but no device has any; set split.validation above 0"
         )
 
 
@@ -262,7 +262,7 @@ def check_aggregator(job: Job) -> None:
         return
     if strategy.keeps_updates:
         raise StrategyError(
-            f"strategy {strategy.name}: combines single updates itself, without aggregator {aggregator.name}; "
+            f"strategy {strategy.name}: combines updates itself and does not use aggregator {aggregator.name}; "
             "choose aggregator=mean or another strategy"
         )
     slow = 0 if strategy.partial_work else straggler_count(job.cohort, fleet.stragglers)
@@ -277,16 +277,15 @@ def check_attack(job: Job) -> None:
     """
     if type(job.attack) is not Attack and not job.hostile:
         raise ConfigurationError(
-            f"attack {job.attack.name}: expected hostile devices, found fleet.hostile=0; set their number, such as "
-            "fleet.hostile=4"
+            f"attack {job.attack.name}: expected hostile devices, found fleet.hostile=0; set it, such as fleet.hostile=4"
         )
     with job.attack_errors("in check", passes=ConfigurationError):
         job.attack.check(job.model)
     metrics = model_metrics(job.model)
     if type(job.attack).triggered is not Attack.triggered and "accuracy" not in metrics:
         raise ConfigurationError(
-            f"attack {job.attack.name}: its success is the accuracy of triggered examples, and the model {job.model.name} "
-            f"has {', '.join(metrics)}; leave triggered out, or choose a classifier with one output"
+            f"attack {job.attack.name}: its success is the accuracy on triggered examples, but the model "
+            f"{job.model.name} has {', '.join(metrics)}; leave triggered out, or choose a classifier with one output"
         )
 
 
@@ -316,8 +315,8 @@ def promised(job: Job, rounds: int) -> Mapping[str, Any] | None:
             _check_promise(promise)
     if promise is not None and type(strategy).cohort is not Strategy.cohort:
         raise StrategyError(
-            f"strategy {strategy.name}: chooses its cohorts, and aggregator {aggregator.name} promises privacy for cohorts "
-            "of fleet.cohort devices drawn uniformly; leave its cohort out, or choose another aggregator"
+            f"strategy {strategy.name}: chooses its cohorts, but aggregator {aggregator.name} guarantees privacy "
+            "only for cohorts of fleet.cohort uniformly drawn devices; use the default cohort, or choose another aggregator"
         )
     return promise
 

@@ -43,14 +43,14 @@ def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str],
     before = RunFolder(directory).code() if committed else {}
     if committed and before.get("odt_sim") != own_code():
         warn(
-            f"odt_sim has changed since round {committed}: its changelog names settings that have other results now; "
-            "for results of one version, start a new run in another folder"
+            f"odt_sim has changed since round {committed}: the changelog lists settings whose results changed; for "
+            "results of a single version, start a new run in another folder"
         )
     for key, digest in digests.items():
         if before.get("python") == PYTHON and before.get(key, digest) != digest:
             warn(
-                f"{key} {owners[key].name}: its code has changed since round {committed}; "
-                "for results of one code, start a new run in another folder"
+                f"{key} {owners[key].name}: its code has changed since round {committed}; for results of a single "
+                "version, start a new run in another folder"
             )
     write_file(directory / CODE, json.dumps({"odt_sim": own_code(), "python": PYTHON, **digests}).encode())
 
@@ -84,8 +84,8 @@ def check_classes(job: Job, expected: Mapping[str, str]) -> None:
     for key, digest in expected.items():
         if found.get(key) != digest:
             raise SimulationError(
-                f"{key} {_owners(job)[key].name}: workers import other code than this process did, as its file or its class "
-                "was changed since; import it again by importlib.reload, or restart Python"
+                f"{key} {_owners(job)[key].name}: workers import different code than this process, since its file or "
+                "class has changed; reload it with importlib.reload, or restart Python"
             )
 
 

@@ -49,7 +49,7 @@ def choose_hostile(
         return frozenset(generator.permutation(np.delete(np.arange(devices), never))[:hostile].tolist())
     if idle := sorted({*hostile} & {*never.tolist()}):
         raise ConfigurationError(
-            f"fleet.hostile: device {idle[0]} is unseen (fleet.unseen), so that it cannot attack; name another one"
+            f"fleet.hostile: device {idle[0]} is unseen (fleet.unseen), so it cannot attack; choose another device"
         )
     return frozenset(map(int, hostile))
 

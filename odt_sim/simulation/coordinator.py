@@ -124,7 +124,7 @@ class Simulation:
         """
         if not isinstance(directory, str | os.PathLike):
             raise ConfigurationError(
-                f"Simulation: directory: expected the path of a folder, found {directory!r}; give such as 'runs/fedavg'"
+                f"Simulation: directory: expected the path of a folder, such as 'runs/fedavg', found {directory!r}"
             )
         self.directory = Path(directory)
         place = storage_at(storage or self.directory / "checkpoint")
@@ -258,7 +258,7 @@ class Simulation:
         shared = self._reported().state.broadcast.get("weights")
         if not isinstance(shared, Weights):
             raise StrategyError(
-                f"strategy {self._job.strategy.name}: sends no weights that a new device begins with; it may begin with "
+                f"strategy {self._job.strategy.name}: sends no weights for a new device to start from; start it from "
                 f"{self.directory / INITIAL_MODEL}"
             )
         return initial_weights(self._job.model, self._job.runtime).replace(shared)

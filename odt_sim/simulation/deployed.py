@@ -24,7 +24,7 @@ def checked_ids(devices: Iterable[int], count: int) -> list[int]:
     """
     if not isinstance(devices, Iterable) or isinstance(devices, str):
         raise ConfigurationError(
-            f"Simulation.deployed: expected a list of devices, found {shown(devices)}; put the id into one: deployed([0])"
+            f"Simulation.deployed: expected a list of devices, found {shown(devices)}; put the id in a list: deployed([0])"
         )
     chosen, ids = list(devices), Range(least=0, below=count)
     for device in chosen:

@@ -177,7 +177,7 @@ def _own_records(device: Device, row: Row) -> Row:
     """Return the strategy's records of a device, after checks that they are numbers and name no measured column."""
     for name, value in device.records.items():
         if name in (*row, "seen", "user", "state_bytes", "not_evaluated") or name.startswith(PREFIXES):
-            raise ValueError(f"device.records[{name!r}] has the name of a measured figure; choose another")
+            raise ValueError(f"device.records[{name!r}] has the name of a built-in metric; choose another name")
         if not isinstance(value, int | float | np.number):
             raise TypeError(f"device.records[{name!r}] is a {type(value).__name__}, expected a number")
     return device.records

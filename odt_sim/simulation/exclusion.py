@@ -16,8 +16,8 @@ AWAY = "phone is away"
 """The beginning of the reason for an absent device; such exclusions do not count towards quarantine."""
 
 ADVICE = {
-    "failed in LiteRT": "look at the data of these devices",
-    "weight not finite": "give a finite weight above 0 to the strategy's Update; if it follows from losses, a smaller "
+    "failed in LiteRT": "check the data of these devices",
+    "weight not finite": "give the strategy's Update a finite weight above 0; if it is computed from losses, a smaller "
     "train.learning_rate may help",
     "not finite": "a smaller train.learning_rate may help",
     "update too large": "a smaller train.learning_rate or a larger fleet.largest_update may help",

@@ -49,9 +49,9 @@ def unchosen_round(job: Job, rounds: Sequence[RoundRecord]) -> str | None:
     if not values or any(value is not None for value in values):
         return None
     return (
-        f"run.metric: {first} is undefined on the validation examples of all devices in every round, so the last round is "
-        "reported, and nothing stops the run early; choose rounds by another metric, such as run.metric=loss, or give "
-        "validation examples that define it"
+        f"run.metric: {first} is undefined on the validation examples of all devices in every round, so the last "
+        "round is reported and the run cannot stop early; select rounds by another metric, such as run.metric=loss, "
+        "or provide validation examples on which it is defined"
     )
 
 

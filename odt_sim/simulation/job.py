@@ -29,7 +29,7 @@ from odt_sim.simulation.cohort import choose_hostile
 from odt_sim.strategies.base import Strategy, Tensors, Update
 from odt_sim.user_code import user_code_errors
 
-ADVICE = "correct it, with backend=serial to debug it"
+ADVICE = "correct it; to debug it, use backend=serial"
 
 
 @dataclass(frozen=True)

@@ -307,8 +307,8 @@ class Rounds:
         if aggregator.same_tensors and trained.uneven:
             raise SimulationError(
                 f"strategy {job.strategy.name}: in round {round} only some devices sent {', '.join(sorted(trained.uneven))}, "
-                f"which aggregator {aggregator.name} cannot hide; send the same tensors from all devices, with zeros where a "
-                "device has none"
+                f"which aggregator {aggregator.name} cannot conceal; send the same tensors from all devices, with "
+                "zeros where a device has none"
             )
         with job.aggregator_errors(f"in round {round}"):
             given = mean(trained, job.participants)
@@ -322,7 +322,7 @@ def _among(chosen: Sequence[int], available: Sequence[int]) -> list[int]:
     wrong = sorted({*ids} - {*available}) or [id for id in ids if ids.count(id) > 1]
     if wrong or not ids:
         found = f"device {wrong[0]}" if wrong else "no device"
-        raise ValueError(f"it chose {found}, expected different ones of the {len(available)} available devices")
+        raise ValueError(f"it chose {found}, expected distinct devices among the {len(available)} available ones")
     return ids
 
 

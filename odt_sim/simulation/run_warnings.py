@@ -43,7 +43,7 @@ def _without_validation(job: Job) -> str | None:
     if consequence is None or has_validation(job.data):
         return None
     return (
-        f"strategy {job.strategy.name}: chooses on validation examples, and no device has any, so {consequence}; "
+        f"strategy {job.strategy.name}: makes choices on validation examples, but no device has any, so {consequence}; "
         "set split.validation above 0"
     )
 
@@ -57,9 +57,9 @@ def _large_targets(job: Job) -> str | None:
         size = math.sqrt(np.mean(rows**2)) if rows.size else 0.0
         if size > LARGEST_TARGET * (delta if loss == "huber" else 1.0):
             return (
-                f"data {job.data.name}: {full('y', name)} is of the size {size:.3g}, where {loss} hardly trains at usual "
-                "learning rates, since its gradient does not grow with the error; divide the targets, or multiply the "
-                "output in the model's last layer"
+                f"data {job.data.name}: {full('y', name)} has values of about {size:.3g}, for which {loss} hardly "
+                "trains at usual learning rates, since its gradient does not grow with the error; divide the "
+                "targets, or multiply the output in the model's last layer"
             )
     return None
 
@@ -75,9 +75,9 @@ def _large_features(job: Job) -> str | None:
             read_graph(job.model.content, job.model.where), "infer"
         ):
             return (
-                f"data {job.data.name}: {full('x', name)} has features of sizes up to {size:.3g}, where steps at usual "
-                "learning rates overshoot; set data.standardize=true, in Python Dataset(standardize=True), or let the model "
-                "begin with keras.layers.Normalization"
+                f"data {job.data.name}: {full('x', name)} has features of magnitude up to {size:.3g}, for which "
+                "steps at usual learning rates overshoot; set data.standardize=true (in Python "
+                "Dataset(standardize=True)), or start the model with keras.layers.Normalization"
             )
     return None
 
@@ -90,8 +90,9 @@ def _scaled_twice(job: Job) -> str | None:
         size = float(np.abs(rows).max(initial=0.0))
         if 0 < size * scale <= SMALLEST_INPUT:
             return (
-                f"data {job.data.name}: {full('x', name)} is at most {size:.3g}, and the model multiplies it by {scale:.3g} "
-                "first, as if it were pixels of 0..255; give such, or put keras.layers.Rescaling(255.0) before that layer"
+                f"data {job.data.name}: {full('x', name)} is at most {size:.3g}, but the model first multiplies it "
+                f"by {scale:.3g}, as for pixels of 0..255; provide such pixels, or put keras.layers.Rescaling(255.0) "
+                "before that layer"
             )
     return None
 
@@ -102,8 +103,8 @@ def _few_seen(job: Job) -> str | None:
     if job.data.devices <= 2 * seen:
         return None
     return (
-        f"fleet.unseen: {job.fleet.unseen_count} of {job.data.devices} devices never train, only {seen} do; set a smaller "
-        "fleet.unseen, 0 for all to train"
+        f"fleet.unseen: {job.fleet.unseen_count} of {job.data.devices} devices never train, only {seen} do; set a "
+        "smaller fleet.unseen, or 0 to train all"
     )
 
 
@@ -113,8 +114,9 @@ def _periods_left(job: Job) -> str | None:
     if arrival is None or not job.rounds or (reached := arrival.at(job.rounds) + 1) == arrival.periods:
         return None
     return (
-        f"arrival: {job.rounds} rounds reach {reached} of {arrival.periods} periods, and later examples have no part in "
-        f"training and evaluation; set run.rounds to {arrival.periods * arrival.rounds}, or fewer arrival.periods"
+        f"arrival: {job.rounds} rounds reach {reached} of {arrival.periods} periods, so later examples are used "
+        f"neither in training nor in evaluation; set run.rounds to {arrival.periods * arrival.rounds}, or fewer "
+        "arrival.periods"
     )
 
 
@@ -124,8 +126,8 @@ def _large_delta(job: Job) -> str | None:
     if not (isinstance(job.effective_aggregator, DifferentialPrivacy) and delta * job.participants >= 1):
         return None
     return (
-        f"aggregator.delta: {delta:g} of {job.participants} users is a user or more, so that publishing the data of one "
-        f"drawn at random would meet the promise; set it well below {1 / job.participants:.1g}"
+        f"aggregator.delta: {delta:g} of {job.participants} users amounts to one user or more, so even publishing "
+        f"the data of a random user would satisfy the guarantee; set it well below {1 / job.participants:.1g}"
     )
 
 
@@ -137,8 +139,9 @@ def _noisy_variances(job: Job) -> str | None:
     if not any(each.role == "statistic" and strategy.shared(each) for each in job.model.parameters):
         return None
     return (
-        f"aggregator {aggregator.name}: adds noise to the BatchNorm statistics of the model {job.model.name}, and a variance "
-        "below 0 makes outputs NaN; choose strategy=fedbn, which keeps them on devices, or a model with other normalization"
+        f"aggregator {aggregator.name}: adds noise to the BatchNorm statistics of the model {job.model.name}, and a "
+        "negative variance makes outputs NaN; choose strategy=fedbn, which keeps them on devices, or a model with "
+        "other normalization"
     )
 
 
@@ -148,6 +151,6 @@ def _nothing_travels(job: Job) -> str | None:
     if not shared or any(parameter.moves for parameter in shared):
         return None
     return (
-        f"strategy {job.strategy.name}: shares only parameters that are frozen in the model {job.model.name}, so nothing "
-        "travels and every device trains alone; choose another strategy, or a model whose shared part trains"
+        f"strategy {job.strategy.name}: shares only parameters that are frozen in the model {job.model.name}, so "
+        "nothing is sent and every device trains alone; choose another strategy, or a model whose shared part is trainable"
     )

@@ -27,11 +27,11 @@ def check_unused(folder: RunFolder, checkpoint: Checkpoint) -> None:
     committed = checkpoint.look()
     if folder.holds_results():
         raise CheckpointError(
-            f"{folder.path}: this folder holds a run already; resume it by run(resume=True), or choose another folder"
+            f"{folder.path}: this folder already contains a run; resume it with run(resume=True), or choose another folder"
         )
     if committed:
         raise CheckpointError(
-            f"{checkpoint.where}: a run is stored there already; resume it or choose another place (run.storage)"
+            f"{checkpoint.where}: already contains a stored run; resume it, or choose another location (run.storage)"
         )
 
 
@@ -46,8 +46,8 @@ def initial_weights(model: TrainableModel, runtime: RuntimeChoice = LITERT) -> W
     if not initial.isfinite():
         first = next(name for name in initial.layout.names if not is_finite(initial[name]))
         raise ModelError(
-            f"{model.where}: its initial weights are not all finite, the first is {first}; export it with finite weights, or "
-            "with a signature that sets them and takes nothing: +model.signatures.initialize=NAME"
+            f"{model.where}: its initial weights are not all finite, the first one is {first}; export it with finite "
+            "weights, or with a signature that takes no inputs and sets them: +model.signatures.initialize=NAME"
         )
     return Weights(initial.layout, initial.vector.copy())
 
@@ -89,7 +89,7 @@ def start(
     check(commit)
     if commit.round > rounds:
         raise ConfigurationError(
-            f"run.rounds: {folder.path} has {commit.round} rounds already, found {rounds}; ask for more"
+            f"run.rounds: {folder.path} already has {commit.round} rounds, found {rounds}; set more"
         )
     recorded, first_metric = recorded[: commit.round], job.metrics[0]
     checkpoint.begin(commit, reported_round(recorded, first_metric), reported_round(recorded[:-1], first_metric))
@@ -140,13 +140,15 @@ def _check_recorded(
     ):
         advice = "resume with the run's own run.storage, or start a new run in another folder"
         if checkpoint.startswith("memory:"):
-            advice = "it lives as long as its process; start a new run in another folder, with a run.storage that lasts"
+            advice = (
+                "it is lost when its process ends; start a new run in another folder, with a persistent run.storage"
+            )
         raise CheckpointError(
-            f"{directory / ROUNDS}: has {len(numbers)} rounds, the checkpoint in {checkpoint.rstrip('/')} has "
+            f"{directory / ROUNDS}: has {len(numbers)} rounds, but the checkpoint in {checkpoint.rstrip('/')} has "
             f"{commit.round}; {advice}"
         )
     if checksum(recorded[: commit.round]) != commit.records:
         raise CheckpointError(
-            f"{directory / ROUNDS}: damaged, its lines up to round {commit.round} are not those that were committed; "
+            f"{directory / ROUNDS}: damaged, its lines up to round {commit.round} differ from the committed ones; "
             "start a new run in another folder"
         )

@@ -23,4 +23,4 @@ def lost(folder: Path, setting: str) -> str | None:
     environment = json.loads(os.environ.get(JOB_CONFIG, "{}")).get("runtime_env") or {}
     if not environment.get("working_dir") or not folder.absolute().is_relative_to(Path.cwd()):
         return None
-    return f"results go to Ray's temporary copy of your folder; name a folder that lasts: {setting}=/shared/..."
+    return f"results go to Ray's temporary copy of your folder; set a permanent folder: {setting}=/shared/..."

@@ -149,8 +149,8 @@ def check_combined(combined: Any, given: Updates, *, keeps_updates: bool) -> Non
     for name, tensor in combined.mean.items():
         if isinstance(given.mean.get(name, single.get(name)), Weights) and not isinstance(tensor, Weights):
             raise TypeError(
-                f"the combined update's {name!r} is an array, the devices sent Weights; "
-                "make it by with_numbers of odt_sim.aggregators.base"
+                f"the combined update's {name!r} is an array, but the devices sent Weights; create it with "
+                "odt_sim.aggregators.base.with_numbers"
             )
 
 
@@ -180,6 +180,6 @@ def _factor(part: Trained, name: str) -> float:
 def _check_shapes(name: str, expected: tuple[int, ...], found: tuple[int, ...], devices: Sequence[int]) -> None:
     if found != expected:
         raise SimulationError(
-            f"update {name!r}: of shape {found} from device {devices[0]}, {expected} from those before it; "
-            "send the same shape from all devices"
+            f"update {name!r}: has shape {found} from device {devices[0]}, but {expected} from the devices before "
+            "it; send the same shape from all devices"
         )

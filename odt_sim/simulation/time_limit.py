@@ -59,8 +59,8 @@ def check_interruptible(seconds: float | None) -> None:
     """
     if seconds is not None and current_thread() is not main_thread():
         raise ConfigurationError(
-            f"fleet.timeout: expected null outside of the main thread, found {seconds:g}; only the main thread can be "
-            "interrupted: run there, or with backend=ray"
+            f"fleet.timeout: expected null outside of the main thread, found {seconds:g}; only the main thread can "
+            "be interrupted: run in it, or use backend=ray"
         )
 
 

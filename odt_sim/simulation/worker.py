@@ -246,8 +246,8 @@ class Worker:
                 raise TypeError(f"the update's losses are a {type(update.losses).__name__}, expected a numpy array")
             if device.records:
                 raise ValueError(
-                    f"device.records[{next(iter(device.records))!r}] is set in local, which has no line in devices.jsonl; "
-                    "set it in deploy, from device.state if local computes it"
+                    f"device.records[{next(iter(device.records))!r}] is set in local, which writes no line to "
+                    "devices.jsonl; set it in deploy, from device.state if local computes it"
                 )
             check_tensors(update.tensors, "the update's")
             check_tensors(device.state, "device.state's")

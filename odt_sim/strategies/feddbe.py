@@ -65,8 +65,8 @@ class FedDBE(Strategy):
         shapes = [list(parameter.shape) for parameter in _head_of(model.layout).parameters]
         if [len(shape) for shape in shapes] != [2, 1] or shapes[0][1:] != shapes[1]:
             raise StrategyError(
-                f"strategy {self.name}: needs a head of one linear layer, [features, outputs] and [outputs], and that of "
-                f"{model.name} has {shapes}; export another model or choose another strategy"
+                f"strategy {self.name}: needs a head of one linear layer, [features, outputs] and [outputs], but "
+                f"that of {model.name} has {shapes}; export another model or choose another strategy"
             )
 
     def local(self, device: Device, broadcast: Tensors) -> Update:

@@ -34,7 +34,7 @@ class FedFomo(Strategy):
 
     keeps_updates = True
     asynchronous = False
-    without_validation = "no device takes from another one's model"
+    without_validation = "no device uses another device's model"
 
     def __init__(self, models: int | None = None, unseen_epochs: int = 10) -> None:
         """Set the number of models per device, and the training of devices that never trained.

@@ -57,8 +57,8 @@ class KNNPer(Strategy):
         shapes = [list(output.shape) for output in model.answers.values()]
         if model.loss not in (*CLASSIFICATIONS, *REGRESSIONS) or [len(shape) for shape in shapes] != [2]:
             raise StrategyError(
-                f"strategy {self.name}: mixes class probabilities or regressed values, one row an example; the model "
-                f"{model.name} answers with {' and '.join(map(str, shapes))} under {model.loss}; choose another strategy"
+                f"strategy {self.name}: mixes class probabilities or regressed values, one row per example; the "
+                f"model {model.name} returns {' and '.join(map(str, shapes))} with loss {model.loss}; choose another strategy"
             )
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:

@@ -52,6 +52,6 @@ class LoRA(Strategy):
         others = [p.name for p in model.parameters if p.moves and not is_adapter(p) and p.group != "head"]
         if others:
             raise StrategyError(
-                f"strategy lora: trains adapters and the head, and the model {model.name} also trains {others[0]}; freeze it "
-                "by layer.trainable = False, or choose another strategy"
+                f"strategy lora: trains adapters and the head, but the model {model.name} also trains {others[0]}; "
+                "freeze it with layer.trainable = False, or choose another strategy"
             )

@@ -55,8 +55,8 @@ class OwnPart(Strategy):
         if not any(parameter.moves and parameter.group in self.own for parameter in model.parameters):
             own = " and ".join(sorted(self.own))
             raise StrategyError(
-                f"strategy {self.name}: keeps the {own} of the model {model.name} on the devices, which is frozen, so it "
-                "would be FedAvg; let it train, choose another layer by model.head, or use strategy=fedavg"
+                f"strategy {self.name}: keeps the {own} of the model {model.name} on the devices, which is frozen, "
+                "so it would equal FedAvg; unfreeze it, choose another layer with model.head, or use strategy=fedavg"
             )
 
     def shared(self, parameter: Parameter) -> bool:

@@ -76,8 +76,8 @@ class PFedMe(Strategy):
         super().check(model)
         if model.finalizes:
             raise StrategyError(
-                f"strategy pfedme: solves for its models step by step, and the optimizer of {model.name} averages weights at "
-                "the end of a training; export the model without use_ema or choose another strategy"
+                f"strategy pfedme: solves for its models step by step, but the optimizer of {model.name} averages "
+                "weights at the end of training; export the model without use_ema or choose another strategy"
             )
 
     def local(self, device: Device, broadcast: Tensors) -> Update:

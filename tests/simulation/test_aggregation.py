@@ -167,7 +167,9 @@ def test_robust_aggregators_withstand_hostile_devices(any_rows, results, tmp_pat
 
 @pytest.mark.parametrize("kind", COMBINING, ids=lambda kind: kind.__name__)
 def test_strategy_that_combines_updates_itself_is_refused(kind, model_for, simulation, tmp_path):
-    message = rf"strategy {kind().name}: .*, without aggregator median; choose aggregator=mean or another"
+    message = (
+        rf"strategy {kind().name}: .* itself and does not use aggregator median; choose aggregator=mean or another"
+    )
     with pytest.raises(StrategyError, match=message):
         simulation(kind(), tmp_path, model=model_for(kind()), aggregator=Median())
     simulation(kind(), tmp_path, model=model_for(kind()), aggregator=Mean())
@@ -176,7 +178,7 @@ def test_strategy_that_combines_updates_itself_is_refused(kind, model_for, simul
 def test_too_small_cohort_is_refused_before_the_run(simulation, grouped, tmp_path):
     make = partial(simulation, directory=tmp_path, aggregator=Krum(0.2))
     with pytest.raises(
-        ConfigurationError, match=r"krum: expected at least 5 updates, .* found 4; choose more devices a r"
+        ConfigurationError, match=r"krum: expected at least 5 updates, .* found 4; use more devices per r"
     ):
         make(FedAvg(), fleet=Fleet(cohort=4))
     late = {"fleet": Fleet(cohort=5, stragglers=0.2), "plan": TrainingPlan(2, 0.05)}
@@ -199,7 +201,7 @@ def test_round_with_too_few_updates_ends_the_run(simulation, tmp_path):
 def test_another_aggregator_cannot_resume_the_run(simulation, tmp_path):
     simulation(FedAvg(), tmp_path, rounds=1, aggregator=TrimmedMean(0.1)).run()
     for aggregator, name in ((Median(), "aggregator trimmed_mean"), (TrimmedMean(0.2), r"aggregator\.hostile 0\.1")):
-        with pytest.raises(CheckpointError, match=f"of a run with {name}, this one has"):
+        with pytest.raises(CheckpointError, match=f"of a run with {name}, but this run has"):
             simulation(FedAvg(), tmp_path, rounds=2, aggregator=aggregator).run(resume=True)
 
 
@@ -264,8 +266,8 @@ def test_aggregator_of_a_user_runs(moved):
         ),
         (
             Flattens,
-            r"aggregator Flattens: failed in round 1 with TypeError: the combined update's 'weights' is an array, the "
-            r"devices sent Weights; make it by with_numbers",
+            r"aggregator Flattens: failed in round 1 with TypeError: the combined update's 'weights' is an array, but the "
+            r"devices sent Weights; create it with odt_sim\.aggregators\.base\.with_numbers",
         ),
         (
             LimitsToNothing,
@@ -371,7 +373,7 @@ def test_run_warns_of_a_delta_of_a_whole_user(simulation, tmp_path):
 
     assert of(1e-5) == []
     (warning,) = of(0.2)  # of six users
-    assert warning.startswith("aggregator.delta: 0.2 of 6 users is a user or more")
+    assert warning.startswith("aggregator.delta: 0.2 of 6 users amounts to one user or more")
 
 
 def test_run_warns_of_noise_on_variances(simulation, grouped, tmp_path):

@@ -151,13 +151,13 @@ def test_device_with_a_time_limit_hangs_in_a_process_that_can_be_ended(user, res
         user.RecordsProcess(), tmp_path, fleet=Fleet(unseen=1, timeout=60), rounds=1, backend=backend
     ).devices
     assert os.getpid() not in {json.loads(row)["process"] for row in rows.splitlines()}
-    assert backend.choice == "ray: fleet.timeout needs workers that can be ended"
+    assert backend.choice == "ray: fleet.timeout needs workers that can be killed"
 
 
 def test_run_whose_storage_only_its_process_sees_stays_there(results, simulation, tmp_path):
     backend = AutoBackend()
     simulation(FedPer(), tmp_path, storage="memory://odt_sim/auto", backend=backend).run()
-    assert backend.choice.startswith("this process: run.storage: only this process sees memory://odt_sim/auto/")
+    assert backend.choice.startswith("this process: run.storage: only this process can access memory://odt_sim/auto/")
 
 
 def test_storage_that_cannot_be_written_is_named(simulation, tmp_path):

@@ -155,7 +155,9 @@ def test_module_edited_after_its_import_is_refused_on_ray(simulation, tmp_path, 
     file.write_text(f"{text}1\n")
     strategy = importlib.import_module("edited_later").Edited()
     file.write_text(f"{text}0.25\n")
-    with pytest.raises(SimulationError, match=r"^strategy Edited: workers import other code than .*importlib\.reload"):
+    with pytest.raises(
+        SimulationError, match=r"^strategy Edited: workers import different code than .*importlib\.reload"
+    ):
         simulation(strategy, tmp_path / "run", backend=RayBackend(actors=1)).run()
 
 
@@ -293,7 +295,8 @@ def test_error_of_a_strategy_in_a_worker_is_one_line_and_the_actors_stay(
 def test_memory_storage_is_refused_on_ray(simulation, tmp_path):
     run = simulation(FedAvg(), tmp_path, storage="memory://odt_sim/run", backend=RayBackend(actors=1))
     with pytest.raises(
-        SimulationError, match=r"^run\.storage: node \S+ \(.+\) does not see the run.s memory://odt_sim/run \(.*no such"
+        SimulationError,
+        match=r"^run\.storage: node \S+ \(.+\) cannot access the run.s memory://odt_sim/run \(.*no such",
     ):
         run.run()
 

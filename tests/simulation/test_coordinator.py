@@ -104,7 +104,7 @@ def test_images_that_are_scaled_twice_are_warned_of(largest, scale, warned, regr
     recorder = Recorder()
     model = replace(regression, scales={"": scale})
     Simulation(model, data, FedAvg(), rounds=1, directory=tmp_path).run(observers=[recorder])
-    expected = "data photos: x is at most 1, and the model multiplies it by 0.00392 first"
+    expected = "data photos: x is at most 1, but the model first multiplies it by 0.00392"
     assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
 
 
@@ -115,7 +115,7 @@ def test_features_that_are_too_large_for_usual_steps_are_warned_of(size, standar
     recorder = Recorder()
     plan = TrainingPlan(learning_rate=1e-6)
     Simulation(regression, data, FedAvg(), plan=plan, rounds=1, directory=tmp_path).run(observers=[recorder])
-    expected = "data clinic: x has features of sizes up to 18"
+    expected = "data clinic: x has features of magnitude up to 18"
     assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
 
 
@@ -123,7 +123,7 @@ def test_features_that_are_too_large_for_usual_steps_are_warned_of(size, standar
 def test_more_unseen_devices_than_others_are_warned_of(unseen, warned, simulation, tmp_path):
     recorder = Recorder()
     simulation(FedAvg(), tmp_path, rounds=1, fleet=Fleet(unseen=unseen)).run(observers=[recorder])
-    expected = "fleet.unseen: 4 of 7 devices never train, only 3 do; set a smaller fleet.unseen, 0 for all to train"
+    expected = "fleet.unseen: 4 of 7 devices never train, only 3 do; set a smaller fleet.unseen, or 0 to train"
     assert recorder.warnings == [expected] * warned
 
 
@@ -498,7 +498,7 @@ def test_states_of_more_than_1000_devices_have_several_folders(simulation, cloud
             {"model": "digits.tflite"},
             "model: expected an instance of TrainableModel, found 'digits.tflite'; load it by",
         ),
-        ({"data": ([], [])}, "data: expected an instance of FederatedData, found tuple; spread a data set over"),
+        ({"data": ([], [])}, "data: expected an instance of FederatedData, found tuple; distribute a data set over"),
         ({"strategy": FedPer}, "strategy: expected an instance of Strategy, found the class FedPer; pass FedPer()"),
         (
             {"strategy": "fedavg"},

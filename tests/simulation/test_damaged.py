@@ -79,9 +79,9 @@ CHANGES = {
     torn: "damaged or not a checkpoint",
     flipped: "damaged, its checksum does not match",
     of_another_model: "damaged, its checksum does not match",
-    another_models: "of another model than",
+    another_models: "belongs to a different model than",
     of_a_flipped_version: "damaged, its checksum does not match",
-    of_something_else: "not a state of a run (KeyError: 'layouts')",
+    of_something_else: "not a device state of a run (KeyError: 'layouts')",
     None: "no such checkpoint",
 }
 
@@ -179,7 +179,7 @@ def of_a_later_version(monkeypatch, path):
             DIED,
             of_a_later_version,
             VersionError,
-            "format version 5, this odt_sim reads 4; use the odt_sim that wrote it",
+            "format version 5, but this odt_sim reads 4; use the version of odt_sim that wrote it",
         ),
         (DIED - 1, of_a_later_version, VersionError, "format version 5"),
     ],
@@ -266,7 +266,7 @@ def test_lost_line_costs_a_round(simulation, whole, folder):
     recorder = Recorder()
     simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True, observers=[recorder])
     [line] = recorder.warnings
-    assert line.startswith(f"{records}: has {DIED - 1} rounds, the checkpoint in ")
+    assert line.startswith(f"{records}: has {DIED - 1} rounds, but the checkpoint in ")
     type(whole).read(folder).assert_same_bits(whole)
 
 

@@ -96,7 +96,7 @@ def test_file_beside_a_device_has_what_its_inputs_are_standardized_by(
 def test_new_user_of_local_training_begins_with_the_initial_model(simulation: Any, tmp_path: Path) -> None:
     simulation(Local(), tmp_path).run()
     message = (
-        rf"strategy local: sends no weights that a new device begins with; it may begin with {tmp_path}/initial.tflite"
+        rf"strategy local: sends no weights for a new device to start from; start it from {tmp_path}/initial.tflite"
     )
     with pytest.raises(StrategyError, match=message):
         deploy_new(simulation(Local(), tmp_path), tmp_path / "deploy")
@@ -169,7 +169,8 @@ def test_strategy_that_corrects_outputs_is_refused(simulation: Any, grouped: Tra
 def test_commands_on_a_run_from_python_name_the_way_in_python(simulation: Any, tmp_path: Path) -> None:
     simulation(FedPer(), tmp_path).run()
     way = (
-        rf"^{tmp_path}: holds no .hydra/config.yaml, since the run was started from Python; make the same Simulation there: "
+        rf"^{tmp_path}: contains no .hydra/config.yaml, since the run was started from Python; create the same "
+        rf"Simulation there: "
         r"simulation.deployed\(\[ID\]\) gives devices .*, list\(odt_sim.deploy.write.deploy\(simulation, .*\)\) writes the"
     )
     with pytest.raises(ConfigurationError, match=way):

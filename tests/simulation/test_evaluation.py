@@ -289,5 +289,5 @@ def test_record_with_the_name_of_a_measured_column_is_refused(momentum, fleet_da
             device.records[name] = 1.0
             return super().deploy(device, broadcast)
 
-    with pytest.raises(SimulationError, match=rf"device\.records\['{name}'\] has the name of a measured figure"):
+    with pytest.raises(SimulationError, match=rf"device\.records\['{name}'\] has the name of a built-in metric"):
         measured(momentum, fleet_data, Records(), 2, final=False)

@@ -121,10 +121,10 @@ class WithoutFailing(FedAvg):
 
 
 def test_exclusions_warn_once_where_no_display_shows_them(user, simulation, tmp_path):
-    with pytest.warns(UserWarning, match="left out of round") as caught:
+    with pytest.warns(UserWarning, match="excluded from round") as caught:
         simulation(user.Fails("sends_nan", range(1, 4), (2, 3)), tmp_path).run()
     assert [str(warning.message) for warning in caught] == [
-        "left out of round 2: update not finite on device 1, 2, 3; see rounds.jsonl"
+        "excluded from round 2: update not finite on device 1, 2, 3; see rounds.jsonl"
     ]
 
 

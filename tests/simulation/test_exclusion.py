@@ -9,7 +9,7 @@ from odt_sim.simulation.exclusion import advice
     ("reason", "word"),
     [
         ("loss not finite", "train.learning_rate"),
-        ("weight not finite or not above 0", "weight above 0 to the strategy's Update"),
+        ("weight not finite or not above 0", "Update a finite weight above 0"),
         ("update too large", "fleet.largest_update"),
         ("timed out", "fleet.timeout"),
         ("failed in LiteRT: gather index out of range, not finite", "data"),

@@ -53,17 +53,17 @@ def test_actors_without_needs_always_fit():
         (
             {"CPU": 0.5},
             15,
-            "backend.actors: 15 actors need CPU 0.5 each, only 14 fit (nodes: 3, CPUs in all: 7); use",
+            "backend.actors: 15 actors need CPU 0.5 each, only 14 fit (nodes: 3, CPUs in total: 7); use",
         ),
         (
             {"CPU": 8},
             0,
-            "backend.actors: 1 actors need CPU 8 each, only 0 fit (nodes: 3, CPUs in all: 7)",
+            "backend.actors: 1 actors need CPU 8 each, only 0 fit (nodes: 3, CPUs in total: 7)",
         ),
         (
             {"CPU": 1, "tablet": 1},
             1,
-            "backend.resources: no node has tablet, found CPU, phone; start one that has it: ray start --resources=",
+            "backend.resources: no node has tablet, found CPU, phone; start one with it: ray start --resources=",
         ),
     ],
 )
@@ -83,7 +83,7 @@ def test_dedicated_actors_need_memory():
         check_memory(6, each, nodes)
     assert str(caught.value) == (
         "backend.devices_per_actor=1: 6 actors need about 100 MB each, only 5 fit (nodes: 3); use "
-        "fleet.devices of at most 5, or backend.devices_per_actor=auto, where actors host many devices"
+        "fleet.devices of at most 5, or backend.devices_per_actor=auto, which hosts many devices per actor"
     )
 
 

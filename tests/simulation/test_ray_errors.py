@@ -25,7 +25,7 @@ from odt_sim.simulation.ray.cluster import _explained
             "ConnectionError: Could not find any running Ray.\n",
             "cannot reach Ray (Could not find any running Ray); start",
         ),
-        ("", "cannot reach Ray (Ray ended without a reason); start a cluster"),
+        ("", "cannot reach Ray (Ray exited without giving a reason); start a cluster"),
     ],
 )
 def test_refused_connection_is_explained(output, expected):

@@ -11,7 +11,10 @@ from odt_sim.simulation.ray import RayBackend
 CASES = [
     ({"address": 6399}, "backend.address: expected local, auto or host:port, found 6399"),
     ({"address": "there"}, "backend.address: expected local, auto or host:port, found 'there'"),
-    ({"address": "ray://127.0.0.1:10001"}, "backend.address=ray://127.0.0.1:10001: Ray Client has no access to"),
+    (
+        {"address": "ray://127.0.0.1:10001"},
+        "backend.address=ray://127.0.0.1:10001: Ray Client cannot access the memory of",
+    ),
     ({"actors": 0}, "backend.actors: expected at least 1 or null, found 0"),
     ({"actors": "two"}, "backend.actors: expected at least 1 or null, found two"),
     ({"devices_per_actor": 2}, "backend.devices_per_actor: expected 1 or auto, found 2"),

@@ -25,7 +25,7 @@ def test_worker_without_access_reports_its_own_error(simulation, monkeypatch, tm
     monkeypatch.setenv("OTHER_TOKEN", "of this process")
     settings = {"storage": f"token://OTHER_TOKEN{tmp_path}/shared", "backend": RayBackend(actors=2)}
     message = (
-        r"does not see the run's token://.*PermissionError: no credential OTHER_TOKEN.*; give a place that all nodes"
+        r"cannot access the run's token://.*PermissionError: no credential OTHER_TOKEN.*; choose a place that all nodes"
     )
     with pytest.raises(SimulationError, match=message):
         simulation(Local(), tmp_path / "run", **settings).run()

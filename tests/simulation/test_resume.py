@@ -224,9 +224,11 @@ def test_resume_without_a_commit_starts_a_run(simulation, tmp_path):
 def test_folder_that_holds_a_run_is_refused_untouched(simulation, tmp_path):
     simulation(FedAvg(), tmp_path / "run", rounds=1).run()
     before = contents(tmp_path)
-    with pytest.raises(CheckpointError, match=r"run: this folder holds a run already; resume it by run\(resume=True\)"):
+    with pytest.raises(
+        CheckpointError, match=r"run: this folder already contains a run; resume it with run\(resume=True\)"
+    ):
         simulation(Local(), tmp_path / "run").run()
-    with pytest.raises(CheckpointError, match=r"run/checkpoint/server\.1\.safetensors: a run is stored there already"):
+    with pytest.raises(CheckpointError, match=r"run/checkpoint/server\.1\.safetensors: already contains a stored run"):
         simulation(Local(), tmp_path / "other", storage=tmp_path / "run" / "checkpoint").run()
     assert contents(tmp_path) == before
 
@@ -271,9 +273,9 @@ def lose_a_line(run, storage):
 @pytest.mark.parametrize(
     ("lose", "found"),
     [
-        (lose_storage, "has 4 rounds, the checkpoint in .*fast has 0"),
-        (lose_records, "has 0 rounds, the checkpoint in .*fast has 4"),
-        (lose_a_line, "has 3 rounds, the checkpoint in .*fast has 4"),
+        (lose_storage, "has 4 rounds, but the checkpoint in .*fast has 0"),
+        (lose_records, "has 0 rounds, but the checkpoint in .*fast has 4"),
+        (lose_a_line, "has 3 rounds, but the checkpoint in .*fast has 4"),
     ],
 )
 def test_run_with_lost_records_or_checkpoint_is_refused_untouched(lose, found, simulation, tmp_path):
@@ -298,16 +300,16 @@ def other_inputs(fleet_data):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"strategy": FedPer()}, "with strategy fedavg, this one has fedper"),
-        ({"seed": 1}, "with seed 0, this one has 1"),
-        ({"fleet": Fleet(unseen=2)}, r"with fleet\.unseen 1, this one has 2"),
-        ({"fleet": Fleet(unseen=1, cohort=3)}, r"with fleet\.cohort None, this one has 3"),
-        ({"fleet": Fleet(unseen=1, evaluated=3)}, r"with fleet\.evaluated None, this one has 3"),
-        ({"plan": TrainingPlan(2, 0.05)}, r"with train\.epochs 1, this one has 2"),
-        ({"plan": TrainingPlan(1, 0.5)}, r"with train\.learning_rate 0\.05, this one has 0\.5"),
-        ({"data": other_labels}, "with data clouds [0-9a-f]{16}, this one has clouds [0-9a-f]{16}"),
-        ({"data": other_inputs}, "with data clouds [0-9a-f]{16}, this one has clouds [0-9a-f]{16}"),
-        ({"model": "adam"}, "of another model than"),
+        ({"strategy": FedPer()}, "with strategy fedavg, but this run has fedper"),
+        ({"seed": 1}, "with seed 0, but this run has 1"),
+        ({"fleet": Fleet(unseen=2)}, r"with fleet\.unseen 1, but this run has 2"),
+        ({"fleet": Fleet(unseen=1, cohort=3)}, r"with fleet\.cohort None, but this run has 3"),
+        ({"fleet": Fleet(unseen=1, evaluated=3)}, r"with fleet\.evaluated None, but this run has 3"),
+        ({"plan": TrainingPlan(2, 0.05)}, r"with train\.epochs 1, but this run has 2"),
+        ({"plan": TrainingPlan(1, 0.5)}, r"with train\.learning_rate 0\.05, but this run has 0\.5"),
+        ({"data": other_labels}, "with data clouds [0-9a-f]{16}, but this run has clouds [0-9a-f]{16}"),
+        ({"data": other_inputs}, "with data clouds [0-9a-f]{16}, but this run has clouds [0-9a-f]{16}"),
+        ({"model": "adam"}, "belongs to a different model than"),
     ],
     ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
 )
@@ -327,7 +329,7 @@ def test_resume_of_another_run_is_refused(simulation, fleet_data, tmp_path, requ
 def test_resume_with_other_hyperparameters_is_refused(simulation, tmp_path):
     with pytest.raises(DeathError):
         simulation(FedAvgFineTune(2), tmp_path).run(observers=[DiesAfterRound(2)])
-    message = r"strategy.max_epochs 2, this one has 3; resume with the same"
+    message = r"strategy.max_epochs 2, but this run has 3; resume with the same"
     with pytest.raises(CheckpointError, match=message):
         simulation(FedAvgFineTune(3), tmp_path).run(resume=True)
 
@@ -340,7 +342,7 @@ def test_resume_with_other_attributes_is_refused(simulation, tmp_path, name, one
         setattr(strategy, name, value)
     with pytest.raises(DeathError):
         simulation(strategies[0], tmp_path).run(observers=[DiesAfterRound(2)])
-    with pytest.raises(CheckpointError, match=r"with strategy\.scales .+, this one has "):
+    with pytest.raises(CheckpointError, match=r"with strategy\.scales .+, but this run has "):
         simulation(strategies[1], tmp_path).run(resume=True)
 
 
@@ -358,9 +360,7 @@ def test_resume_with_changed_code_of_a_strategy_warns(simulation, tmp_path, line
         simulation(redefined("pass"), tmp_path).run(observers=[DiesAfterRound(2)])
     recorder = Recorder()
     simulation(redefined(line), tmp_path).run(resume=True, observers=[recorder])
-    message = (
-        "strategy Mine: its code has changed since round 2; for results of one code, start a new run in another folder"
-    )
+    message = "strategy Mine: its code has changed since round 2; for results of a single version, start a new run"
     assert recorder.warnings == [message] * warns
 
 
@@ -377,9 +377,7 @@ def test_resume_with_changed_code_of_odt_sim_warns(simulation, tmp_path, recorde
         simulation(FedAvg(), tmp_path).run(resume=True, observers=[recorder])
         warned += recorder.warnings
     (message,) = warned  # once: the folder has the new code then
-    assert message.startswith(
-        "odt_sim has changed since round 2: its changelog names settings that have other results now"
-    )
+    assert message.startswith("odt_sim has changed since round 2: the changelog lists settings whose results changed")
 
 
 def test_code_of_odt_sim_has_no_digest():
@@ -410,14 +408,16 @@ def test_run_in_an_object_store_resumes_to_the_same_bits(strategy, results, simu
     assert sorted(ObjectStore(memory).names()) == sorted(Folder(here).names())
     for name in Folder(here).names():
         assert ObjectStore(memory).read(name) == Folder(here).read(name)
-    with pytest.raises(CheckpointError, match="a run is stored there already"):
+    with pytest.raises(CheckpointError, match="already contains a stored run"):
         simulation(strategy, tmp_path / "other", **settings).run()
 
 
 def test_memory_of_another_process_is_not_resumed(simulation, tmp_path, memory):
     simulation(FedAvg(), tmp_path, storage=memory).run()
     MemoryFileSystem.store.clear()  # as in another process
-    message = rf"rounds\.jsonl: has 3 rounds, the checkpoint in {memory} has 0; it lives as long as its process; start"
+    message = (
+        rf"rounds\.jsonl: has 3 rounds, but the checkpoint in {memory} has 0; it is lost when its process ends; start"
+    )
     with pytest.raises(CheckpointError, match=message):
         simulation(FedAvg(), tmp_path, storage=memory).run(resume=True)
 

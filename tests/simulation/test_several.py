@@ -67,7 +67,7 @@ def test_records_have_a_column_for_each_output(heads: TrainableModel, results: A
 def test_data_with_other_names_is_refused(recommender: TrainableModel, tmp_path: Path) -> None:
     data = federate(check(Dataset("films", {"who": USER, "film": ITEM}, RATING, users=USER)), by_user, None, 0)
     with pytest.raises(
-        DataError, match="data films: x: expected the arrays user, item, found who, film; name them alike"
+        DataError, match="data films: x: expected the arrays user, item, found who, film; use the same names"
     ):
         Simulation(recommender, data, FedAvg(), rounds=1, directory=tmp_path)
     single = federate(check(Dataset("films", USER, RATING, users=USER)), by_user, None, 0)
@@ -76,5 +76,5 @@ def test_data_with_other_names_is_refused(recommender: TrainableModel, tmp_path:
 
 
 def test_a_strategy_that_mixes_outputs_refuses_several(heads: TrainableModel, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"knn_per: .* answers with \[8, 3\] and \[8, 1\]"):
+    with pytest.raises(Exception, match=r"knn_per: .* returns \[8, 3\] and \[8, 1\]"):
         Simulation(heads, things(), KNNPer(), rounds=1, directory=tmp_path)

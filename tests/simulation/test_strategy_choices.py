@@ -52,7 +52,7 @@ def test_impossible_cohort_is_refused(simulation: Any, tmp_path: Path, chosen: A
 
 def test_chosen_cohorts_are_refused_where_privacy_is_promised(simulation: Any, tmp_path: Path) -> None:
     """Epsilon and the denominator of the mean are those of `fleet.cohort` devices drawn uniformly."""
-    with pytest.raises(StrategyError, match="TakesTurns: chooses its cohorts, and aggregator differential_privacy"):
+    with pytest.raises(StrategyError, match="TakesTurns: chooses its cohorts, but aggregator differential_privacy"):
         simulation(TakesTurns(), tmp_path, fleet=Fleet(cohort=2), aggregator=DifferentialPrivacy())
 
 
@@ -76,7 +76,7 @@ def test_ensemble_is_evaluated(simulation: Any, fleet_data: Any, momentum: Any, 
         assert record["loss"] == pytest.approx(-np.log(mixed[np.arange(len(y)), y]).mean(), rel=1e-6)
         assert record["accuracy"] == (mixed.argmax(axis=1) == y).mean()
         assert record["predictor_bytes"] == 2 * 4 * momentum.layout.size + 16
-    with pytest.raises(StrategyError, match=r"deploys a predictor \(Ensemble\), which no \.tflite file"):
+    with pytest.raises(StrategyError, match=r"deploys a predictor \(Ensemble\), which the model.s \.tflite file"):
         device_model(again, 0)
 
 

@@ -75,7 +75,7 @@ def test_no_validation_examples_equals_local_training(
     offsets[:, 1] = offsets[:, 2]
     data = replace(data, offsets=offsets)
     alone = simulate(Local(), softmax, data)
-    with pytest.warns(UserWarning, match="and no device has any, so no device takes from another one's model"):
+    with pytest.warns(UserWarning, match="but no device has any, so no device uses another device's model"):
         run = simulate(FedFomo(), softmax, data)
     for device in range(3):
         np.testing.assert_array_equal(run.deployed(device).vector, alone.deployed(device).vector)

@@ -47,7 +47,7 @@ def test_frozen_parameters_are_neither_sent_nor_kept(
 def test_part_of_the_devices_that_is_frozen_is_refused(frozen: TrainableModel) -> None:
     """LG-FedAvg on a frozen body would be FedAvg under another name."""
     message = (
-        "lg_fedavg: keeps the body and norm of the model .* on the devices, which is frozen, so it would be FedAvg; let"
+        "lg_fedavg: keeps the body and norm of the model .* on the devices, which is frozen, so it would equal FedAvg"
     )
     with pytest.raises(StrategyError, match=message):
         LGFedAvg().check(frozen)

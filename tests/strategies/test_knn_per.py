@@ -72,7 +72,9 @@ def test_no_validation_examples_equals_fedavg(
     offsets[:, 1] = offsets[:, 2]
     data = replace(data, offsets=offsets)
     plain = simulate(FedAvg(), softmax_with_embedding, data)
-    with pytest.warns(UserWarning, match=r"strategy knn_per: chooses on validation examples, and no device has any"):
+    with pytest.warns(
+        UserWarning, match=r"strategy knn_per: makes choices on validation examples, but no device has any"
+    ):
         run = simulate(KNNPer(), softmax_with_embedding, data)
     assert run.rows == [{**row, "neighbour_share": 0.0} for row in plain.rows]
 

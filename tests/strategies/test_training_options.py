@@ -128,7 +128,9 @@ def test_learning_rate_decays_by_the_round(
 
 
 def test_decay_of_a_schedule_is_refused(averaged: TrainableModel, small_data: FederatedData, tmp_path: Path) -> None:
-    message = r"train\.learning_rate_decay: expected 1, found 0\.5: the step size of .* follows a schedule; set train"
+    message = (
+        r"train\.learning_rate_decay: expected 1, found 0\.5: the step size of .* follows a schedule; also set train"
+    )
     with pytest.raises(ConfigurationError, match=message):
         run(tmp_path, FedAvg(), averaged, small_data, rounds=1, learning_rate_decay=0.5)
 

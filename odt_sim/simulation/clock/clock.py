@@ -99,8 +99,8 @@ class Clock(ABC):
         name, needed = self._needed
         if needed > (fit := len(self.devices.candidates)):
             raise ConfigurationError(
-                f"{name}: expected at most {fit}, since {self.devices.incapable} of {len(participants)} devices have too "
-                f"little memory for this model, found {needed}; ask for fewer, use a smaller model, or other fleet.profiles"
+                f"{name}: expected at most {fit}, since {self.devices.incapable} of {len(participants)} devices have "
+                f"too little memory for this model, found {needed}; use fewer, a smaller model, or other fleet.profiles"
             )
 
     def begin(self, commit: Commit, without: Set[int]) -> Appointment | None:

@@ -68,8 +68,8 @@ class Devices:
         if not len(self.candidates):
             needed = float(self._costs.memory(held).min()) / 1e6
             raise ConfigurationError(
-                f"fleet.profiles: no class has the memory for this model; it needs {needed:.0f} MB with the data of the "
-                "smallest device; use a smaller model or other devices"
+                f"fleet.profiles: no class has enough memory for this model, which needs {needed:.0f} MB with the "
+                "data of the smallest device; use a smaller model or other devices"
             )
 
     def eligible(self, ids: Ids, time: float, batteries: Batteries) -> Ids:

@@ -44,24 +44,22 @@ def check_clock(job: Job, conditions: Conditions | None, promises: bool) -> None
     schedule, strategy = job.fleet.schedule, job.strategy
     if conditions is None:
         if schedule != Schedule():
-            raise ConfigurationError(
-                "fleet.schedule: needs fleet.profiles, whose times move the clock; set it: fleet.profiles=phones"
-            )
+            raise ConfigurationError("fleet.schedule: needs the times of fleet.profiles; set it: fleet.profiles=phones")
         return
     if type(strategy).cohort is not Strategy.cohort:
         raise StrategyError(
-            f"strategy {strategy.name}: chooses its cohorts, which fleet.profiles draws from the available devices; leave "
-            "fleet.profiles out, or choose another strategy"
+            f"strategy {strategy.name}: chooses its cohorts, but with fleet.profiles they are drawn from the "
+            "available devices; leave fleet.profiles out, or choose another strategy"
         )
     if job.fleet.stragglers:
         raise ConfigurationError(
-            f"fleet.stragglers: expected 0 with fleet.profiles, whose speeds decide who is late, found "
-            f"{job.fleet.stragglers:g}; set fleet.schedule.deadline"
+            f"fleet.stragglers: expected 0 with fleet.profiles, whose speeds determine which devices are late, found "
+            f"{job.fleet.stragglers:g}; set fleet.schedule.deadline instead"
         )
     if promises:
         raise ConfigurationError(
-            f"aggregator {job.aggregator.name}: promises privacy for cohorts drawn uniformly from all devices, but "
-            "fleet.profiles draws from those available; leave one of the two out"
+            f"aggregator {job.aggregator.name}: guarantees privacy only for cohorts drawn uniformly from all "
+            "devices, but fleet.profiles draws from the available ones; leave out one of the two"
         )
     if schedule.kind in ASYNCHRONOUS:
         _check_asynchronous(job)
@@ -76,16 +74,16 @@ def _check_asynchronous(job: Job) -> None:
     kind, strategy, aggregator = job.fleet.schedule.kind, job.strategy, job.aggregator
     if strategy.alone:
         raise StrategyError(
-            f"strategy {strategy.name}: has no server that could be asynchronous (fleet.schedule={kind}); choose "
-            "fleet.schedule=synchronous, in whose rounds all available devices train alone, or another strategy"
+            f"strategy {strategy.name}: has no server to update asynchronously (fleet.schedule={kind}); choose "
+            "fleet.schedule=synchronous, in which all available devices train alone each round, or another strategy"
         )
     if not strategy.asynchronous:
         raise StrategyError(
-            f"strategy {strategy.name}: cannot be asynchronous (fleet.schedule={kind}), since its server needs updates that "
-            "all started from its present state; choose fleet.schedule=synchronous, or another strategy"
+            f"strategy {strategy.name}: cannot be asynchronous (fleet.schedule={kind}), since its server needs "
+            "updates that all started from its current state; choose fleet.schedule=synchronous, or another strategy"
         )
     if type(aggregator) is not Mean:
         raise ConfigurationError(
-            f"aggregator {aggregator.name}: combines the updates of a round, which fleet.schedule={kind} does not have; "
-            "choose aggregator=mean"
+            f"aggregator {aggregator.name}: combines the updates of a round, but fleet.schedule={kind} has no "
+            "rounds; choose aggregator=mean"
         )

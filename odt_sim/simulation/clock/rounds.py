@@ -98,7 +98,7 @@ class SynchronousClock(Clock):
         if deadline is not None and fastest > deadline and not course.used.any():
             raise SimulationError(
                 f"round {round}: no device can report within fleet.schedule.deadline, {deadline:g} s; the fastest of "
-                f"{len(planned.ids)} needs {fastest:.3g} s; allow more, or train less (train.epochs, train.steps)"
+                f"{len(planned.ids)} needs {fastest:.3g} s; increase the deadline, or train less (train.epochs, train.steps)"
             )
 
 

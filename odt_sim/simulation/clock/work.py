@@ -114,7 +114,7 @@ class WorkOf:
     def _count(self, device: int, parts: Sequence[Indices], received: Tensors, before: int) -> LocalWork:
         """Return the work of a device on its examples after `before` rounds with the same message."""
         state: dict[str, Weights | Array] = {}
-        with self._job.strategy_errors(f"on device {device}, while its work was counted"), np.errstate(all="ignore"):
+        with self._job.strategy_errors(f"on device {device}, while counting its work"), np.errstate(all="ignore"):
             for round in range(1, before + 2):
                 counted = self._device(device, parts, round)
                 counted.state = state

@@ -71,12 +71,12 @@ class ProcessesBackend:
         """
         if not CAN_FORK:
             raise ConfigurationError(
-                "backend: processes runs on Linux alone; use backend=ray, which takes all cores, or serial"
+                "backend: processes runs only on Linux; use backend=ray, which uses all cores, or serial"
             )
         if job.fleet.timeout is not None:
             raise ConfigurationError(
-                f"fleet.timeout: expected null with backend=processes, found {job.fleet.timeout:g}; only Ray replaces "
-                "a worker that must be ended: use backend=ray, or serial"
+                f"fleet.timeout: expected null with backend=processes, found {job.fleet.timeout:g}; only Ray "
+                "replaces a worker that must be killed: use backend=ray, or serial"
             )
         self.alone.open(job)
         self.start_helpers(job)
@@ -89,7 +89,8 @@ class ProcessesBackend:
         """
         if self.processes > 1 and job.storage.where("").startswith("memory:"):
             raise SimulationError(
-                f"run.storage: only this process sees {job.storage.where('')}; choose another, or backend=serial"
+                f"run.storage: only this process can access {job.storage.where('')}; choose another storage, or "
+                "backend=serial"
             )
         self.alone.worker.make_files()
         self._opened = job, Crew(job, self.alone.worker, self.processes - 1)

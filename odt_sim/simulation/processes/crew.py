@@ -231,8 +231,8 @@ class Crew:
         self._end_helpers()
         how = f"of signal {-code}" if code < 0 else f"with exit code {code}"
         warnings.warn(
-            f"backend processes: a process died {how}; the run goes on in one process, with the same results; give it more "
-            "memory or fewer backend.processes",
+            f"backend processes: a process died {how}; the run continues in one process, with the same results; "
+            "provide more memory, or use fewer backend.processes",
             stacklevel=2,
         )
 

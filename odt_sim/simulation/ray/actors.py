@@ -152,7 +152,7 @@ class Actors:
         """Record that an actor has started, or replace it if it died."""
         if not ready:
             raise SimulationError(
-                f"backend ray: {len(self._starting)} workers have not started for {PATIENCE} s; check the nodes of the "
+                f"backend ray: {len(self._starting)} workers have not started after {PATIENCE} s; check the nodes of the "
                 "cluster (ray status), then resume the run"
             )
         setup = ready[0]

@@ -58,6 +58,6 @@ def _check_modules(error: RayError) -> None:
     advice = (
         "install it there (pip install odt_sim)"
         if module.partition(".")[0] == "odt_sim"
-        else "install it there, or send the folder of your own files: 'backend.runtime_env={working_dir: .}'"
+        else "install it there, or upload the folder with your files: 'backend.runtime_env={working_dir: .}'"
     )
     raise SimulationError(f"backend ray: {where} has no module {module}; {advice}") from error

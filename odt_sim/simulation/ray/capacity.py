@@ -41,15 +41,15 @@ def check_room(needs: Resources, actors: int, nodes: list[Resources]) -> None:
     if unknown := sorted(needs.keys() - known - {"CPU"}):
         custom = sorted(name for name in known if not name.startswith(("node:", "memory", "object_store_memory")))
         raise SimulationError(
-            f"backend.resources: no node has {unknown[0]}, found {', '.join(custom)}; start one that has it: "
+            f"backend.resources: no node has {unknown[0]}, found {', '.join(custom)}; start one with it: "
             f"ray start --resources='{{\"{unknown[0]}\": 1}}'"
         )
     expected, found = max(1, actors), places(needs, nodes)
     if found < expected:
         cpus = sum(node.get("CPU", 0) for node in nodes)
         raise SimulationError(
-            f"backend.actors: {_text(expected, needs)}, only {found} fit (nodes: {len(nodes)}, CPUs in all: {cpus:g}); "
-            "use fewer, reserve less for each (backend.num_cpus), or add nodes"
+            f"backend.actors: {_text(expected, needs)}, only {found} fit (nodes: {len(nodes)}, CPUs in total: "
+            f"{cpus:g}); use fewer, reserve less for each (backend.num_cpus), or add nodes"
         )
 
 
@@ -69,7 +69,7 @@ def check_memory(devices: int, each: int, nodes: Sequence[Resources]) -> None:
         raise SimulationError(
             f"backend.devices_per_actor=1: {devices} actors need about {each >> 20} MB each, only {found} fit "
             f"(nodes: {len(nodes)}); use fleet.devices of at most {found}, or backend.devices_per_actor=auto, "
-            "where actors host many devices"
+            "which hosts many devices per actor"
         )
 
 
@@ -94,8 +94,8 @@ def wait_for_room(needs: Resources, most: int, least: int) -> int:
             return free
         if waited > WAIT:
             raise SimulationError(
-                f"backend.actors: {_text(least, needs)}, only {free} fit after {WAIT} s beside other work on the cluster; "
-                "use fewer, or wait until that ends"
+                f"backend.actors: {_text(least, needs)}, only {free} fit after {WAIT} s next to other work on the "
+                "cluster; use fewer, or wait until that finishes"
             )
         time.sleep(0.1)
     return most

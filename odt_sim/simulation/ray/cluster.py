@@ -179,13 +179,13 @@ def _check_joined(address: str, runtime_env: Mapping[str, Any]) -> None:
     joined, environment = _joined.get(session(), (address, {}))
     if joined != address:
         raise SimulationError(
-            f"backend.address={address}: this process already uses the Ray at {joined}, and can use only one; "
-            "run them one by one"
+            f"backend.address={address}: this process already uses the Ray at {joined}, and can use only one; run "
+            "the two one after the other"
         )
     if environment != runtime_env:
         raise SimulationError(
             f"backend.runtime_env: this process already uses Ray with {environment or 'none'}, and can use only one; "
-            "run them one by one"
+            "run the two one after the other"
         )
 
 
@@ -210,7 +210,8 @@ def check_answers(address: str) -> None:
     except (OSError, ValueError, OverflowError) as error:
         where = address if address == endpoint else f"{address} (RAY_ADDRESS={endpoint})"
         raise SimulationError(
-            f"backend.address={where}: nothing answers there ({one_line(error)}); give a Ray head, auto or local"
+            f"backend.address={where}: nothing answers there ({one_line(error)}); give the address of a Ray head "
+            "node, auto or local"
         ) from error
 
 
@@ -241,5 +242,7 @@ def _explained(output: str) -> str:
         return "the cluster requires its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN if this machine has none"
     if "Failed to connect to socket" in output:
         return "this machine is not a node of the cluster; run odt-sim on one of its nodes, or by ray job submit"
-    [*_, reason] = re.findall(r"^\w+(?:Error|Exception): (.+)", output, re.MULTILINE) or ["Ray ended without a reason"]
+    [*_, reason] = re.findall(r"^\w+(?:Error|Exception): (.+)", output, re.MULTILINE) or [
+        "Ray exited without giving a reason"
+    ]
     return f"cannot reach Ray ({reason.rstrip('.')}); start a cluster (ray start --head), or use local"

@@ -77,6 +77,6 @@ def check_node(expected: Expected) -> None:
     if problem:
         place = expected.storage.where("").rstrip("/")
         raise SimulationError(
-            f"run.storage: {node} does not see the run's {place} ({problem}); give a place that all nodes see: "
+            f"run.storage: {node} cannot access the run's {place} ({problem}); choose a place that all nodes can access: "
             "run.storage=..., a shared folder or a URI"
         )

@@ -10,7 +10,10 @@ from ray.runtime_env import RuntimeEnv
 from odt_sim.errors import ConfigurationError
 from odt_sim.simulation.ray.call_errors import one_line
 
-RESERVED = {"CPU": "use backend.num_cpus", **dict.fromkeys(("GPU", "memory", "object_store_memory"), "actors use none")}
+RESERVED = {
+    "CPU": "use backend.num_cpus",
+    **dict.fromkeys(("GPU", "memory", "object_store_memory"), "actors do not use it"),
+}
 
 
 def check_settings(
@@ -25,7 +28,7 @@ def check_settings(
         raise ConfigurationError(f"backend.address: expected local, auto or host:port, found {address!r}")
     if address.startswith("ray://"):
         raise ConfigurationError(
-            f"backend.address={address}: Ray Client has no access to a node's memory; run odt-sim on a node of the "
+            f"backend.address={address}: Ray Client cannot access the memory of a node; run odt-sim on a node of the "
             "cluster with backend.address=auto, or by ray job submit"
         )
     if devices_per_actor not in (1, "auto"):
@@ -65,7 +68,7 @@ def _check_runtime_env(runtime_env: Any) -> None:
     try:
         RuntimeEnv(**runtime_env)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"backend.runtime_env: {one_line(error)}; correct it") from error
+        raise ConfigurationError(f"backend.runtime_env: {one_line(error)}") from error
 
 
 def _is_amount(value: Any) -> bool:

@@ -299,7 +299,7 @@ REFUSED = [
         ConfigurationError,
         r"buffer: expected at most the number of seen",
     ),
-    (Local(), "fedbuff", {}, StrategyError, r"strategy local: has no server that could be asynchronous"),
+    (Local(), "fedbuff", {}, StrategyError, r"strategy local: has no server to update asynchronously"),
     (FedAvg(), "synchronous", {"stragglers": 0.5}, ConfigurationError, r"fleet.stragglers: expected 0"),
     (FedAvg(), "oort", {"profiles": None}, ConfigurationError, r"fleet.schedule: needs fleet.profiles"),
 ]

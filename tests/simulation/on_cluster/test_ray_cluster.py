@@ -61,7 +61,7 @@ def test_storage_that_a_node_does_not_see_is_refused_before_the_first_round(apar
     done = run_there(folder, FedAvg())
     assert done.returncode == 1
     message = (
-        rf"error: run\.storage: node \S+ \(.+\) does not see the run's {folder}/checkpoint \(.+/probe: no such .*\);"
+        rf"error: run\.storage: node \S+ \(.+\) cannot access the run's {folder}/checkpoint \(.+/probe: no such .*\);"
     )
     assert re.match(message, done.stderr), done.stderr
     assert not (folder / "rounds.jsonl").exists()
@@ -76,7 +76,7 @@ def test_command_runs_on_a_cluster_with_the_users_files(apart, softmax, tmp_path
     assert launch(here).failed == 0
     there = ["strategy._target_=theirs.Mine", f"run.storage={tmp_path}/shared", "backend.address=auto"]
     missing = apart.command(*there, f"hydra.run.dir={tmp_path}/missing")
-    lacks = r"error: backend ray: node \S+ has no module theirs; install it there, or send .*: 'backend\.runtime_env="
+    lacks = r"error: backend ray: node \S+ has no module theirs; install it there, or upload .*: 'backend\.runtime_env="
     assert re.match(lacks, missing.stderr.splitlines()[-1]), missing.stderr
     sent = apart.command(*there, f"hydra.run.dir={tmp_path}/cluster", "backend.runtime_env={working_dir: .}")
     assert sent.returncode == 0, sent.stderr

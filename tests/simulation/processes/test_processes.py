@@ -184,7 +184,9 @@ def fails(device):
 @pytest.mark.parametrize("act", [dies, dies_after_round_1])
 def test_run_whose_helper_dies_goes_on_in_one_process(act, processes, results, tmp_path):
     serial = results(Elsewhere(act), tmp_path / "serial", rounds=5)
-    with pytest.warns(UserWarning, match=r"^backend processes: a process died of signal 9; the run goes on in one pr"):
+    with pytest.warns(
+        UserWarning, match=r"^backend processes: a process died of signal 9; the run continues in one pr"
+    ):
         found = results(Elsewhere(act), tmp_path / "found", rounds=5, backend=ProcessesBackend(processes))
     found.assert_same_bits(serial)
     assert not multiprocessing.active_children()
@@ -200,7 +202,7 @@ def ends(device):
 
 @pytest.mark.usefixtures("single_blocks")
 def test_error_that_ends_a_helper_is_printed(results, tmp_path, capfd):
-    with pytest.warns(UserWarning, match=r"^backend processes: a process died with exit code 1; the run goes on"):
+    with pytest.warns(UserWarning, match=r"^backend processes: a process died with exit code 1; the run continues"):
         results(Elsewhere(ends), tmp_path, rounds=5, backend=ProcessesBackend(2))
     assert "EndsProcess: on device" in capfd.readouterr().err
 
@@ -291,7 +293,7 @@ def test_process_that_may_have_no_others_is_refused(simulation, tmp_path, monkey
 def test_storage_of_this_process_alone_is_refused(simulation, tmp_path):
     run = simulation(FedPer(), tmp_path, storage="memory://odt_sim/processes", backend=ProcessesBackend(2))
     with pytest.raises(
-        SimulationError, match=r"^run\.storage: only this process sees memory://odt_sim/processes/; choo"
+        SimulationError, match=r"^run\.storage: only this process can access memory://odt_sim/processes/; choo"
     ):
         run.run()
 
