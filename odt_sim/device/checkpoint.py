@@ -83,10 +83,12 @@ def read_saved(path: Path, model: TrainableModel) -> Saved:
 def _checkpoint(content: bytes, path: Path, model: TrainableModel) -> Saved:
     tensors, texts = unpacked(content, str(path))
     if texts.get("fingerprint") != model.fingerprint:
-        raise CheckpointError(f"{path}: belongs to another model than {model.where}; use a checkpoint of this model")
+        raise CheckpointError(
+            f"{path}: belongs to a different model than {model.where}; use a checkpoint of this model"
+        )
     slots = [f"optimizer.{i}" for i in range(len(model.slots))]
     if set(tensors) != {*model.layout.names, *slots}:
-        raise CheckpointError(f"{path}: is not a device checkpoint; use a file that `Device.save` wrote")
+        raise CheckpointError(f"{path}: is not a device checkpoint; use a file written by `Device.save`")
     weights = Weights.from_tensors(model.layout, [tensors[name] for name in model.layout.names])
     steps = int(texts.get("steps", 0))  # missing in files of odt_sim 0.1
     return Saved(weights, [tensors[name] for name in slots], int(texts["epochs"]), steps)
@@ -103,7 +105,7 @@ def _weights_alone(content: bytes, path: Path, model: TrainableModel) -> Weights
         return None
     if set(tensors) != set(model.layout.names):
         raise CheckpointError(
-            f"{path}: belongs to another model than {model.where}: expected {', '.join(model.layout.names)}, found "
+            f"{path}: belongs to a different model than {model.where}: expected {', '.join(model.layout.names)}, found "
             f"{', '.join(sorted(tensors))}; use weights of this model"
         )
     return Weights.from_tensors(model.layout, [tensors[name] for name in model.layout.names])

@@ -124,7 +124,9 @@ class Device:
         Raises:
             TypeError: Always.
         """
-        raise TypeError("a Device cannot be pickled: it holds an interpreter; make it in the process that uses it")
+        raise TypeError(
+            "a Device cannot be pickled, since it owns an interpreter; create it in the process that uses it"
+        )
 
     def __repr__(self) -> str:
         """Return one line: the id, the model and the numbers of examples."""
@@ -501,7 +503,7 @@ class Device:
         if not isinstance(weights, Weights | str | os.PathLike):
             raise ConfigurationError(
                 f"device {self.id}: expected Weights or the path of a checkpoint, found {type(weights).__name__}; "
-                "make them by Weights.from_tensors(model.layout, arrays)"
+                "create them with Weights.from_tensors(model.layout, arrays)"
             )
         if not isinstance(weights, Weights):
             saved = read_saved(Path(weights), self.model)

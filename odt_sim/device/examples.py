@@ -74,7 +74,7 @@ class Examples:
         check_ranges(model, given, f"{what}, y")
         y = checked_inputs(targets_of(model, given), model.targets, f"{what}, y")
         if len(x) != len(y):
-            raise DataError(f"{what}: x has {len(x)} examples and y has {len(y)}; give one y for each x")
+            raise DataError(f"{what}: x has {len(x)} examples but y has {len(y)}; give one y per x")
         return cls(x, y)
 
 
@@ -96,7 +96,7 @@ def check_ids(model: TrainableModel, x: Rows, what: str) -> None:
         least, most = int(array.min()), int(array.max())
         if least < 0 or most >= known:
             raise DataError(
-                f"{_name(what, name)}: id {least if least < 0 else most} is out of range, {model.name} knows the ids "
+                f"{_name(what, name)}: id {least if least < 0 else most} is out of range, {model.name} accepts ids "
                 f"0..{known - 1}; renumber the ids, or choose a model with a larger vocabulary"
             )
 
@@ -108,8 +108,8 @@ def _check_no_one_hot(model: TrainableModel, y: Rows, what: str) -> None:
         takes_labels = np.dtype(target.dtype).kind == "i" and array.ndim == len(target.shape) + 1
         if takes_labels and classes and array.shape[-1] == classes:
             raise DataError(
-                f"{_name(what, name)}: expected class numbers, {target.dtype} {list(target.shape[1:])}, found a number for "
-                f"each of {classes} classes, {array.dtype} {list(array.shape[1:])}; give class numbers, such as "
+                f"{_name(what, name)}: expected class numbers, {target.dtype} {list(target.shape[1:])}, found one "
+                f"number per class ({classes}), {array.dtype} {list(array.shape[1:])}; pass class numbers, such as "
                 f"y.argmax(axis={array.ndim - 1})"
             )
 
@@ -140,7 +140,7 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
         if least < 0 or most > (classes - 1 if is_label else 1) + ROUNDING:
             wrong, target = least if least < 0 else most, _name(what, name)
             raise DataError(
-                f"{target}: label {wrong} is out of range, {model.name} has the classes 0..{classes - 1}; "
+                f"{target}: label {wrong} is out of range, {model.name} has classes 0..{classes - 1}; "
                 + label_advice(
                     array, model.targets[name].dtype, wrong, "renumber the labels or choose a model with more outputs"
                 )
@@ -161,9 +161,9 @@ def named_rows(values: Any, names: tuple[str, ...], what: str) -> Rows:
             return columns.named(names, what)
         if len(columns.names) == 1:
             return columns.arrays[0]
-        raise DataError(f"{what}: expected a single array, found {len(columns.names)}: {columns.shapes}; give one")
+        raise DataError(f"{what}: expected a single array, found {len(columns.names)}: {columns.shapes}; pass one")
     if names != ("",):
-        raise DataError(f"{what}: expected the arrays {', '.join(names)}, found a single one; give a mapping by name")
+        raise DataError(f"{what}: expected the arrays {', '.join(names)}, found a single array; pass a mapping by name")
     return as_array(values, what)
 
 
@@ -203,7 +203,7 @@ def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         row = int(np.argwhere(~np.isfinite(array))[0][0])
-        raise DataError(f"{what}: example {row} holds NaN or infinity; clean the data")
+        raise DataError(f"{what}: example {row} contains NaN or infinity; clean the data")
     return array
 
 

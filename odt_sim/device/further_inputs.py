@@ -92,7 +92,7 @@ def _checked(model: TrainableModel, name: str, value: Any, rows: int, what: str)
     if array.shape != shape or not np.can_cast(array.dtype, declared.dtype, "same_kind"):
         raise DataError(
             f"{what}: training input {name!r}: expected {declared.dtype} {list(shape)}, found {array.dtype} "
-            f"{list(array.shape)}" + ("; give a row for each example" if declared.of_rows else "")
+            f"{list(array.shape)}" + ("; give one row per example" if declared.of_rows else "")
         )
     # NaN is accepted: from a diverged model, it leads to NaN losses, which exclude the device.
     with np.errstate(over="ignore"):  # a weight becomes infinite and is refused
@@ -108,8 +108,8 @@ def _check_weights(weights: NDArray[Any], what: str) -> None:
     if wrong.any():
         row = int(wrong.argmax())
         raise DataError(
-            f"{what}: training input {SAMPLE_WEIGHT!r}: expected finite numbers of at least 0, found {weights[row]} for "
-            f"example {row}; correct it"
+            f"{what}: training input {SAMPLE_WEIGHT!r}: expected finite numbers of at least 0, found {weights[row]} "
+            f"for example {row}"
         )
 
 

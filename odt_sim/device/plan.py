@@ -89,11 +89,14 @@ def learning_rate_of(
     if given is None:
         given = plan.learning_rate
     if given is not None and "learning_rate" not in model.capabilities:
-        raise ModelError(f"{model.where}: has a fixed step size; leave the learning rate out or export the model again")
+        raise ModelError(
+            f"{model.where}: has a fixed step size; leave out the learning rate, or export the model "
+            "with a variable one"
+        )
     if given is None:
         given = scheduled() if model.scheduled else own_learning_rate(model)
     if given is None and "learning_rate" in model.capabilities:
-        raise ModelError(f"{model.where}: has no learning rate of its own; give one")
+        raise ModelError(f"{model.where}: has no default learning rate; pass one")
     return 0.0 if given is None else float(given) * decay
 
 

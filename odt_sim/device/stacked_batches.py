@@ -14,7 +14,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.model.trainable import TrainableModel
 
 Positions = NDArray[np.int64]
-ADVICE = "such a model runs its steps one by one"
+ADVICE = "such a model runs its steps one at a time"
 
 
 class StackedBatches(NamedTuple):

@@ -67,7 +67,7 @@ def step_for(model: TrainableModel, group: str | None = None) -> Step:
     if not model.all_moves_in(parts):
         known = [name.removeprefix("train_") for name in sorted(model.capabilities) if name.startswith("train_")]
         raise ModelError(
-            f"{model.where}: cannot train group {group!r} alone (it can train {', '.join(known) or 'all at once'}); "
+            f"{model.where}: cannot train only group {group!r} (it can train {', '.join(known) or 'all at once'}); "
             f"export it with train_groups=[{group!r}]"
         )
     return Step("train", trained, only_head)
@@ -99,15 +99,15 @@ class GradientOffset:
             return None
         if "gradient_offset" not in model.capabilities:
             raise ModelError(
-                f"{model.where}: its steps take no gradient offset and are more than w - learning_rate * gradient; "
-                "export it with gradient_offset=True"
+                f"{model.where}: its steps do not support a gradient offset, since they are not plain w - "
+                "learning_rate * gradient; export it with gradient_offset=True"
             )
         layout = model.trainable_layout
         if b is None:
             return cls(Weights.zeros(layout), float(mu))
         if b.layout != layout:
             raise ModelError(
-                f"{model.where}: a gradient offset holds the {len(layout.names)} trainable parameters, {layout.size} "
+                f"{model.where}: a gradient offset consists of the {len(layout.names)} trainable parameters, {layout.size} "
                 f"floats; found {len(b.layout.names)} of {b.layout.size}; select the model's trainable_layout"
             )
         return cls(Weights(layout, b.vector.copy()), float(mu))

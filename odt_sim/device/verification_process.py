@@ -51,7 +51,7 @@ def call_signatures(content: bytes, where: str) -> str:
 def _check_rows(output: Array, rows: int, where: str) -> None:
     if output.shape[:1] != (rows,):
         raise ModelError(
-            f"{where}: 'infer' returns {shape_text(output.shape)} for {rows} examples; expected one row for each, "
+            f"{where}: 'infer' returns {shape_text(output.shape)} for {rows} examples; expected one row for each; "
             "export it again"
         )
 
@@ -90,7 +90,7 @@ def main(content: bytes, where: str, seconds: float) -> int:
         print(peak_memory())
         return ACCEPTED
     except InvocationError as error:  # LiteRT rarely reports a lack of memory as such
-        reason = f"{error}; it ran with {memory}, export it again, or with a smaller batch_size"
+        reason = f"{error}; it ran with {memory}; export it again, or with a smaller batch_size"
     except ModelError as error:
         reason = str(error)
     except MemoryError as error:

@@ -77,7 +77,7 @@ def adapted(
     if has_metadata(content, METADATA_NAME):
         if signatures or groups:
             key = "model.signatures" if signatures else "model.groups"
-            raise ModelError(f"{where}: has a manifest, which names signatures and groups; leave out {key}")
+            raise ModelError(f"{where}: has a manifest that defines signatures and groups; leave out {key}")
         return Adaptation(content, None)
     graph = read_graph(content, where)
     if loss is not None and loss not in LOSSES:
@@ -112,13 +112,16 @@ def not_trainable(graph: Graph, roles: Roles, *, flex: bool = False) -> str:
         return f"{train.signature!r} has no input {missing[0]!r}; name it: +model.signatures.train.{missing[0]}=NAME"
     for own in (train, roles["infer"]):
         if unknown := sorted(set(graph.signatures[own.signature].inputs) - set(own.inputs.values())):
-            return f"{own.signature!r} takes {unknown[0]!r}, which nothing here provides; export it without that input"
+            return (
+                f"{own.signature!r} takes an input {unknown[0]!r}, which odt_sim does not provide; export it "
+                "without that input"
+            )
     if not graph.signatures[train.signature].outputs:
         return f"{train.signature!r} returns nothing, which LiteRT cannot run; return the batch's mean loss"
     unset = _unset(graph, roles)
     if unset and "initialize" not in roles:
         return (
-            f"{len(unset)} of its variables have no initial values, the first is {unset[0].name}; "
+            f"{len(unset)} of its variables have no initial values, the first one is {unset[0].name}; "
             "export it with initial values, or with a signature 'initialize'"
         )
     return ""
@@ -198,11 +201,12 @@ class _Adapter:
     def _check_forms(self) -> None:
         """Check that the host can store weights and slots."""
         if not self._weights:
-            raise ModelError(f"{self._where}: inference reads no float32 variable; there is nothing to train")
+            raise ModelError(f"{self._where}: inference reads no float32 variable, so there is nothing to train")
         for v in (*self._weights, *self._slots):
             if v.shape is None or min(v.shape, default=0) < 0 or v.dtype in (None, "string", "resource", "variant"):
                 raise ModelError(
-                    f"{self._where}: the variable {v.name} has no fixed shape of numbers; export it with one"
+                    f"{self._where}: the variable {v.name} has no fixed shape or is not numeric; export it as numbers "
+                    "of fixed shape"
                 )
         unset = sum(v.size for v in self._slots if not v.initialized)
         if unset > LARGEST_SLOTS * (1024 + sum(v.size for v in self._weights)):
@@ -295,8 +299,8 @@ class _Adapter:
         train = self._roles["train"].signature
         if loss is None:
             raise ModelError(
-                f"{self._where}: {train!r} returns no loss, a float32 number, and the graph does not say which it is; "
-                "set it: model.loss=..., or name the output: +model.signatures.train.loss=NAME"
+                f"{self._where}: {train!r} returns no loss (a float32 number), and the loss cannot be inferred from the "
+                "graph; set it: model.loss=..., or name the output: +model.signatures.train.loss=NAME"
             )
         self._notes.append(f"{train!r} returns no loss, so it is computed by 'infer' before each step")
 

@@ -15,13 +15,13 @@ def check_for_browsers(model: TrainableModel) -> None:
     """
     if not (model.fixed_batch and all(tensor.shape[0] > 0 for tensor in model.infer_inputs.values())):
         raise ModelError(
-            f"{model.where}: takes any number of rows, which LiteRT.js cannot run; fix them: export it with "
-            "model.batch_size=16, or rewrite a file with Flex ops by odt-sim deflex IN OUT --batch-size 16"
+            f"{model.where}: takes any number of rows, which LiteRT.js cannot run; fix the number: export it with "
+            "model.batch_size=16, or for a file with Flex ops run odt-sim deflex IN OUT --batch-size 16"
         )
     for name, signature in model.signatures.items():
         for tensor in (*signature.inputs.values(), *signature.outputs.values()):
             if tensor.dtype not in TYPES:
                 raise ModelError(
-                    f"{model.where}: signature {name!r} has {tensor.name} of {tensor.dtype}, where LiteRT.js has "
-                    f"{', '.join(TYPES)}; cast it inside of the signature, labels to int32, and export the file again"
+                    f"{model.where}: signature {name!r} has {tensor.name} of {tensor.dtype}, but LiteRT.js supports "
+                    f"only {', '.join(TYPES)}; cast it inside the signature, labels to int32, and export the file again"
                 )

@@ -146,7 +146,7 @@ def part(role: str, content: bytes, where: str) -> Part:
     ops = graph.subgraphs[0].ops
     if len(graph.subgraphs) > 1 or any(op.kind in READS for op in ops):
         raise ModelError(
-            f"{where}: expected a {role} of one function without variables; join is for files without them"
+            f"{where}: expected a {role} with a single function and no variables, which is what join can combine"
         )
     flex = sorted({op.kind for op in ops if op.flex})
     if flex:
@@ -172,13 +172,13 @@ def chained(bottleneck: Part, head: Part, optimizer: Part) -> Chain:
     gradients = {head.form(i): i for i in head.outputs if i != loss}
     if not gradients or len(gradients) < len(head.outputs) - 1:
         forms = ", ".join(head.form(i) for i in head.outputs)
-        raise ModelError(f"{head.where}: expected a loss and gradients of different shapes, found {forms}")
+        raise ModelError(f"{head.where}: expected a loss and gradients of distinct shapes, found {forms}")
     others = [i for i in head.inputs if i != features]
     targets = [i for i in others if head.form(i) not in gradients]
     values = {head.form(i): i for i in others if head.form(i) in gradients}
     if len(targets) != 1 or len(values) != len(others) - 1 or len(values) != len(gradients):
         raise ModelError(
-            f"{head.where}: expected the inputs features, targets and one weight for each gradient "
+            f"{head.where}: expected the inputs features, targets and one weight per gradient "
             f"({', '.join(gradients)}), found {_forms(head, head.inputs)}"
         )
     updates = _updates(optimizer, values)
@@ -213,7 +213,7 @@ def _logits(head: Part, features: int, y: int, weights: Any) -> int:
             if wanted <= flow.sources.get(tensor, frozenset()) and not names[y] & flow.sources[tensor]:
                 return tensor
     raise ModelError(
-        f"{head.where}: no tensor depends on features and weights but not on targets, so it infers nothing"
+        f"{head.where}: no tensor depends on features and weights but not on targets, so it has no inference output"
     )
 
 
@@ -236,7 +236,7 @@ def _updates(optimizer: Part, forms: Mapping[str, int]) -> dict[str, tuple[int, 
             inputs = _forms(optimizer, optimizer.inputs)
             raise ModelError(
                 f"{optimizer.where}: expected one weight {form} and its gradient, found {inputs}; "
-                "if the optimizer has a state, call the gradients d_..."
+                "if the optimizer has state, name the gradients d_..."
             )
         updates[form] = (pairs[0][0], rest[0], pairs[0][1])
     return updates

@@ -46,7 +46,9 @@ def check_signatures(flat: FlatModel, where: str, *, flex: bool = False, further
             raise ModelError(f"{where}: no signature {name!r}, found {found}; it is not trainable, {_EXPORT}")
     if flat.uninitialized:
         first, count = flat.uninitialized[0], len(flat.uninitialized)
-        raise ModelError(f"{where}: {count} of its variables have no initial values, the first is {first}; {_EXPORT}")
+        raise ModelError(
+            f"{where}: {count} of its variables have no initial values, the first one is {first}; {_EXPORT}"
+        )
     _check_rows(flat, "train", ("x", "y"), where)
     _check_rows(flat, "infer", ("x",), where)
     _check_train_inputs(flat, further, where)
@@ -55,7 +57,8 @@ def check_signatures(flat: FlatModel, where: str, *, flex: bool = False, further
     taken, inferred = (set(parts(flat.signatures[name].inputs, "x")) for name in ("train", "infer"))
     if taken != inferred:
         raise ModelError(
-            f"{where}: 'train' takes {_texts('x', taken)}, 'infer' {_texts('x', inferred)}; expected the same inputs"
+            f"{where}: 'train' takes {_texts('x', taken)}, but 'infer' takes {_texts('x', inferred)}; expected the "
+            "same inputs"
         )
     if "loss" in flat.signatures:
         _check_losses(flat, where)
@@ -63,8 +66,8 @@ def check_signatures(flat: FlatModel, where: str, *, flex: bool = False, further
         outputs := set(answers_of(flat.signatures["infer"]))
     ):
         raise ModelError(
-            f"{where}: 'train' takes {_texts('y', targets)}, 'infer' returns {_texts('logits', outputs)}, and no signature "
-            f"'loss' says how they belong together; {_EXPORT}"
+            f"{where}: 'train' takes {_texts('y', targets)}, 'infer' returns {_texts('logits', outputs)}, and no "
+            f"signature 'loss' relates them; {_EXPORT}"
         )
 
 
@@ -78,11 +81,12 @@ def check_described(flat: FlatModel, manifest: Manifest, where: str) -> None:
     described = {"" if name == "x" and len(manifest.inputs) == 1 else name for name in manifest.inputs}
     if described != inputs:
         raise ModelError(
-            f"{where}: 'train' takes {_texts('x', inputs)}, its manifest {_texts('x', described)}; {_EXPORT}"
+            f"{where}: 'train' takes {_texts('x', inputs)}, but its manifest declares {_texts('x', described)}; {_EXPORT}"
         )
     if (named := {output.name for output in manifest.outputs}) != outputs:
         raise ModelError(
-            f"{where}: 'infer' returns {_texts('logits', outputs)}, its manifest {_texts('logits', named)}; {_EXPORT}"
+            f"{where}: 'infer' returns {_texts('logits', outputs)}, but its manifest declares "
+            f"{_texts('logits', named)}; {_EXPORT}"
         )
     for output in manifest.outputs:
         if output.loss not in (None, *LOSSES) and "loss" not in flat.signatures:
@@ -106,8 +110,8 @@ def _check_train_inputs(flat: FlatModel, described: Sequence[TrainInput], where:
         if found is None or (found.shape, found.dtype) != (shape, each.dtype):
             text = "missing" if found is None else f"{found.dtype} {shape_text(found.shape)}"
             raise ModelError(
-                f"{where}: input {each.name!r} of 'train' is {text}, its manifest says {each.dtype} {shape_text(shape)}; "
-                + _EXPORT
+                f"{where}: input {each.name!r} of 'train' is {text}, but its manifest declares {each.dtype} "
+                f"{shape_text(shape)}; " + _EXPORT
             )
 
 
@@ -138,7 +142,7 @@ def check_parameters(flat: FlatModel, parameters: tuple[Parameter, ...], where: 
     if flat.unrestored:
         raise ModelError(
             f"{where}: 'train' changes the variable {flat.unrestored[0]}, which neither 'restore' nor "
-            "'restore_optimizer_state' sets, so devices would share it; add it to 'optimizer_state' and "
+            "'restore_optimizer_state' sets, so all devices would share it; add it to 'optimizer_state' and "
             f"'restore_optimizer_state' as s0..sM, or {_EXPORT}"
         )
 
@@ -155,7 +159,7 @@ def check_random_states(flat: FlatModel, random_states: Iterable[int], where: st
     wrong = [i for i in random_states if slots.get(f"s{i}") not in forms]
     if wrong:
         raise ModelError(
-            f"{where}: its manifest calls s{wrong[0]} a random state; expected a slot int32 [2]; {_EXPORT}"
+            f"{where}: its manifest declares s{wrong[0]} as a random state; expected a slot int32 [2]; {_EXPORT}"
         )
 
 
@@ -210,13 +214,13 @@ def check_answer(flat: FlatModel, signature: str, where: str) -> None:
     if len(outputs) != 1 and not any(is_one_of(name, ("logits",)) for name in outputs):
         found = ", ".join(outputs) or "none"
         raise ModelError(
-            f"{where}: signature {signature!r} should have an output 'logits' or a single one, found {found}"
+            f"{where}: signature {signature!r} should have an output 'logits' or a single output, found {found}"
         )
     for answer in answers_of(flat.signatures[signature]).values():
         if answer.dtype != "float32" or not answer.shape:
             raise ModelError(
                 f"{where}: signature {signature!r} returns {answer.dtype} {shape_text(answer.shape)}; "
-                "expected float32 with the batch as first axis"
+                "expected float32 with the batch as the first axis"
             )
 
 
@@ -231,7 +235,7 @@ def _check_losses(flat: FlatModel, where: str) -> None:
             )
         if (tensor.shape[1:], tensor.dtype) != (given[name].shape[1:], given[name].dtype):
             raise ModelError(
-                f"{where}: input {name!r} of 'loss' is {tensor.dtype} {shape_text(tensor.shape)}, elsewhere "
+                f"{where}: input {name!r} of 'loss' is {tensor.dtype} {shape_text(tensor.shape)}, but elsewhere "
                 f"{given[name].dtype} {shape_text(given[name].shape)}; {_EXPORT}"
             )
     losses = signature.outputs.get("losses")
@@ -257,7 +261,7 @@ def _check_ops(flat: FlatModel, where: str) -> None:
     names = ", ".join(flex[:3]) + (f" and {len(flex) - 3} more" if len(flex) > 3 else "")
     if "save" in flat.signatures and "checkpoint_path" in flat.signatures["save"].inputs:
         raise ModelError(
-            f"{where}: is of the flex flavour, with Flex ops ({names}) that LiteRT cannot run; "
+            f"{where}: has the flex flavour, whose Flex ops ({names}) LiteRT cannot run; "
             "export the model without flavour='flex', or run the file in TensorFlow 2.19 (docs/export.md)"
         )
     raise ModelError(f"{where}: contains Flex ops ({names}) that LiteRT cannot run; {_EXPORT}")
@@ -276,7 +280,7 @@ def _check_rows(flat: FlatModel, signature: str, names: tuple[str, ...], where: 
             if not tensor.shape or tensor.dtype not in _NUMBERS:
                 raise ModelError(
                     f"{where}: input {full(name, part)!r} of {signature!r} is {tensor.dtype} {shape_text(tensor.shape)}; "
-                    "expected numbers with the batch as first axis"
+                    "expected numbers with the batch as the first axis"
                 )
 
 

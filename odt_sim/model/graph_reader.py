@@ -75,7 +75,7 @@ def check_identifier(content: bytes, where: str) -> None:
     if content[4:8] != IDENTIFIER:
         kind = next((text for mark, text in OTHERS.items() if content.startswith(mark)), "")
         found = f"found {content[4:8]!r}" + (f", {kind}" if kind else "")
-        raise ModelError(f"{where}: not a .tflite file (expected the mark TFL3 at byte 4, {found})")
+        raise ModelError(f"{where}: not a .tflite file (expected the identifier TFL3 at byte 4, {found})")
 
 
 class _Reader:

@@ -94,8 +94,8 @@ def _native(content: bytes, values: dict[bytes, bytes], where: str) -> bytes:
 
 def _unknown(where: str, variable: str) -> ModelError:
     return ModelError(
-        f"{where}: cannot be reduced to inference, 'infer' reads the variable {variable}, which has no constant "
-        "initial value; deploy the trainable file alone"
+        f"{where}: cannot be reduced to inference, because 'infer' reads the variable {variable}, which has no "
+        "constant initial value; deploy only the trainable file"
     )
 
 

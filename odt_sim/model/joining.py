@@ -74,7 +74,7 @@ class _Joiner:
         self._values = [values.get(head.form(w.value)) for w in chain.weights]
         if values and any(value is None for value in self._values):
             forms = ", ".join(head.form(w.value) for w in chain.weights)
-            raise ModelError(f"{head.where}: its weights are {forms}; 'initialize' returns {', '.join(values)}")
+            raise ModelError(f"{head.where}: its weights are {forms}, but 'initialize' returns {', '.join(values)}")
 
     def content(self) -> bytes:
         """Return the file's bytes."""

@@ -50,15 +50,21 @@ def inferred_loss(roles: Roles) -> Loss:
             return Loss("binary_crossentropy", not probabilities, "one output, and a sigmoid")
     elif one_each and (entropy or last == "SOFTMAX" or targets.dtype != "float32"):
         return Loss(
-            "sparse_categorical_crossentropy", not probabilities, "y has one number a row, the output one a class"
+            "sparse_categorical_crossentropy",
+            not probabilities,
+            "y has one number per row, the output has one per class",
         )
     elif last == "SOFTMAX" or (
         entropy and last != "LOGISTIC" and targets.shape_signature[1:] == output.shape_signature[1:]
     ):
-        return Loss("categorical_crossentropy", not probabilities, "targets like the outputs, and a logarithm of them")
+        return Loss(
+            "categorical_crossentropy",
+            not probabilities,
+            "targets of the outputs' shape, and a logarithm of the outputs",
+        )
     if squares and not entropy and not one_each:
-        return Loss("mean_squared_error", True, "targets like the outputs, and squares of differences")
-    return Loss(None, True, "the graph does not say which loss it is")
+        return Loss("mean_squared_error", True, "targets of the outputs' shape, and squared differences")
+    return Loss(None, True, "the loss cannot be inferred from the graph")
 
 
 def _output(tensors: tuple[Tensor, ...], entry: EntryPoint, name: str) -> Tensor:

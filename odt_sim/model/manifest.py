@@ -186,7 +186,7 @@ class Manifest:
             version = fields.pop("format_version")
             if version > FORMAT_VERSION:
                 raise ModelError(
-                    f"{where}: its manifest has format version {version}, this odt_sim reads up to {FORMAT_VERSION}; "
+                    f"{where}: its manifest has format version {version}, but this odt_sim reads up to {FORMAT_VERSION}; "
                     "upgrade odt_sim or export the model again"
                 )
             parameters = tuple(Parameter(**{**p, "shape": tuple(p["shape"])}) for p in fields.pop("parameters"))
@@ -232,7 +232,7 @@ class Manifest:
     def _check_outputs(self) -> None:
         first = self.outputs[0]
         if (first.loss, first.from_logits, first.delta) != (self.loss, self.from_logits, self.delta):
-            raise ValueError(f"its loss is {self.loss!r}, that of its first output {first.loss!r}")
+            raise ValueError(f"its loss is {self.loss!r}, but that of its first output is {first.loss!r}")
         names = [output.name for output in self.outputs]
         for side, given in (("inputs", [*self.inputs]), ("outputs", names)):
             single = given == ["x"] if side == "inputs" else given == [""]

@@ -46,7 +46,7 @@ def check_optional(flat: FlatModel, parameters: Sequence[Parameter], where: str)
     train = flat.signatures["train"].inputs
     for name, signature in flat.signatures.items():
         if name.startswith("train_") and parts_of(name.removeprefix("train_")):
-            _check_inputs(signature, train, f"{where}: signature {name!r} should take what 'train' takes")
+            _check_inputs(signature, train, f"{where}: signature {name!r} should take the inputs of 'train'")
             check_loss(flat, name, where)
     if any(name in flat.signatures for name in ON_EMBEDDINGS):
         _check_embeddings(flat, where)
@@ -59,11 +59,11 @@ def _check_embeddings(flat: FlatModel, where: str) -> None:
     missing = [name for name in ON_EMBEDDINGS if name not in flat.signatures]
     if missing and missing != ["head_train", "head_infer"]:
         raise ModelError(
-            f"{where}: expected {', '.join(ON_EMBEDDINGS)} together, or embed alone; found no signature {missing[0]!r}"
+            f"{where}: expected all of {', '.join(ON_EMBEDDINGS)}, or only embed; found no signature {missing[0]!r}"
         )
     train, infer = flat.signatures["train"], flat.signatures["infer"]
     embed = flat.signatures["embed"]
-    _check_inputs(embed, infer.inputs, f"{where}: signature 'embed' should take what 'infer' takes")
+    _check_inputs(embed, infer.inputs, f"{where}: signature 'embed' should take the inputs of 'infer'")
     embedding = embed.outputs.get("embedding")
     if embedding is None:
         raise ModelError(f"{where}: signature 'embed' has no output 'embedding', found {_names(embed.outputs)}")
@@ -72,11 +72,11 @@ def _check_embeddings(flat: FlatModel, where: str) -> None:
     rows = next(iter(parts(train.inputs, "x").values()))
     others = {name: tensor for name, tensor in train.inputs.items() if not is_one_of(name, ("x",))}
     expected = {"embedding": _in_place_of(rows, embedding), **others}
-    rule = f"{where}: signature 'head_train' should take what 'train' takes, with the embedding in place of x"
+    rule = f"{where}: signature 'head_train' should take the inputs of 'train', with the embedding instead of x"
     _check_inputs(flat.signatures["head_train"], expected, rule)
     check_loss(flat, "head_train", where)
     expected = {"embedding": _in_place_of(next(iter(parts(infer.inputs, "x").values())), embedding)}
-    rule = f"{where}: signature 'head_infer' should take the embedding alone"
+    rule = f"{where}: signature 'head_infer' should take only the embedding"
     _check_inputs(flat.signatures["head_infer"], expected, rule)
     check_answer(flat, "head_infer", where)
     of_head, of_all = answers_of(flat.signatures["head_infer"]), answers_of(infer)

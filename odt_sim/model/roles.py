@@ -117,7 +117,7 @@ class _Finder:
 
     def roles(self) -> Roles:
         missing = ""
-        self._choose("train", self._trains, "its update of {n} variables depends on its inputs and on their old values")
+        self._choose("train", self._trains, "it updates {n} variables from its inputs and their old values")
         known = "train" in self._found
         reads = "it reads {n} of the variables that training updates, and sets none"
         self._choose("infer", self._infers, reads if known else "it takes one input and sets no variable")
@@ -126,13 +126,13 @@ class _Finder:
         elif "infer" not in self._found:
             missing = self._why_not_inferred()
         else:
-            self._choose("embed", self._embeds, "it returns what the training step takes")
+            self._choose("embed", self._embeds, "it returns the input of the training step")
             self._name_train()
         self._name_infer()
         for role, rank, reason in (
-            ("parameters", self._hands_out, "it returns {n} variables and takes nothing"),
+            ("parameters", self._hands_out, "it returns {n} variables and takes no inputs"),
             ("restore", self._sets, "it sets {n} variables from inputs of their shapes"),
-            ("initialize", self._initializes, "it sets {n} variables and takes nothing"),
+            ("initialize", self._initializes, "it sets {n} variables and takes no inputs"),
             ("evaluate", self._evaluates, "it takes two inputs, returns numbers and sets nothing"),
             ("save", self._saves, "it reads {n} variables and takes a path"),
             ("load", self._loads, "it sets {n} variables and takes a path"),
@@ -158,7 +158,11 @@ class _Finder:
         certainty: Certainty = "a guess" if not unique else "certain" if named[chosen] and not rivals else "likely"
         why = [reason.format(n=best)]
         if named[chosen]:
-            why.append("its name says so" if not rivals else f"its name says so more than {', '.join(rivals)}")
+            why.append(
+                "its name indicates it"
+                if not rivals
+                else f"its name indicates it more clearly than {', '.join(rivals)}"
+            )
         elif rivals:
             why.append(f"so does {', '.join(rivals)}")
         self._found[role] = Role(role, chosen, certainty=certainty, reasons=tuple(why))
@@ -246,7 +250,7 @@ class _Finder:
             named = [name for name in alike if re.fullmatch(INPUTS["x"], name, re.I)]
             if alike:
                 inputs["x"] = (named or alike)[0]
-                reasons.append(f"its {inputs['x']!r} has the form of the inference's input")
+                reasons.append(f"its {inputs['x']!r} has the shape and type of the inference input")
         rows = [name for name in rows if name in left()]
         if "y" not in inputs and rows:
             named = [name for name in rows if re.fullmatch(INPUTS["y"], name, re.I)]
@@ -319,8 +323,12 @@ class _Finder:
             for name, flow in self._flows.items()
             if len(flow.entry.inputs) > 1 and not flow.assigned and trained & set(self._graph.read_by(name))
         ]
-        why = f"; in a file of another tool inference takes one input, and {' and '.join(several)}" if several else ""
-        return f"no signature infers with what {self._found['train'].signature!r} trains{why}"
+        why = (
+            f"; in a file of another tool, inference must take one input, but {' and '.join(several)}"
+            if several
+            else ""
+        )
+        return f"no signature runs inference with the variables that {self._found['train'].signature!r} trains{why}"
 
 
 def _checked(graph: Graph, where: str, corrections: Corrections) -> dict[str, dict[str, str]]:

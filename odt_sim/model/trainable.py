@@ -75,7 +75,7 @@ class TrainableModel:
         """
         if len(args) + len(kwargs) == 1:
             raise ConfigurationError(
-                "TrainableModel: expected a file's parts; load a file by TrainableModel.load(path)"
+                "TrainableModel: expected the parts of a file; to load a file, use TrainableModel.load(path)"
             )
         return super().__new__(cls)
 
@@ -268,7 +268,7 @@ class TrainableModel:
     def _only(self, tensors: Mapping[str, TensorInfo], what: str) -> TensorInfo:
         if len(tensors) > 1:
             raise ModelError(
-                f"{self.where}: has the {what} {', '.join(tensors)}; expected a model with one, export it with one"
+                f"{self.where}: has the {what} {', '.join(tensors)}; expected exactly one; export the model with one"
             )
         return next(iter(tensors.values()))
 

@@ -60,8 +60,8 @@ def _with_other_targets(
             verify(other.content, fingerprint(other.content), where)
         except ModelError:
             continue
-        refused = f"{train.signature!r} refuses the declared shape of {train.inputs['y']!r}, {_text(declared)}"
-        return replace(other, notes=(f"{refused}, and takes {_text(shape)}", *other.notes))
+        refused = f"{train.signature!r} rejects the declared shape of {train.inputs['y']!r}, {_text(declared)}"
+        return replace(other, notes=(f"{refused}, but accepts {_text(shape)}", *other.notes))
     raise error
 
 

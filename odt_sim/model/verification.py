@@ -107,7 +107,10 @@ def _refusal(ending: Ending, where: str, seconds: float) -> str:
     if ending.code == REFUSED:
         return ending.output.strip().splitlines()[-1]
     if ending.code is None:
-        return f"{where}: LiteRT did not end within {PATIENCE * seconds / 60:.0f} minutes; find out why this machine is busy"
+        return (
+            f"{where}: LiteRT did not finish within {PATIENCE * seconds / 60:.0f} minutes; check what else is "
+            "running on this machine"
+        )
     if ending.code == -signal.SIGXCPU:
         return (
             f"{where}: LiteRT needed more than {seconds:.0f} s of CPU time to load the file and run it once; "
@@ -115,8 +118,8 @@ def _refusal(ending: Ending, where: str, seconds: float) -> str:
         )
     if ending.code == -signal.SIGKILL or "std::bad_alloc" in ending.errors:
         return (
-            f"{where}: LiteRT was killed while it loaded or ran the file, probably for lack of memory; "
-            "free memory, or export it with a smaller batch_size"
+            f"{where}: LiteRT was killed while it loaded or ran the file, probably because memory ran out; free "
+            "memory, or export it with a smaller batch_size"
         )
     if ending.code < 0:
         name = signal.Signals(-ending.code).name

@@ -86,7 +86,7 @@ class Weights:
         if not (isinstance(self.vector, np.ndarray) and isinstance(self.layout, Layout)):
             raise ModelError(
                 f"weights: expected a layout, such as model.layout, and a float32 vector, found {shown(self.layout)} and "
-                f"{shown(self.vector)}; make them of arrays by Weights.from_tensors"
+                f"{shown(self.vector)}; build them from arrays with Weights.from_tensors"
             )
         if self.vector.shape != (self.layout.size,) or self.vector.dtype != np.float32:
             raise ModelError(
@@ -130,7 +130,7 @@ class Weights:
         """Return the view of one parameter."""
         place = self.layout.slices.get(name)
         if place is None:
-            raise ModelError(f"weights: no parameter {name!r}; there are {', '.join(self.layout.names)}")
+            raise ModelError(f"weights: no parameter {name!r}; expected one of {', '.join(self.layout.names)}")
         return self.vector[place].reshape(self.layout.shapes[name])
 
     def select(self, layout: Layout) -> "Weights":
@@ -171,7 +171,7 @@ class Weights:
         for name, shape in layout.shapes.items():
             own = self.layout.shapes.get(name)
             if own is None:
-                raise ModelError(f"weights: no parameter {name!r}; there are {', '.join(self.layout.names)}")
+                raise ModelError(f"weights: no parameter {name!r}; expected one of {', '.join(self.layout.names)}")
             if own != shape:
                 raise ModelError(
                     f"weights: {name}: expected {list(own)}, found {list(shape)}; use the weights of the same model"

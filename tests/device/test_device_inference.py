@@ -102,7 +102,7 @@ def test_evaluation_changes_nothing(momentum: TrainableModel, rows: Draw) -> Non
 
 def test_missing_splits_are_refused(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 3), id=6)
-    with pytest.raises(DataError, match="device 6: has no test examples; give it some"):
+    with pytest.raises(DataError, match="device 6: has no test examples; provide some"):
         device.evaluate()
     with pytest.raises(DataError, match="device 6: has no validation examples"):
         device.loss("validation")

@@ -117,18 +117,18 @@ def test_both_heads_train_on_embeddings(heads: TrainableModel) -> None:
         (
             USER,
             RATING,
-            r"device 0, train, x: expected the arrays user, item, found a single one; give a mapping by name",
+            r"device 0, train, x: expected the arrays user, item, found a single array; pass a mapping by name",
         ),
         (
             {"user": USER, "movie": ITEM},
             RATING,
-            r"x: expected the arrays user, item, found user, movie; name them alike",
+            r"x: expected the arrays user, item, found user, movie; use the same names",
         ),
         ((USER, ITEM, ITEM), RATING, r"x: expected the arrays user, item, found 3 without names"),
-        ((USER, ITEM[:5]), RATING, r"x: lengths differ: 0 \[14\], 1 \[5\]; each example needs one row"),
+        ((USER, ITEM[:5]), RATING, r"x: lengths differ: 0 \[14\], 1 \[5\]; each array needs one row"),
         ((USER, ITEM), (RATING, RATING), r"y: expected a single array, found 2: 0 \[14\], 1 \[14\]; give one"),
         ((USER, ITEM + 0.5), RATING, r"x, item: expected int32, found float64; convert it"),
-        ((USER, ITEM), RATING + 2, r"train, y: label \d is out of range, recommender has the classes 0..3"),
+        ((USER, ITEM), RATING + 2, r"train, y: label \d is out of range, recommender has classes 0..3"),
     ],
 )
 def test_examples_that_do_not_fit_are_refused(x: Any, y: Any, message: str, recommender: TrainableModel) -> None:

@@ -289,7 +289,7 @@ def test_wrong_number_of_rows_is_refused(softmax: TrainableModel, rows: Draw) ->
     for count in (0, 17):
         with pytest.raises(DataError, match=f"device 4: expected a batch of 1 to 16 rows, found {count}"):
             device.train_batch(*rows(softmax, count))
-    with pytest.raises(DataError, match="device 4, batch: x has 3 examples and y has 2"):
+    with pytest.raises(DataError, match="device 4, batch: x has 3 examples but y has 2"):
         device.train_batch(rows(softmax, 3)[0], rows(softmax, 2)[1])
 
 
@@ -378,10 +378,10 @@ def test_step_without_offset_has_no_proximal_term(foreign: Path, foreign_rows: A
 
 def test_foreign_model_refuses_missing_inputs(foreign: Path, foreign_rows: Any) -> None:
     fixed = Device(TrainableModel.load(foreign / "plain.tflite"), foreign_rows)
-    with pytest.raises(ModelError, match=r"plain.tflite: has a fixed step size; leave the learning rate out"):
+    with pytest.raises(ModelError, match=r"plain.tflite: has a fixed step size; leave out the learning rate,"):
         fixed.train(learning_rate=0.1)
     free = Device(TrainableModel.load(foreign / "dynamic.tflite"), foreign_rows)
-    with pytest.raises(ModelError, match=r"dynamic.tflite: has no learning rate of its own; give one"):
+    with pytest.raises(ModelError, match=r"dynamic.tflite: has no default learning rate; pass one"):
         free.train()
     unknown = Device(TrainableModel.from_content((foreign / "dynamic.tflite").read_bytes()), foreign_rows)
     with pytest.raises(ModelError, match=r"its loss is unknown; pass it: TrainableModel\.load\(path, loss=\.\.\.\)"):

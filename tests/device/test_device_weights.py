@@ -176,7 +176,7 @@ def test_checkpoint_of_another_model_is_refused(
     Device(momentum, rows(momentum, 2)).save(tmp_path / "m")
     device = Device(softmax, rows(softmax, 2))
     with pytest.raises(
-        CheckpointError, match=r"/m: belongs to another model than .*tflite; use a checkpoint of this model"
+        CheckpointError, match=r"/m: belongs to a different model than .*tflite; use a checkpoint of this model"
     ):
         device.restore(tmp_path / "m")
 
@@ -184,7 +184,7 @@ def test_checkpoint_of_another_model_is_refused(
 def test_other_file_of_the_model_is_refused(softmax: TrainableModel, rows: Draw, tmp_path: Path) -> None:
     write_tensors(tmp_path / "server", {"weights": np.zeros(650)}, {"fingerprint": softmax.fingerprint})
     with pytest.raises(
-        CheckpointError, match=r"server: is not a device checkpoint; use a file that `Device.save` wrote"
+        CheckpointError, match=r"server: is not a device checkpoint; use a file written by `Device.save`"
     ):
         Device(softmax, rows(softmax, 2)).restore(tmp_path / "server")
 
@@ -203,7 +203,9 @@ def test_file_of_weights_alone_keeps_the_slots(momentum: TrainableModel, rows: D
 
 def test_file_of_another_models_weights_is_refused(softmax: TrainableModel, rows: Draw, tmp_path: Path) -> None:
     save_file({"kernel": np.zeros(3, np.float32)}, tmp_path / "w.safetensors")
-    expected = r"w\.safetensors: belongs to another model than .+: expected .+, found kernel; use weights of this model"
+    expected = (
+        r"w\.safetensors: belongs to a different model than .+: expected .+, found kernel; use weights of this model"
+    )
     with pytest.raises(CheckpointError, match=expected):
         Device(softmax, rows(softmax, 2)).restore(tmp_path / "w.safetensors")
 
@@ -241,5 +243,7 @@ def test_unwritable_checkpoint_is_an_error(softmax: TrainableModel, rows: Draw, 
 
 
 def test_device_is_not_pickled(momentum: TrainableModel) -> None:
-    with pytest.raises(TypeError, match="a Device cannot be pickled: it holds an interpreter; make it in the process"):
+    with pytest.raises(
+        TypeError, match="a Device cannot be pickled, since it owns an interpreter; create it in the process"
+    ):
         pickle.dumps(Device(momentum, (np.zeros((4, 6), np.float32), np.zeros(4, np.int32))))

@@ -234,7 +234,7 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
 
 def test_missing_flex_environment_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("ODT_SIM_FLEX_PYTHON", raising=False)
-    with pytest.raises(ConfigurationError, match=r"make one: python3.11 -m venv flex"):
+    with pytest.raises(ConfigurationError, match=r"create one: python3\.11 -m venv flex"):
         find_python()
     monkeypatch.setenv("ODT_SIM_FLEX_PYTHON", str(tmp_path))
     with pytest.raises(ConfigurationError, match=f"{tmp_path} is no program"):

@@ -81,19 +81,17 @@ def test_wrong_rows_are_refused(values: Any, tensor: TensorInfo, message: str) -
 def test_labels_out_of_range_are_refused(softmax: TrainableModel, rows: Callable[..., Any], label: int) -> None:
     x, y = rows(softmax, 5)
     y[3] = label
-    with pytest.raises(
-        DataError, match=rf"d, y: label {label} is out of range, softmax has the classes 0\.\.9; renumber"
-    ):
+    with pytest.raises(DataError, match=rf"d, y: label {label} is out of range, softmax has classes 0\.\.9; renumber"):
         Examples.checked(softmax, x, y, "d")
 
 
 @pytest.mark.parametrize(
     ("model", "y", "message"),
     [
-        ("binary", [1, 2], r"d, y: label 2 is out of range, binary has the classes 0\.\.1; renumber"),
+        ("binary", [1, 2], r"d, y: label 2 is out of range, binary has classes 0\.\.1; renumber"),
         ("binary", [[-1], [1]], "d, y: label -1 is out of range"),
         ("binary", [[1.0], [2.0]], r"d, y: 2\.0 is out of range, binary_crossentropy takes 0\.\.1; renumber"),
-        ("one_hot", [0, 2], r"d, y: label 2 is out of range, one_hot has the classes 0\.\.1"),
+        ("one_hot", [0, 2], r"d, y: label 2 is out of range, one_hot has classes 0\.\.1"),
         ("one_hot", [[0.0, 1.5], [1.0, 0.0]], r"d, y: 1\.5 is out of range"),
     ],
 )
@@ -108,7 +106,7 @@ def test_one_hot_targets_of_a_model_with_labels_are_refused_with_advice(softmax:
     with pytest.raises(DataError) as caught:
         Examples.checked(softmax, np.zeros((5, 8, 8, 1), np.float32), one_hot, "d")
     assert str(caught.value) == (
-        f"d, y: expected class numbers, int32 [], found a number for each of 10 classes, {dtype} [10]; give class numbers, "
+        f"d, y: expected class numbers, int32 [], found one number per class (10), {dtype} [10]; pass class numbers, "
         "such as y.argmax(axis=1)"
     )
 
@@ -127,7 +125,7 @@ def test_binary_labels_and_probabilities_pass(y: Any, binary: TrainableModel) ->
 
 def test_unequal_lengths_are_refused(softmax: TrainableModel, rows: Callable[..., Any]) -> None:
     x, y = rows(softmax, 5)
-    with pytest.raises(DataError, match="d: x has 5 examples and y has 4; give one y for each x"):
+    with pytest.raises(DataError, match="d: x has 5 examples but y has 4; give one y per x"):
         Examples.checked(softmax, x, y[:4], "d")
 
 
@@ -146,7 +144,7 @@ def test_ids_that_a_model_does_not_know_are_refused(recommender: TrainableModel,
     assert recommender.vocabularies == {"user": 5, "item": 6}
     x, y = {"user": users, "item": [0, 5]}, [0, 3]
     with pytest.raises(
-        DataError, match=rf"d, x, user: id {wrong} is out of range, recommender knows the ids 0\.\.4; renumber the ids"
+        DataError, match=rf"d, x, user: id {wrong} is out of range, recommender accepts ids 0\.\.4; renumber the ids"
     ):
         Examples.checked(recommender, x, y, "d")
     device = Device(recommender, ({"user": [0, 4], "item": [0, 5]}, y))

@@ -156,7 +156,7 @@ def test_call_runs_any_signature(termed: TrainableModel) -> None:
     [
         ({"nope": 1.0}, ModelError, r"device 0: .*has no training input 'nope', found contrastive, .*terms="),
         ({"logit_shift": [1, 2]}, DataError, r"'logit_shift': expected float32 \[3\], found int64 \[2\]$"),
-        ({"teacher_logits": TEACHER[:4]}, DataError, r"expected float32 \[21, 3\], .*\[4, 3\]; give a row for each"),
+        ({"teacher_logits": TEACHER[:4]}, DataError, r"expected float32 \[21, 3\], .*\[4, 3\]; give one row per"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(termed: TrainableModel, inputs: Any, error: Any, message: str) -> None:
@@ -244,6 +244,6 @@ def test_misspelt_weights_are_named(small_mlp: TrainableModel) -> None:
 def test_weights_of_the_wrong_shape_are_refused(small_mlp: TrainableModel) -> None:
     device = Device(small_mlp, (X, Y))
     with pytest.raises(
-        DataError, match=r"'sample_weight': expected float32 \[21\], found float64 \[2\]; give a row for each"
+        DataError, match=r"'sample_weight': expected float32 \[21\], found float64 \[2\]; give one row per"
     ):
         device.train(inputs={"sample_weight": np.ones(2)})

@@ -194,5 +194,7 @@ def test_wrong_offsets_are_refused(grouped: TrainableModel, adam: TrainableModel
     adaptive = Device(adam, rows(adam, 2))
     adaptive.set_gradient_offset(None)
     for given in [(None, MU), (Weights.zeros(adam.trainable_layout),)]:
-        with pytest.raises(ModelError, match=r"take no gradient offset and .*; export it with gradient_offset=True"):
+        with pytest.raises(
+            ModelError, match=r"do not support a gradient offset, since they .*; export it with gradient_offset=True"
+        ):
             adaptive.set_gradient_offset(*given)

@@ -48,11 +48,11 @@ def test_groups_see_the_same_batches(grouped_without_offset: TrainableModel, row
 def test_missing_group_is_refused(digits_mlp: TrainableModel, grouped: TrainableModel, rows: Draw) -> None:
     with pytest.raises(
         ModelError,
-        match=r"cannot train group 'head' alone \(it can train all at once\); export it with train_groups=\['head'\]",
+        match=r"cannot train only group 'head' \(it can train all at once\); export it with train_groups=\['head'\]",
     ):
         Device(digits_mlp, rows(digits_mlp, 2)).train(group="head")
     with pytest.raises(
-        ModelError, match=r"cannot train group 'head_norm' alone \(it can train body, body_norm, head, n"
+        ModelError, match=r"cannot train only group 'head_norm' \(it can train body, body_norm, head, n"
     ):
         Device(grouped, rows(grouped, 2)).train_batch(*rows(grouped, 2), group="head_norm")
     for group in ("step", ""):
@@ -70,5 +70,5 @@ def test_only_moving_group_needs_no_signature(
     assert "train_head" in softmax.capabilities & frozen.capabilities
     assert "train_head" not in digits_mlp.capabilities
     for model in (frozen, digits_mlp):
-        with pytest.raises(ModelError, match="cannot train group 'body' alone"):
+        with pytest.raises(ModelError, match="cannot train only group 'body'"):
             Device(model, rows(model, 2)).train(group="body")

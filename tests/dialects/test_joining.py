@@ -127,7 +127,7 @@ def test_single_file_names_the_command(files: dict[str, Path], capsys: pytest.Ca
 def test_output_is_not_overwritten(joined: Path, files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     content = joined.read_bytes()
     assert main(["join", str(joined), *(f"{role}={file}" for role, file in files.items())]) == 1
-    assert capsys.readouterr().err == f"error: {joined}: exists already; give another name, or remove it first\n"
+    assert capsys.readouterr().err == f"error: {joined}: already exists; choose another name, or remove it first\n"
     assert joined.read_bytes() == content
 
 
@@ -154,7 +154,7 @@ def test_files_that_do_not_chain_are_refused(files: dict[str, Path], changed: di
 
 
 def test_file_with_variables_is_refused(files: dict[str, Path]) -> None:
-    with pytest.raises(ModelError, match="expected a bottleneck of one function without variables"):
+    with pytest.raises(ModelError, match="expected a bottleneck with a single function and no variables"):
         join(**{**files, "bottleneck": generated("numbered").path})
 
 

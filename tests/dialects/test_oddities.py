@@ -172,7 +172,7 @@ def test_inference_with_several_inputs_is_named() -> None:
     graph = read_graph(generated("train_epoch").path.read_bytes(), "app")
     kept = {name: entry for name, entry in graph.signatures.items() if name in ("train_epoch", "compute_loss")}
     missing = find_roles(replace(graph, signatures=kept), "app").missing
-    assert missing.endswith("in a file of another tool inference takes one input, and 'compute_loss' takes x, y")
+    assert missing.endswith("in a file of another tool, inference must take one input, but 'compute_loss' takes x, y")
 
 
 @pytest.mark.parametrize("head", ["hidden", [0, 1], [-4, "hidden/bias"], "a0"])
@@ -196,7 +196,7 @@ def test_unknown_groups_are_refused() -> None:
 def test_corrections_of_a_file_with_a_manifest_are_refused(softmax: TrainableModel, tmp_path: Path) -> None:
     path = tmp_path / "own.tflite"
     path.write_bytes(softmax.content)
-    with pytest.raises(ModelError, match=r"has a manifest, which names signatures and groups; leave out model\.groups"):
+    with pytest.raises(ModelError, match=r"has a manifest that defines signatures and groups; leave out model\.groups"):
         TrainableModel.load(path, groups={"head": 0})
 
 
@@ -225,7 +225,7 @@ def test_first_line_says_whether_a_file_trains(name: str, capsys: pytest.Capture
         ": trains here"
     )
     if name == "refused_shape":
-        assert any("'train' refuses the declared shape of 'y', [?, 4], and takes [?]" in line for line in lines)
+        assert any("'train' rejects the declared shape of 'y', [?, 4], but accepts [?]" in line for line in lines)
 
 
 @pytest.mark.parametrize(

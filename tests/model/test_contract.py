@@ -47,14 +47,14 @@ def test_unchanged_file_is_valid(foreign: Path, edited: Edit) -> None:
         (retype("infer", "inputs", "x", schema.TensorType.RESOURCE), r"input 'x' of 'infer' is resource \[4, 6\]"),
         (
             reshape("train", "inputs", "y", []),
-            r"input 'y' of 'train' is int32 \[\]; expected numbers with the batch as first axis",
+            r"input 'y' of 'train' is int32 \[\]; expected numbers with the batch as the first axis",
         ),
         (rename("train", "outputs", "loss", "cost"), r"no output 'loss', a float32 number, found cost float32 \[\]"),
         (
             reshape("train", "outputs", "loss", [4]),
             r"a float32 number, found loss float32 \[4\]; return the batch's mean",
         ),
-        (two_outputs, "'infer' should have an output 'logits' or a single one, found scores, more"),
+        (two_outputs, "'infer' should have an output 'logits' or a single output, found scores, more"),
         (rename("parameters", "outputs", "a1", "bias"), r"expected the weights as a0\.\.a1, found 'bias'"),
         (rename("restore", "inputs", "a1", "a2"), "inputs of 'restore' differ from the outputs of 'parameters'"),
         (reshape("restore", "inputs", "a0", [3, 6]), "inputs of 'restore' differ from the outputs of 'parameters'"),
@@ -113,7 +113,7 @@ def test_unrestorable_optimizer_is_refused(momentum: TrainableModel, edited: Edi
 
 @pytest.mark.parametrize("name", ["hidden", "hidden_branch", "hidden_loop"])
 def test_momentum_that_no_signature_sets_is_refused(foreign: Path, name: str) -> None:
-    message = rf"{name}: 'train' changes the variable \S+, which neither .* sets, so devices would share it"
+    message = rf"{name}: 'train' changes the variable \S+, which neither .* sets, so all devices would share it"
     with pytest.raises(ModelError, match=message) as caught:
         TrainableModel.from_content((foreign / f"{name}.tflite").read_bytes(), where=name)
     assert "\n" not in str(caught.value)

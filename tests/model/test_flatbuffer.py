@@ -56,7 +56,7 @@ def test_operators_are_counted_by_signature(plain: bytes, foreign: Path) -> None
 
 @pytest.mark.parametrize("content", [b"", b"TFL3", b"PK\x03\x04" * 10, b'{"signatures": {}}', bytes(64)])
 def test_other_bytes_are_refused(content: bytes) -> None:
-    with pytest.raises(ModelError, match=r"photo\.jpg: not a \.tflite file \(expected the mark TFL3"):
+    with pytest.raises(ModelError, match=r"photo\.jpg: not a \.tflite file \(expected the identifier TFL3"):
         read(content, "photo.jpg")
 
 

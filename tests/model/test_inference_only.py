@@ -100,5 +100,7 @@ def test_variable_without_initial_value_is_refused(softmax: TrainableModel) -> N
     for subgraph in model.subgraphs:
         if subgraph is not kept and not len(subgraph.inputs) and not len(subgraph.outputs):
             subgraph.operators = []
-    with pytest.raises(ModelError, match=r"^mine: cannot be reduced to inference, 'infer' reads the variable a0"):
+    with pytest.raises(
+        ModelError, match=r"^mine: cannot be reduced to inference, because 'infer' reads the variable a0"
+    ):
         inference_only(packed(model), "mine")

@@ -29,28 +29,28 @@ def without_mu(model: Any) -> None:
 CASES: list[tuple[Any, str]] = [
     (
         drop_input("train_head", "sample_weight"),
-        "signature 'train_head' should take what 'train' takes: learning_rate, mu, sample_weight, x, y; found",
+        "signature 'train_head' should take the inputs of 'train': learning_rate, mu, sample_weight, x, y; found",
     ),
     (
         reshape("train_norm", "inputs", "x", [8, 6]),
-        r"'train_norm' should take what 'train' takes; its 'x' is float32 \[8, 6\], expected float32 \[4, 6\]",
+        r"'train_norm' should take the inputs of 'train'; its 'x' is float32 \[8, 6\], expected float32 \[4, 6\]",
     ),
     (
         rename("train_body", "outputs", "loss", "cost"),
         "signature 'train_body' has no output 'loss', a float32 number",
     ),
-    (drop("embed"), "expected embed, head_train, head_infer together, or embed alone; found no signature 'embed'"),
-    (drop("head_infer"), "embed alone; found no signature 'head_infer'"),
+    (drop("embed"), "expected all of embed, head_train, head_infer, or only embed; found no signature 'embed'"),
+    (drop("head_infer"), "only embed; found no signature 'head_infer'"),
     (rename("embed", "outputs", "embedding", "h"), "signature 'embed' has no output 'embedding', found h"),
-    (rename("embed", "inputs", "x", "image"), "signature 'embed' should take what 'infer' takes: x; found image"),
+    (rename("embed", "inputs", "x", "image"), "signature 'embed' should take the inputs of 'infer': x; found image"),
     (
         reshape("head_train", "inputs", "embedding", [4, 7]),
         r"'embedding' is float32 \[4, 7\], expected float32 \[4, 5\]",
     ),
-    (drop_input("head_train", "y"), "with the embedding in place of x: embedding, .*y; found"),
+    (drop_input("head_train", "y"), "with the embedding instead of x: embedding, .*y; found"),
     (
         rename("head_infer", "inputs", "embedding", "x"),
-        "'head_infer' should take the embedding alone: embedding; found x",
+        "'head_infer' should take only the embedding: embedding; found x",
     ),
     (
         reshape("head_infer", "outputs", "logits", [4, 2]),

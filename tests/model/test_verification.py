@@ -101,9 +101,9 @@ def test_too_large_tensor_is_refused(empty_cache, edited, softmax, tmp_path):
 @pytest.mark.parametrize(
     ("ending", "message"),
     [
-        (verification.Ending(None), "did not end within 6 minutes; find out why this machine is busy"),
-        (verification.Ending(-signal.SIGKILL), "for lack of memory; free memory, or"),
-        (verification.Ending(-signal.SIGABRT, "", "after 'std::bad_alloc'"), "for lack of memory; free memory"),
+        (verification.Ending(None), "did not finish within 6 minutes; check what else is running on this machine"),
+        (verification.Ending(-signal.SIGKILL), "because memory ran out; free memory, or"),
+        (verification.Ending(-signal.SIGABRT, "", "after 'std::bad_alloc'"), "because memory ran out; free memory"),
         (
             verification.Ending(1, "", "Traceback\nModuleNotFoundError: No module named 'numpy'"),
             r"the verification process failed \(ModuleNotFoundError: .*\); check that Python can",

@@ -65,8 +65,8 @@ class RuntimeChoice:
             raise ConfigurationError(f"backend.runtime: expected one of {known}, found {self.name!r}")
         if self.python is not None and self.name != "flex":
             raise ConfigurationError(
-                f"backend.runtime_python: expected null with backend.runtime={self.name}, found {self.python}; "
-                "it belongs to backend.runtime=flex"
+                f"backend.runtime_python: expected null with backend.runtime={self.name}, found {self.python}; it "
+                "applies only to backend.runtime=flex"
             )
 
     @property

@@ -76,13 +76,13 @@ def find_python(given: str | None = None) -> str:
     python = given or os.environ.get(PYTHON) or (sys.executable if _has_flex() else None)
     if python is None:
         raise ConfigurationError(
-            "backend.runtime_python: expected the Python of an environment with TensorFlow 2.19, found null; make one: "
-            "python3.11 -m venv flex && flex/bin/pip install 'tensorflow==2.19.*', then give flex/bin/python here "
-            f"or in {PYTHON}"
+            "backend.runtime_python: expected the Python of an environment with TensorFlow 2.19, found null; create "
+            "one: python3.11 -m venv flex && flex/bin/pip install 'tensorflow==2.19.*', then set this or "
+            f"{PYTHON} to flex/bin/python"
         )
     if not os.access(python, os.X_OK) or Path(python).is_dir():
         raise ConfigurationError(
-            f"backend.runtime_python: {python} is no program; give an environment's bin/python, with TensorFlow 2.19"
+            f"backend.runtime_python: {python} is not a program; give the bin/python of an environment with TensorFlow 2.19"
         )
     return python
 
@@ -126,7 +126,8 @@ class _Process:
         if tuple(map(int, found.split(".")[:2])) > LAST:
             self.end()
             raise ConfigurationError(
-                f"backend.runtime_python: {python} has TensorFlow {found}, whose interpreter runs no Flex ops; expected 2.19"
+                f"backend.runtime_python: {python} has TensorFlow {found}, whose interpreter does not run Flex ops; "
+                "expected 2.19"
             )
 
     @property

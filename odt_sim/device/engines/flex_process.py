@@ -47,7 +47,7 @@ def read_message(stream: Any) -> Message:
 def _exactly(stream: Any, count: int) -> bytes:
     content: bytes = stream.read(count)
     if len(content) < count:
-        raise EOFError("the other side has ended")
+        raise EOFError("the other process has exited")
     return content
 
 
