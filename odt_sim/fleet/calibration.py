@@ -111,7 +111,7 @@ class Calibration:
             return found
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(
-                f"{where}: not a calibration of version {FORMAT_VERSION} ({error}); remove it, or name the "
+                f"{where}: not a calibration of version {FORMAT_VERSION} ({error}); remove it, or give the "
                 f"{CALIBRATION} of another run"
             ) from error
 
@@ -130,7 +130,7 @@ class Calibration:
             ) from error
         if found.fingerprint != model.fingerprint:
             raise ConfigurationError(
-                f"{path}: of a file with fingerprint {found.fingerprint[:12]}, expected {model.fingerprint[:12]} of "
+                f"{path}: measured a file with fingerprint {found.fingerprint[:12]}, expected {model.fingerprint[:12]} of "
                 f"{model.where}; leave fleet.profiles.calibration out to measure this file"
             )
         return found

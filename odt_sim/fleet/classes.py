@@ -27,10 +27,10 @@ class DeviceClass(Settings, group="profile"):
     """A class of devices, such as phones of the lower price range."""
 
     name: str = setting(MISSING, "name of the class")
-    share: float = setting(MISSING, "part of the population; the shares of a table are divided by their sum", above=0)
+    share: float = setting(MISSING, "share of the population; the shares of a table are divided by their sum", above=0)
     speed: float = setting(
         MISSING,
-        "training steps of the device in the time of one on a core of the machine that measures the file",
+        "training steps of the device in the time of one step on a core of the machine that measures the file",
         above=0,
     )
     memory_megabytes: float = setting(
@@ -47,8 +47,8 @@ class DeviceClass(Settings, group="profile"):
     wifi_up_mbps: float = setting(MISSING, "upload on Wi-Fi, in 10^6 bits a second", above=0)
     wifi_down_joules_per_mb: float = setting(MISSING, "energy to receive 10^6 bytes on Wi-Fi", least=0)
     wifi_up_joules_per_mb: float = setting(MISSING, "energy to send 10^6 bytes on Wi-Fi", least=0)
-    cellular_down_mbps: float = setting(MISSING, "download on the cellular network, in 10^6 bits a second", above=0)
-    cellular_up_mbps: float = setting(MISSING, "upload on the cellular network, in 10^6 bits a second", above=0)
+    cellular_down_mbps: float = setting(MISSING, "download on the cellular network, in 10^6 bits per second", above=0)
+    cellular_up_mbps: float = setting(MISSING, "upload on the cellular network, in 10^6 bits per second", above=0)
     cellular_down_joules_per_mb: float = setting(
         MISSING, "energy to receive 10^6 bytes on the cellular network", least=0
     )
@@ -58,7 +58,7 @@ class DeviceClass(Settings, group="profile"):
         """Check types and ranges, that a night fills the battery, and that idle power is not above training power."""
         super().__post_init__()
         if not self.name:
-            raise ConfigurationError("profile.name: expected a name, found an empty text")
+            raise ConfigurationError("profile.name: expected a name, found empty text")
         if self.charging_watts * SHORTEST_NIGHT < self.battery_watt_hours:
             raise ConfigurationError(
                 f"profile.charging_watts: expected at least {self.battery_watt_hours / SHORTEST_NIGHT:g}, so that a night of "

@@ -140,6 +140,7 @@ def offset_of(zone: str) -> float:
         offset = START.replace(tzinfo=ZoneInfo(zone)).utcoffset()
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ConfigurationError(
-            f"fleet.availability.time_zones: expected names such as Europe/Berlin, found {zone!r}, which is unknown here"
+            f"fleet.availability.time_zones: expected names such as Europe/Berlin, found {zone!r}, which this "
+            "machine does not have"
         ) from error
     return (offset or timedelta()) / timedelta(hours=1)

@@ -22,8 +22,8 @@ class Timing(Settings, group="timing"):
 
     batch: int = setting(MISSING, "rows of a call", least=1)
     median: float = setting(MISSING, "milliseconds of a call: half of the calls take less", above=0)
-    lower_quartile: float = setting(MISSING, "milliseconds that a quarter of the calls stay below", above=0)
-    upper_quartile: float = setting(MISSING, "milliseconds that three quarters of the calls stay below", above=0)
+    lower_quartile: float = setting(MISSING, "milliseconds of a call: a quarter of the calls take less", above=0)
+    upper_quartile: float = setting(MISSING, "milliseconds of a call: three quarters of the calls take less", above=0)
     calls: int = setting(MISSING, "measured calls", least=1)
 
 
@@ -35,7 +35,7 @@ class NoNameError(ConfigurationError):
 class DeviceProfile(Settings, group="profile"):
     """The speed and the resources of one device, measured with one model."""
 
-    name: str = setting(MISSING, "the device's name, as its user gave it")
+    name: str = setting(MISSING, "the name that the user gave the device")
     model: str = setting(MISSING, "the name of the model that was measured")
     fingerprint: str = setting(MISSING, "SHA-256 of the model's file, in hexadecimal")
     timings: Mapping[str, Timing] = setting(MISSING, "the timing of train and of infer, by signature")
@@ -49,7 +49,7 @@ class DeviceProfile(Settings, group="profile"):
         None, "memory of the page in 10^6 bytes after the measurement; null if the browser does not report it", above=0
     )
     device_memory_gigabytes: float | None = setting(
-        None, "the device's memory, as coarse as the browser reports it; null if it does not", above=0
+        None, "the device's memory, as coarsely as the browser reports it; null if it does not", above=0
     )
     cores: int | None = setting(None, "logical processors; null if the browser does not report them", least=1)
     threads: int = setting(1, "threads that LiteRT.js used", least=1)

@@ -72,7 +72,7 @@ def _of_yaml(text: str, where: str) -> list[DeviceClass]:
         raise ConfigurationError(f"{where}: not YAML ({str(error).splitlines()[0]})") from error
     table = content.get("classes") if isinstance(content, Mapping) else None
     if not isinstance(table, Mapping):
-        raise ConfigurationError(f"{where}: expected a mapping 'classes' with a class by name")
+        raise ConfigurationError(f"{where}: expected a mapping 'classes' of names to classes")
     found = []
     for name, row in table.items():
         if not isinstance(row, Mapping):
@@ -137,5 +137,5 @@ def _checked(found: list[DeviceClass], where: str) -> tuple[DeviceClass, ...]:
     if not found:
         raise ConfigurationError(f"{where}: has no device profile; add one, or check fleet.profiles")
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigurationError(f"{where}: has two classes of the name {twice!r}; rename one")
+        raise ConfigurationError(f"{where}: has two classes named {twice!r}; rename one")
     return tuple(found)

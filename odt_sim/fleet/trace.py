@@ -61,7 +61,7 @@ class Trace:
             )
         rows = [_row(row, f"{path}, line {number}", devices, period) for number, row in enumerate(reader, 2)]
         if not rows:
-            raise ConfigurationError(f"{path}: has no lines, so no device is ever available; add some")
+            raise ConfigurationError(f"{path}: has no rows, so no device is ever available; add some")
         return cls._of(rows, str(path), devices, period)
 
     @classmethod
@@ -72,8 +72,8 @@ class Trace:
         if len(overlaps):
             at = overlaps[0]
             raise ConfigurationError(
-                f"{where}: two intervals of device {device[at]:.0f} overlap: {begins[at]:g} to {ends[at]:g} and "
-                f"{begins[at + 1]:g} to {ends[at + 1]:g}; join them"
+                f"{where}: two intervals of device {device[at]:.0f} overlap, {begins[at]:g} to {ends[at]:g} and "
+                f"{begins[at + 1]:g} to {ends[at + 1]:g}; merge them"
             )
         touches = (device[1:] == device[:-1]) & (begins[1:] == ends[:-1])  # such as hours of a log
         first, last = ~np.append(False, touches), ~np.append(touches, False)
@@ -107,8 +107,9 @@ class Trace:
         times = np.broadcast_to(np.asarray(time, np.float64), len(ids))
         if len(ids) and times.max() >= self.end:
             raise SimulationError(
-                f"{self.where}: the trace ends after {self.end / 3600:g} h, the run is at {times.max() / 3600:g} h; "
-                "give a longer one, repeat it (fleet.availability.repeat_hours), or end the run before (fleet.schedule.hours)"
+                f"{self.where}: the trace ends after {self.end / 3600:g} h, but the run is at {times.max() / 3600:g} "
+                "h; use a longer one, repeat it (fleet.availability.repeat_hours), or end the run earlier "
+                "(fleet.schedule.hours)"
             )
         if self.period is None:
             return self._until(ids, times)
@@ -146,12 +147,12 @@ def _row(row: dict[str, str], where: str, devices: int, period: float | None) ->
         raise ConfigurationError(f"{where}: expected 0 <= from < to, found {begin:g} and {end:g}{_night(begin, end)}")
     if period is not None and end > period:
         raise ConfigurationError(
-            f"{where}: ends at {end:g} s, beyond the {period:g} s after which the trace begins again; choose a larger "
-            "fleet.availability.repeat_hours, or go on with a line from 0"
+            f"{where}: ends at {end:g} s, after the {period:g} s at which the trace repeats; use a larger "
+            "fleet.availability.repeat_hours, or continue the interval in a row from 0"
         )
     return device, begin, end
 
 
 def _night(begin: float, end: float) -> str:
     """Return advice for an interval across midnight; empty for other intervals."""
-    return "; cut an interval over midnight in two, or count on beyond 86400" if 0 <= end < begin else ""
+    return "; split an interval over midnight in two, or continue counting beyond 86400" if 0 <= end < begin else ""

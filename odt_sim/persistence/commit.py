@@ -104,10 +104,10 @@ class CommitFile:
         found = {name: text for name, text in texts.items() if name not in ("round", "records")}
         for name in dict.fromkeys([*self.identity, *found]):
             if not _same(name, found.get(name), self.identity.get(name)):
-                earlier = "" if name in found else " (with the run's version of odt_sim, if that has no such setting)"
+                earlier = "" if name in found else " (with the run's version of odt_sim, if it lacks this setting)"
                 raise CheckpointError(
-                    f"{self.where}: of a run with {name} {found.get(name)}, this one has {self.identity.get(name)}; "
-                    f"resume with the same configuration{earlier}, or start a new run"
+                    f"{self.where}: belongs to a run with {name} {found.get(name)}, but this run has "
+                    f"{self.identity.get(name)}; resume with the same configuration{earlier}, or start a new run"
                 )
 
 

@@ -61,7 +61,8 @@ def read_state(storage: Storage, name: str, model: TrainableModel) -> tuple[Stat
     tensors, texts = unpacked(storage.read(name), where)
     if texts.pop("fingerprint", None) != model.fingerprint:
         raise CheckpointError(
-            f"{where}: of another model than {model.where}; start a new run, or resume with the model in the run's folder: "
+            f"{where}: belongs to a different model than {model.where}; start a new run, or resume with the model in "
+            "the run's folder: "
             "model=tflite model.path=FOLDER/initial.tflite"
         )
     by_name = {parameter.name: parameter for parameter in model.parameters}
@@ -71,10 +72,10 @@ def read_state(storage: Storage, name: str, model: TrainableModel) -> tuple[Stat
         written = texts.pop("name")
     except (KeyError, ValueError, TypeError) as error:
         raise CheckpointError(
-            f"{where}: not a state of a run ({type(error).__name__}: {error}); restore it from a backup"
+            f"{where}: not a device state of a run ({type(error).__name__}: {error}); restore it from a backup"
         ) from error
     if written != name:
-        raise CheckpointError(f"{where}: a copy of {written}; restore its own content from a backup")
+        raise CheckpointError(f"{where}: contains a copy of {written}; restore its own content from a backup")
     state = {name: Weights(layouts[held[name]], array) if name in held else array for name, array in tensors.items()}
     return state, texts
 

@@ -30,14 +30,14 @@ def locked(folder: Path, on_warning: Callable[[str], object], setting: str | Non
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout as error:
-        raise CheckpointError(f"{folder}: another process runs in it now; wait until that ends, or end it") from error
+        raise CheckpointError(f"{folder}: in use by another process; wait until it finishes, or stop it") from error
     except OSError as error:
         if folder.is_file():
             where = f"{setting}: {folder}" if setting else str(folder)
             raise FileError(f"{where}: expected a folder, found a file; choose another place") from error
         if error.errno not in WITHOUT_LOCKS:
             raise unwritable(folder / LOCK, error, setting) from error
-        on_warning(f"{folder}: its file system has no locks (flock); check that no other process runs there")
+        on_warning(f"{folder}: its file system does not support locks (flock); check that no other process uses it")
     try:
         yield
     finally:

@@ -95,8 +95,7 @@ class ObjectStore:
         except ImportError as error:
             package = known_implementations[self.uri.partition("://")[0]]["class"].partition(".")[0]
             raise ConfigurationError(
-                f"run.storage: {self.uri} needs a package ({_first_line(error)}); install it on every node: "
-                f"pip install {package}"
+                f"run.storage: {self.uri} needs a package ({_first_line(error)}); on every node, run: pip install {package}"
             ) from error
         except Exception as error:
             raise ConfigurationError(

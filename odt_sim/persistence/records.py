@@ -109,12 +109,12 @@ class RoundRecord(Record):
     round: Annotated[int, "number of the round, from 1"]
     strategy: Annotated[str, "name of the strategy"]
     devices: Annotated[int, "devices that contributed to the round"]
-    excluded: Annotated[int, "devices that were left out of the round"] = 0
-    excluded_devices: Annotated[Sequence[int], "ids of the devices that were left out"] = ()
-    excluded_reasons: Annotated[Mapping[int, str], "why each of them was left out, by id"] = field(default_factory=dict)
+    excluded: Annotated[int, "devices that were excluded from the round"] = 0
+    excluded_devices: Annotated[Sequence[int], "ids of the excluded devices"] = ()
+    excluded_reasons: Annotated[Mapping[int, str], "reason for each exclusion, by id"] = field(default_factory=dict)
     quarantined: Annotated[int, "devices of the cohort that were quarantined before the round"] = 0
-    newly_quarantined: Annotated[Sequence[int], "ids of the devices that later rounds go without"] = ()
-    stragglers: Annotated[int, "devices of the cohort that were too slow for all of their work"] = 0
+    newly_quarantined: Annotated[Sequence[int], "ids of the devices that were quarantined after the round"] = ()
+    stragglers: Annotated[int, "devices of the cohort that were too slow to complete their work"] = 0
     train_loss: Annotated[float | None, "mean loss of the steps, each before its update; null without steps"]
     bytes_down: Annotated[int, "bytes that the cohort received"]
     bytes_up: Annotated[int, "bytes that the cohort sent, also in updates that were excluded"]
@@ -135,16 +135,16 @@ class RoundRecord(Record):
         "devices that could be selected at the start, of a large fleet an estimate; absent with asynchronous servers",
     ] = None
     ineligible: Annotated[
-        int | None, "seen devices that could not: unavailable, charge at the floor, or too little memory"
+        int | None, "seen devices that could not be selected: unavailable, charge at the floor, or too little memory"
     ] = None
     selected: Annotated[int | None, "devices that were started; with asynchronous servers since the last round"] = None
     reported: Annotated[int | None, "devices with an update in time, also of partial work"] = None
-    partial: Annotated[int | None, "those of them that reported partial work"] = None
-    late: Annotated[int | None, "devices that still worked when the round ended"] = None
-    left: Annotated[int | None, "devices that became unavailable, or reached the floor of their battery, at work"] = (
-        None
-    )
-    stale: Annotated[int | None, "updates that were too old for an asynchronous server"] = None
+    partial: Annotated[int | None, "reporting devices with partial work"] = None
+    late: Annotated[int | None, "devices that were still working when the round ended"] = None
+    left: Annotated[
+        int | None, "devices that became unavailable, or whose battery reached the floor, while working"
+    ] = None
+    stale: Annotated[int | None, "updates that were too stale for an asynchronous server"] = None
     staleness: Annotated[float | None, "mean number of server updates since the devices of this one started"] = None
     joules: Annotated[float | None, "energy of all selected devices, lost work included"] = None
     bytes_wifi: Annotated[int | None, "bytes received and sent on Wi-Fi"] = None
@@ -204,7 +204,7 @@ def _named(devices: Sequence[int]) -> str:
 
 ROUND_FIGURES: Mapping[str, str] = {
     "m": "mean over the seen devices, weighted by their test examples",
-    "m_unweighted": "the same mean, every device counted once",
+    "m_unweighted": "the same mean, but with every device counted once",
     "m_unseen": "mean over the unseen devices, every device counted once",
     "validation_m": "mean over the seen devices, weighted by their validation examples",
     "period_1_m": "first metric on the test examples of the first period, and so on, where examples arrive over time",

@@ -91,7 +91,7 @@ def load_run(path: Path) -> Run:
     """
     folder = RunFolder(path)
     summary, failure = folder.summary(), folder.failure() or {}
-    unfinished = None if summary else "ended early: there is no summary.json; run it again or resume it"
+    unfinished = None if summary else "ended early: summary.json is missing; run it again, or resume it"
     config = _read_yaml(path / ".hydra" / "config.yaml") or {}
     know(summary.own_metrics or {} if summary else _configured_metrics(config))
     runtime = (_read_yaml(path / ".hydra" / "hydra.yaml") or {}).get("hydra", {}).get("runtime", {})
@@ -128,7 +128,7 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
     for folder in folders:
         below = sorted(_runs_below(folder, is_run_folder, trials=False), key=_natural_order)
         if not below:
-            raise CheckpointError(f"{folder}: no run found there; give a run's folder, or one that holds runs")
+            raise CheckpointError(f"{folder}: no run found there; give a run's folder, or one that contains runs")
         for path in below:
             found.setdefault(path.resolve(), path)
     return list(found.values())

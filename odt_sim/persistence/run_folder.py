@@ -68,7 +68,7 @@ class RunFolder:
                 lines = _lines(records)
                 try:
                     if file.write(lines) != len(lines):
-                        raise OSError(None, "only a part of a line was written")
+                        raise OSError(None, "only part of a line was written")
                     sync_content(file.fileno())
                     if not size:
                         sync_names(self.path)

@@ -196,5 +196,5 @@ def storage_at(place: str | os.PathLike[str]) -> Storage:
     if parts.scheme != "file":
         return ObjectStore(uri)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise ConfigurationError(f"run.storage: expected a whole path such as file:///shared/run-1, found {uri}")
+        raise ConfigurationError(f"run.storage: expected an absolute path such as file:///shared/run-1, found {uri}")
     return Folder(Path(unquote(parts.path)))

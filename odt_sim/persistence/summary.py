@@ -32,11 +32,13 @@ class Summary(Record):
         "`classification`, `regression`, `segmentation`, `multi_label`, `ranking`, `transcription`, `other`; several by `+`",
     ]
     rounds: Annotated[int, "rounds that were run"]
-    reported_round: Annotated[int | None, "round of the models behind all figures of devices: it validates best"] = None
+    reported_round: Annotated[
+        int | None, "round with the best validation mean, whose models all device metrics use"
+    ] = None
     devices: Annotated[int, "devices of the fleet"]
     cohort: Annotated[int | None, "devices in a round; null for all seen devices"]
     unseen: Annotated[int, "devices that take no part in training"]
-    evaluated: Annotated[int | None, "devices that were evaluated; all figures of devices are theirs"] = None
+    evaluated: Annotated[int | None, "devices that were evaluated; all device metrics are over these"] = None
     train_examples: Annotated[int, "training examples of the evaluated devices"]
     examples: Annotated[int, "test examples of the evaluated devices"]
     metrics: Annotated[Metrics, "distribution of `m` over the seen devices"]
@@ -44,11 +46,13 @@ class Summary(Record):
     metrics_validation: Annotated[Metrics | None, "distribution of `validation_m`, weighted by validation examples"] = (
         None
     )
-    metrics_others: Annotated[Metrics | None, "distribution of `others_m`: what a personal model has forgotten"] = None
+    metrics_others: Annotated[
+        Metrics | None, "distribution of `others_m`, which shows what a personal model has forgotten"
+    ] = None
     metrics_unseen: Annotated[Metrics, "distribution of `m` over the unseen devices"]
     metrics_unseen_adapted: Annotated[Metrics | None, "distribution of `adapted_m` over the unseen devices"] = None
-    fraction_hurt_global: Annotated[float | None, "fraction of the seen devices that the global model serves better"]
-    fraction_hurt_local: Annotated[float | None, "fraction of the seen devices that training alone serves better"]
+    fraction_hurt_global: Annotated[float | None, "fraction of the seen devices for which the global model is better"]
+    fraction_hurt_local: Annotated[float | None, "fraction of the seen devices for which training alone is better"]
     attack_success: Annotated[
         float | None,
         "mean over the honest seen devices of the share of triggered test examples that the deployed model answers as the "
@@ -57,9 +61,9 @@ class Summary(Record):
     global_attack_success: Annotated[float | None, "the same of the global model, where the whole model travels"] = None
     target: Annotated[float | None, "value of the first metric to reach (`run.target`)"] = None
     rounds_to_target: Annotated[int | None, "first evaluated round with a weighted mean at the target or better"] = None
-    excluded: Annotated[int, "updates that were left out, over all rounds"]
+    excluded: Annotated[int, "excluded updates, over all rounds"]
     excluded_reasons: Annotated[Sequence[tuple[str, int]], "reasons with their counts, the most frequent first"] = ()
-    quarantined: Annotated[Sequence[int], "ids of the devices that later rounds went without"] = ()
+    quarantined: Annotated[Sequence[int], "ids of the quarantined devices"] = ()
     bytes_down: Annotated[int, "bytes that devices received, over all rounds"]
     bytes_up: Annotated[int, "bytes that devices sent, over all rounds"]
     train_calls: Annotated[int | None, "training steps of the cohorts, over all rounds"] = None
@@ -68,12 +72,14 @@ class Summary(Record):
     deploy_infer_calls: Annotated[int | None, "batches of inference of that deployment, without the evaluation"] = None
     state_bytes: Annotated[float | None, "bytes that a device keeps from round to round, mean over devices"] = None
     seconds: Annotated[float, "wall-clock time of all rounds, without the evaluation at the end"]
-    settings: Annotated[Mapping[str, str] | None, "all that decides the result but the seed, by dotted name"] = None
+    settings: Annotated[
+        Mapping[str, str] | None, "all settings that determine the result, except the seed, by dotted name"
+    ] = None
     over_time: Annotated[
         Mapping[str, float] | None,
         "`now`, `average`, `plasticity` and `forgetting` of the first metric; absent without arrival",
     ] = None
-    privacy: Annotated[Mapping[str, Any] | None, "epsilon, delta and neighbouring fleets; null without a promise"] = (
+    privacy: Annotated[Mapping[str, Any] | None, "epsilon, delta and neighbouring fleets; null without a guarantee"] = (
         None
     )
     stopped: Annotated[str | None, "why the run ended early; absent if it ran all rounds"] = None
@@ -84,7 +90,7 @@ class Summary(Record):
     bytes_cellular: Annotated[int | None, "bytes received and sent on the cellular network, over all rounds"] = None
     fleet_totals: Annotated[
         Mapping[str, Any] | None,
-        "of the seen devices on the clock: `participation_gini` of reports, `never_reached`, `too_small` for the model, "
+        "of the seen devices, with a clock: `participation_gini` of reports, `never_reached`, `too_small` for the model, "
         "`peak_memory_bytes`, and in `classes` the totals of each class",
     ] = None
     environment: Annotated[

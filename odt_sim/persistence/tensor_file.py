@@ -63,7 +63,9 @@ def unpacked(content: bytes, where: str) -> tuple[dict[str, Array], dict[str, st
 
 def _storable(name: str, tensor: Array) -> Array:
     if tensor.dtype.kind not in "biuf" or tensor.dtype.itemsize > 8:
-        raise CheckpointError(f"{name}: cannot store {tensor.dtype}; use bool, or integers or floats of up to 64 bits")
+        raise CheckpointError(
+            f"{name}: cannot store {tensor.dtype}; use bool, or integers or floats of at most 64 bits"
+        )
     return np.asarray(tensor, tensor.dtype.newbyteorder("<"), order="C")
 
 
@@ -79,5 +81,6 @@ def _checksum(tensors: Mapping[str, Array], texts: Mapping[str, str]) -> str:
 
 def _other_version(where: str, version: str) -> VersionError:
     return VersionError(
-        f"{where}: format version {version}, this odt_sim reads {FORMAT_VERSION}; use the odt_sim that wrote it"
+        f"{where}: format version {version}, but this odt_sim reads {FORMAT_VERSION}; use the version of odt_sim "
+        "that wrote it"
     )

@@ -127,7 +127,7 @@ def test_trace_is_followed(tmp_path: Path) -> None:
     assert_allclose(trace.until(ids, 7), [10, 7, 15, 7])
     assert_array_equal(trace.available(np.array([2, 0, 2]), np.array([14.0, 25.0, 15.0])), [True, True, False])
     with pytest.raises(
-        SimulationError, match=r"the trace ends after 0.0555556 h, the run is at 0.0555556 h; give a longer"
+        SimulationError, match=r"the trace ends after 0.0555556 h, but the run is at 0.0555556 h; use a longer"
     ):
         trace.available(ids, 200)
 
@@ -168,7 +168,7 @@ def test_digest_is_that_of_the_intervals(tmp_path: Path) -> None:
         (["1,-1,10"], "line 2: expected 0 <= from < to, found -1 and 10"),
         (["1,1"], "line 2: expected a device's number and two times in seconds, found 1, 1, None"),
         (["a,1,2"], "line 2: expected a device's number and two times in seconds, found a, 1, 2"),
-        ([], "has no lines, so no device is ever available"),
+        ([], "has no rows, so no device is ever available"),
     ],
 )
 def test_trace_that_does_not_fit_is_refused(tmp_path: Path, lines: list[str], message: str) -> None:
@@ -178,9 +178,9 @@ def test_trace_that_does_not_fit_is_refused(tmp_path: Path, lines: list[str], me
 
 
 def test_interval_that_a_repeated_trace_cannot_have_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"line 2: ends at 90000 s, beyond the 86400 s after which the trace"):
+    with pytest.raises(ConfigurationError, match=r"line 2: ends at 90000 s, after the 86400 s at which the trace"):
         traced(tmp_path, ["0,79200,90000"], period=86400)
-    with pytest.raises(ConfigurationError, match=r"found 79200 and 21600; cut an interval over midnight in two"):
+    with pytest.raises(ConfigurationError, match=r"found 79200 and 21600; split an interval over midnight in two"):
         traced(tmp_path, ["0,79200,21600"], period=86400)
 
 

@@ -84,7 +84,7 @@ def test_measured_phone_has_its_speed_and_memory_and_the_rest_of_the_nearest_cla
         ([{**asdict(PLAIN), "speed": "fast"}], "line 2: expected a number for speed, found 'fast'"),
         ([{**asdict(PLAIN), "train_watts": -3}], "line 2: train_watts: expected a number of at least 0, found -3.0"),
         ([{**asdict(PLAIN), "share": "nan"}], "line 2: share: expected a number above 0, found nan"),
-        ([asdict(PLAIN), asdict(PLAIN)], "has two classes of the name 'plain'; rename one"),
+        ([asdict(PLAIN), asdict(PLAIN)], "has two classes named 'plain'; rename one"),
     ],
 )  # fmt: skip
 def test_table_that_does_not_fit_is_refused_in_one_line(

@@ -51,7 +51,7 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch, error):
     with pytest.raises((FileError, KeyboardInterrupt)) as raised:
         write_file(path, b"new")
     if isinstance(error, OSError):
-        message = f"{path}: cannot write it (File too large); make room there or choose another place"
+        message = f"{path}: cannot write it (File too large); free space there, or choose another location"
         assert str(raised.value) == message
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["state"]

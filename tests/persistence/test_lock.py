@@ -39,7 +39,7 @@ def held(folder):
 def test_other_process_is_refused_until_the_first_exits(tmp_path):
     with (
         held(tmp_path / "run"),
-        pytest.raises(CheckpointError, match=r"run: another process runs in it now; wait until"),
+        pytest.raises(CheckpointError, match=r"run: in use by another process; wait until"),
     ):
         locked(tmp_path / "run", pytest.fail).__enter__()
     with locked(tmp_path / "run", pytest.fail):
@@ -57,7 +57,7 @@ def test_runs_never_share_a_storage(tmp_path, softmax):
     """Also before either has committed a round."""
     given = ["model=softmax", "fleet.devices=4", "fleet.unseen=0", "run.rounds=1", f"run.storage={tmp_path}/kept"]
     run = configuration.simulation(composed([*given, "backend=serial"]), tmp_path / "run")
-    with held(tmp_path / "kept"), pytest.raises(CheckpointError, match=r"kept: another process runs in it now"):
+    with held(tmp_path / "kept"), pytest.raises(CheckpointError, match=r"kept: in use by another process"):
         run.run()
     assert not (tmp_path / "run" / "rounds.jsonl").exists()
     run.run()
@@ -66,12 +66,14 @@ def test_runs_never_share_a_storage(tmp_path, softmax):
 
 def test_impossible_folder_is_refused_in_one_line(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(FileError, match=r"file/run/\.lock: cannot write it \(Not a directory\); choose another place"):
+    with pytest.raises(
+        FileError, match=r"file/run/\.lock: cannot write it \(Not a directory\); choose another location"
+    ):
         locked(tmp_path / "file" / "run", pytest.fail).__enter__()
 
 
 def test_impossible_storage_is_refused_with_its_setting():
-    message = r"run\.storage: /proc/none/\.lock: cannot write it \(No such file or directory\); choose another place"
+    message = r"run\.storage: /proc/none/\.lock: cannot write it \(No such file or directory\); choose another location"
     with pytest.raises(FileError, match=message):
         storage_at("/proc/none").locked(pytest.fail).__enter__()
 
@@ -86,7 +88,9 @@ def test_file_system_without_locks_warns(tmp_path, monkeypatch, number):
     block = locked(tmp_path, warnings.append)
     block.__enter__()
     left = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert warnings == [f"{tmp_path}: its file system has no locks (flock); check that no other process runs there"]
+    assert warnings == [
+        f"{tmp_path}: its file system does not support locks (flock); check that no other process uses it"
+    ]
     assert not any(left.values())  # no file replaces the lock
     with locked(tmp_path, warnings.append):
         pass

@@ -41,7 +41,7 @@ def test_path_and_file_uri_name_the_same_folder(tmp_path, monkeypatch):
 
 def test_relative_file_uri_is_refused():
     with pytest.raises(
-        ConfigurationError, match=r"expected a whole path such as file:///shared/run-1, found file:run$"
+        ConfigurationError, match=r"expected an absolute path such as file:///shared/run-1, found file:run$"
     ):
         storage_at("file:run")
 
@@ -80,8 +80,8 @@ def test_failed_write_names_the_file(storage):
             "nonsense://x",
             r"cannot use nonsense://x \(ValueError: Protocol not known: nonsense\); give a folder or a URI",
         ),
-        ("file://shared/run", "expected a whole path such as file:///shared/run-1, found file://shared/run"),
-        ("wandb://x/y/z", r"needs a package \(ImportError: .*\); install it on every node: pip install wandbfs"),
+        ("file://shared/run", "expected an absolute path such as file:///shared/run-1, found file://shared/run"),
+        ("wandb://x/y/z", r"needs a package \(ImportError: .*\); on every node, run: pip install wandbfs"),
     ],
 )
 def test_unusable_uri_is_refused_in_one_line(uri, message):
