@@ -106,9 +106,9 @@ async def body_of(request: Request, most: int) -> bytes:
         async for part in request.stream():
             body += part
             if len(body) > most:
-                raise HTTPException(413, f"The upload is larger than {most:,} bytes; nothing was stored.")
+                raise HTTPException(413, f"The upload exceeds {most:,} bytes; nothing was stored.")
     except ClientDisconnect as error:
-        raise HTTPException(400, "The upload was cut; nothing was stored.") from error
+        raise HTTPException(400, "The upload was incomplete; nothing was stored.") from error
     return bytes(body)
 
 
@@ -128,8 +128,10 @@ def _modules(assets: Path) -> Path:
     found = assets / "node_modules"
     if assets.exists() and not assets.is_dir():
         raise ConfigurationError(
-            f"assets {assets}: expected a folder, found a file; give the one that holds node_modules"
+            f"assets {assets}: expected a folder, found a file; give the folder that contains node_modules"
         )
     if not (found / "@litertjs" / "core").is_dir():
-        raise ConfigurationError(f"assets {assets}: holds no LiteRT.js; run there: npm install @litertjs/core@2.5.3")
+        raise ConfigurationError(
+            f"assets {assets}: does not contain LiteRT.js; in this folder, run: npm install @litertjs/core@2.5.3"
+        )
     return found

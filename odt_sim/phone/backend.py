@@ -21,8 +21,8 @@ from odt_sim.simulation.messages import Messages
 
 LARGEST_PORT = 65535
 COMPLETE = "The run has ended."
-STOPPED = "The run was stopped, and may be resumed."
-FAILED = "The run has failed, and may be resumed."
+STOPPED = "The run was stopped and can be resumed."
+FAILED = "The run has failed and can be resumed."
 
 
 class PhonesBackend:
@@ -62,7 +62,7 @@ class PhonesBackend:
         if examples not in ("slices", "own"):
             raise ConfigurationError(f"backend.examples: expected slices or own, found {examples!r}")
         if (certificate is None) != (key is None):
-            raise ConfigurationError("backend.certificate: needs backend.key, and the other way round; give both")
+            raise ConfigurationError("backend.certificate: needs backend.key, and vice versa; give both")
         self.phones, self.host, self.port, self.examples = phones, host, port, examples
         self.assets, self.certificate, self.key = assets, certificate, key
         self._opened = ExitStack()
@@ -93,7 +93,7 @@ class PhonesBackend:
         devices = job.data.devices
         if self.phones is not None and self.phones > devices:
             raise ConfigurationError(
-                f"backend.phones: expected at most fleet.devices, {devices}, found {self.phones}; ask for fewer"
+                f"backend.phones: expected at most fleet.devices, {devices}, found {self.phones}; use fewer"
             )
         check_writable(job.storage)
         connected = Phones(devices, job.storage)
@@ -165,17 +165,17 @@ def _check(job: Job) -> None:
     """Check that phones support a job."""
     if job.strategy.reads_examples:
         raise StrategyError(
-            f"strategy {job.strategy.name}: reads the devices' examples or the outputs for them, which phones do not "
-            "send; choose another strategy or backend=ray"
+            f"strategy {job.strategy.name}: reads the devices' examples or the model's outputs for them, which "
+            "phones do not send; choose another strategy or backend=ray"
         )
     if job.own_metrics:
         raise ConfigurationError(
-            f"metrics: {job.own_metrics[0].name}: phones compute figures in their browsers; leave it out or choose "
-            "another backend"
+            f"metrics: {job.own_metrics[0].name}: not supported by phones, which compute metrics in their browsers; "
+            "leave it out, or choose another backend"
         )
     if job.hostile:
         raise ConfigurationError(
-            f"fleet.hostile: expected 0 with backend=phones, whose devices train on examples of their own, found "
+            f"fleet.hostile: expected 0 with backend=phones, whose devices train on their own examples, found "
             f"{len(job.hostile)}; choose another backend"
         )
     if table := job.fleet.profiles.table:

@@ -38,7 +38,7 @@ class PhoneExamples(Examples):
         raise DataError(ON_PHONE)
 
 
-ON_PHONE = "the examples are on a phone, which sends none of them; choose another strategy, or another backend"
+ON_PHONE = "the examples are on a phone, which does not send them; choose another strategy or backend"
 
 
 class PhoneDevice(Device):
@@ -77,7 +77,7 @@ class PhoneDevice(Device):
     def _further(self, inputs: Mapping[str, Any] | None) -> FurtherInputs:
         if inputs:
             raise DataError(
-                f"device {self.id}: phones pass no further inputs of steps; choose another strategy or backend=ray"
+                f"device {self.id}: phones do not support further inputs of steps; choose another strategy, or backend=ray"
             )
         return NONE
 
@@ -148,7 +148,7 @@ class PhoneDevice(Device):
     def _figures(self, split: str, *, only_loss: bool) -> dict[str, float]:
         examples = self._split(split)
         if not len(examples):
-            raise DataError(f"device {self.id}: has no {split} examples; give it some")
+            raise DataError(f"device {self.id}: has no {split} examples; provide some")
         given: Mapping[str, Array] = {}
         if not isinstance(examples, PhoneExamples):  # examples of other devices, for measuring forgetting
             given, split = tensors_of(self.model, *examples.take()), "given"

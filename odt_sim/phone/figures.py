@@ -41,12 +41,12 @@ def checked_figures(
     """
     counts_none = not only_loss and any(output.mask or output.ignore_class is not None for output in model.outputs)
     if not isinstance(figures, dict) or not ("loss" in figures or counts_none):  # no loss if no position counts
-        raise PhoneError("phone sent no figures")
+        raise PhoneError("phone sent no metrics")
     if figures.get("examples", examples if only_loss else None) != examples:
         raise PhoneError(_wrong("examples", str(examples), figures))
     names = model_metrics(model)
     if unknown := [name for name in figures if name not in (*names, "examples")]:
-        raise PhoneError(f"phone sent wrong figures: expected {', '.join(names)}, found {one_line(unknown[0])}")
+        raise PhoneError(f"phone sent wrong metrics: expected {', '.join(names)}, found {one_line(unknown[0])}")
     positive = _never_negative(model)
     return {name: _value(figures, name, name in positive) for name in names if name in figures} | {"examples": examples}
 
@@ -81,4 +81,4 @@ def _wrong(name: str, expected: str, figures: Mapping[str, Any]) -> str:
     """Return the reason for rejecting a metric, whose value may be of any size and type."""
     value = figures.get(name)
     found = str(value)[:20] if isinstance(value, int | float) else "null" if value is None else type(value).__name__
-    return f"phone sent wrong figures: {name}: expected {expected}, found {found if name in figures else 'nothing'}"
+    return f"phone sent wrong metrics: {name}: expected {expected}, found {found if name in figures else 'nothing'}"

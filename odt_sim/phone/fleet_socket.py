@@ -57,7 +57,7 @@ class Joining:
         joined = decode(await _frame(websocket))
         secret = joined.header.get("phone")
         if joined.header.get("do") != "join" or not (isinstance(secret, str) and len(secret) == SECRET):
-            raise DataError("The page did not say which phone this is; reload it.")
+            raise DataError("The page did not identify this phone; reload it.")
         with self.phones.joining(secret) as device:
             phone = await self._prepared(websocket, device)
         self.phones.connect(phone)
@@ -72,14 +72,14 @@ class Joining:
         await websocket.send_bytes(encode(Message({"do": "welcome", **self._welcome(device)}, self._slices(device))))
         ready = decode(await _frame(websocket)).header
         if ready.get("fingerprint") != self.job.model.fingerprint:
-            raise DataError("This page has loaded another model than the run's; reload it.")
+            raise DataError("This page has loaded a different model than the run; reload it.")
         return _phone(websocket, device, self._counted(ready, device))
 
     def _counted(self, ready: Mapping[str, Any], device: int) -> Examples:
         """Return the numbers of a phone's examples; if the run sent examples, check that they match."""
         counted = _examples(ready)
         if self.slices and counted != Examples(*(len(rows) for rows in self.job.data.parts(device))):
-            raise DataError("This page has another number of examples than the run sent; reload it.")
+            raise DataError("This page has a different number of examples than the run sent; reload it.")
         return counted
 
     def _welcome(self, device: int) -> Mapping[str, Any]:
@@ -122,7 +122,7 @@ async def _frame(websocket: WebSocket) -> bytes:
         raise WebSocketDisconnect(message.get("code", 1000), message.get("reason"))
     frame = message.get("bytes")
     if frame is None:
-        raise DataError("message of text: expected a binary frame of odt_sim; reload the page")
+        raise DataError("text message: expected a binary frame of odt_sim; reload the page")
     return bytes(frame)
 
 
@@ -135,7 +135,7 @@ def _phone(websocket: WebSocket, device: int, examples: Examples) -> Phone:
         try:
             sent.result(SILENCE)
         except NotSent:
-            phone.leave(f"took nothing for {SILENCE:g} s", again=True)
+            phone.leave(f"accepted nothing for {SILENCE:g} s", again=True)
         except (RuntimeError, WebSocketDisconnect):
             phone.leave("left")
 
@@ -164,7 +164,7 @@ def _examples(ready: Mapping[str, Any]) -> Examples:
     """
     counts = [ready.get(split) for split in ("train", "validation", "test")]
     if not all(type(count) is int and 0 <= count <= MOST_EXAMPLES for count in counts):
-        raise DataError("The page did not say how many examples it has; reload it.")
+        raise DataError("The page did not send its number of examples; reload it.")
     examples = Examples(*(int(str(count)) for count in counts))
     if not (examples.train and examples.test):
         raise DataError(

@@ -70,14 +70,16 @@ def decode(frame: bytes) -> Message:
         raise DataError(f"message of {len(frame)} bytes: expected a frame of odt_sim; reload the page")
     [length] = struct.unpack("<I", frame[4:8])
     if length > min(LONGEST_HEADER, len(frame) - 8):
-        raise DataError(f"message of {len(frame)} bytes: cut within its header of {length} bytes; send it again")
+        raise DataError(f"message of {len(frame)} bytes: truncated within its header of {length} bytes; send it again")
     header = _header(frame[8 : 8 + length])
     tensors, start = {}, 8 + length
     for name, dtype, shape in header.pop("tensors"):
         count = prod(shape)
         size = count * dtype.itemsize
         if start + size > len(frame):
-            raise DataError(f"message of {len(frame)} bytes: cut within tensor {name!r} {list(shape)}; send it again")
+            raise DataError(
+                f"message of {len(frame)} bytes: truncated within tensor {name!r} {list(shape)}; send it again"
+            )
         tensors[name] = np.frombuffer(frame, dtype, count, start).reshape(shape)
         start += _padded(size)
     if start != len(frame):

@@ -11,10 +11,12 @@ from starlette.websockets import WebSocketClose
 
 Headers = dict[str, str]
 
-LOCAL_ONLY = "This server answers devices in its own network only."
-WRONG_HOST = "This server is not reached under that name; open the address that the terminal shows."
-WRONG_TOKEN = "The token in this address is wrong; scan the QR code again, or copy the whole address from the terminal."
-WRONG_ORIGIN = "This request comes from a page of another server; open the address that the terminal shows."
+LOCAL_ONLY = "This server only answers devices in its own network."
+WRONG_HOST = "This server does not use that name; open the address shown in the terminal."
+WRONG_TOKEN = (
+    "The token in this address is wrong; scan the QR code again, or copy the complete address from the terminal."
+)
+WRONG_ORIGIN = "This request comes from a page of another server; open the address shown in the terminal."
 
 READABLE = (
     '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -176,8 +176,8 @@ class Phones:
         free = sorted(set(range(self._devices)) - set(held.values()))
         if not free:
             raise DataError(
-                f"The run has {self._devices} devices, and other phones have taken all of them; "
-                "open the page in the browser that took part before."
+                f"The run has {self._devices} devices, and other phones occupy all of them; open the page in the "
+                "browser that took part before."
             )
         return free[0]
 
@@ -214,7 +214,7 @@ class Phones:
             self._examples[phone.device] = phone.examples
             self._changed.notify_all()
         if before:
-            before.leave("left", "This device was opened in another tab, which now takes part.")
+            before.leave("left", "This device was opened in another tab, which now takes part instead.")
 
     def disconnect(self, phone: Phone) -> None:
         """Remove a phone whose connection has ended; before the first round, its number is free again."""

@@ -89,7 +89,7 @@ class PhoneRuntime:
         reply = self._ask({"do": "evaluate", "split": split, "only_loss": only_loss}, given)
         calls = reply.header.get("calls")
         if type(calls) is not int or not 1 <= calls <= examples:
-            raise PhoneError("phone sent a wrong number of batches for its figures")
+            raise PhoneError("phone sent a wrong number of batches for its metrics")
         return checked_figures(reply.header.get("figures"), self.model, examples, only_loss=only_loss), calls
 
 
@@ -102,7 +102,7 @@ def _checked(reply: Message, name: str, shape: tuple[int, ...], dtype: str) -> A
     found = reply.tensors.get(name)
     if found is None or found.shape != shape or found.dtype != np.dtype(dtype):
         what = "nothing" if found is None else f"{found.dtype} {list(found.shape)}"
-        raise PhoneError(f"phone sent another model's {name}: expected {dtype} {list(shape)}, found {what}")
+        raise PhoneError(f"phone sent {name} of another model: expected {dtype} {list(shape)}, found {what}")
     return found
 
 

@@ -40,7 +40,7 @@ class Tls:
         except OSError as error:  # includes SSLError
             raise ConfigurationError(
                 f"--certificate {self.certificate}, --key {self.key}: cannot use them ({error.strerror or error}); "
-                "give a certificate and its key as PEM files"
+                "give PEM files of a certificate and its key"
             ) from error
         return self
 

@@ -178,7 +178,7 @@ def train(page: Any, seconds: float) -> list[list[str]]:
     press(page, "Train")
     page.wait_for_timeout(1000 * seconds)
     press(page, "Stop")
-    page.wait_for_selector('#personalize .notice:has-text("Stopped; the weights are kept.")')
+    page.wait_for_selector('#personalize .notice:has-text("Stopped; the weights are saved.")')
     return cells(page, "personalize")
 
 
@@ -242,9 +242,9 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     page.wait_for_selector('#reading:has-text("The model reads 7")')
     assert_downloaded(page, trained)
 
-    press(page, "Forget the weights")
-    page.wait_for_selector('#personalize .notice:has-text("The weights are forgotten")')
-    press(page, "Forget the examples")
+    press(page, "Delete the weights")
+    page.wait_for_selector('#personalize .notice:has-text("The weights are deleted")')
+    press(page, "Delete the examples")
     page.wait_for_selector('#personalize :text("No examples yet.")')
     page.reload()
     page.wait_for_selector('#personalize :text("No examples yet.")')
@@ -285,7 +285,7 @@ def test_shown_reading_is_of_the_current_weights(
     page.wait_for_selector('#reading:has-text("The model reads 7")')
     trained, file = reading(page), saved(page)
     assert trained != initial
-    press(page, "Forget the weights")
+    press(page, "Delete the weights")
     page.wait_for_selector(f'#reading:text-is("{initial}")')
     page.set_input_files("#weights", file)
     page.wait_for_selector(f'#reading:text-is("{trained}")')
@@ -322,7 +322,7 @@ def test_weights_of_another_model_are_refused(
 
 def test_cut_file_of_weights_is_refused(harness: Any, softmax: TrainableModel) -> None:
     content = save_tensors({p.name: np.zeros(p.shape, np.float32) for p in softmax.parameters})
-    assert re.fullmatch(r"cut within \S+; save the weights again\.", refusal(harness, content[:-1], softmax))
+    assert re.fullmatch(r"truncated within \S+; save the weights again\.", refusal(harness, content[:-1], softmax))
 
 
 def refusal(page: Any, content: bytes, model: TrainableModel) -> str:
@@ -372,7 +372,7 @@ def test_rows_of_a_file_personalize_a_regression(
     page.wait_for_selector('#personalize :text("20 examples to train, 10 held out to measure.")')
     table = train(page, 1.5)[1:]  # after the counts
     assert float(table[-1][3]) < 0.05 * float(table[0][3])
-    press(page, "Forget the examples")
+    press(page, "Delete the examples")
     lines = "\n".join(",".join(map(str, row)) for row in rows.tolist())
     choose(page, "rows.csv", f"a,b,c,d,e,f,g,h\n{lines}\n".encode())
     page.wait_for_selector('#personalize :text("Kept 30 examples of rows.csv.")')
@@ -397,7 +397,7 @@ def test_training_that_diverges_restores_the_weights(
     press(page, "Train")
     sentence = page.wait_for_selector("#personalize .notice.failed").inner_text()
     assert re.fullmatch(
-        r"The loss of step \d+ is (NaN|Infinity)\. The weights from before are restored; scale .*", sentence
+        r"The loss of step \d+ is (NaN|Infinity)\. The previous weights are restored; scale .*", sentence
     )
     page.wait_for_selector('button:text-is("Train")')
     assert_downloaded(page, before)
@@ -476,7 +476,7 @@ def test_rows_personalize_models_of_several_inputs_targets_and_masks(
     press(page, "Measure")
     page.wait_for_selector("#measure table")
     page.click("#tab-personalize")
-    page.get_by_text(f"has a row for each example: {FORMS[name]}").wait_for()
+    page.get_by_text(f"has one row per example: {FORMS[name]}").wait_for()
     rows, headings = taught(name)
     choose(page, "rows.csv", "\n".join(",".join(map(str, row)) for row in rows.tolist()).encode())
     page.wait_for_selector('#personalize :text("Kept 60 examples of rows.csv.")')
@@ -532,8 +532,8 @@ def test_wrong_cell_of_several_inputs_is_named(
     page, _ = opened(Subject.random(recommender))
     page.click("#tab-personalize")
     for line, sentence in (
-        (b"1,6,0\n", "Line 1, column 2 (item): id 6 is out of range, recommender knows the ids 0..5; "),
-        (b"1,5,4\n", "Line 1, column 3 (y): label 4 is out of range, recommender has the classes 0..3; "),
+        (b"1,6,0\n", "Line 1, column 2 (item): id 6 is out of range, recommender accepts ids 0..5; "),
+        (b"1,5,4\n", "Line 1, column 3 (y): label 4 is out of range, recommender has classes 0..3; "),
         (b"1,5\n", "Line 1 has 2 numbers; the model takes 2 inputs (user, item), then 1 target."),
     ):
         choose(page, "rows.csv", line)
@@ -546,8 +546,8 @@ def test_unusable_file_is_named(opened: Callable[..., tuple[Any, Site]], regress
     for name, content, sentence in (
         ("short.csv", b"1,2,3\n", "Line 1 has 3 numbers; the model takes 6 inputs, then 2 targets."),
         ("infinite.csv", b"a,b\n1,2,3,4,1e39,6,7,8\n", "Line 2, column 5: expected float32, found 1e+39; rescale the"),
-        ("empty.csv", b"", "empty.csv holds no rows; choose a .csv or .npy file with a row an example."),
-        ("cut.npy", b"\x93NUMPY\x01\x00\x10\x00", "The .npy file is no two-dimensional array of float32,"),
+        ("empty.csv", b"", "empty.csv contains no rows; choose a .csv or .npy file with one row per example."),
+        ("cut.npy", b"\x93NUMPY\x01\x00\x10\x00", "The .npy file is not a two-dimensional array of float32,"),
     ):
         choose(page, name, content)
         notice = page.wait_for_selector(f'#personalize .notice.failed:has-text("{sentence}")')
@@ -563,7 +563,7 @@ def test_sensor_model_offers_recordings(
     assert page.locator("#activity option").all_inner_texts() == list("012345")
     press(page, "Record")
     sentence = page.wait_for_selector("#personalize .notice.failed").inner_text()
-    assert sentence == "The motion sensor gives no readings; use a phone that has one, or take a file."
+    assert sentence == "The motion sensor gives no readings; use a phone that has one, or use a file."
 
 
 def test_browser_without_simd_gets_one_sentence(
@@ -622,7 +622,7 @@ def test_refused_and_cut_uploads_are_explained(
     page.wait_for_selector("#measure table")
     for answer, sentence in (
         (lambda route: route.abort(), "The server cannot be reached"),
-        (lambda route: route.continue_(post_data="x" * 70_000), "The upload is larger than 65,536 bytes"),
+        (lambda route: route.continue_(post_data="x" * 70_000), "The upload exceeds 65,536 bytes"),
         (lambda route: route.continue_(post_data="{}"), "the upload: not a device profile of version 1"),
     ):
         page.route("**/profile", answer)

@@ -265,7 +265,7 @@ def test_own_examples_of_a_file_stay_in_the_browser(
     with joined(browser, running.address(), sent) as page:
         page.locator("#choose").wait_for()
         page.locator("#file").set_input_files(wrong)
-        page.get_by_text("Line 1, column 65: label 11 is out of range, digits_mlp has the classes 0..9; ").wait_for()
+        page.get_by_text("Line 1, column 65: label 11 is out of range, digits_mlp has classes 0..9; ").wait_for()
         page.locator("#file").set_input_files(own)
         page.get_by_text("30 to train, 10 to validate, 10 to test").wait_for()
         page.get_by_text("The run has ended.").wait_for()
@@ -286,7 +286,7 @@ def test_own_examples_of_two_inputs_come_from_a_file(
     running = Running(run, backend)
     lines = [f"{user},{item},{item % 4}" for user in range(5) for item in range(6)]
     with joined(browser, running.address()) as page:
-        page.get_by_text("has a row for each example: 2 inputs (user, item), then 1 target.").wait_for()
+        page.get_by_text("has one row per example: 2 inputs (user, item), then 1 target.").wait_for()
         for text in ("user,item,rating\n5,1,1", "\n".join(lines)):
             page.set_input_files("#file", {"name": "own.csv", "mimeType": "text/csv", "buffer": text.encode()})
             if text.startswith("user"):
@@ -326,7 +326,7 @@ def test_page_says_that_the_run_and_its_server_are_gone(
         assert page.locator("#round").text_content() == str(summary.reported_round)
         page.get_by_role("button", name="Join again").click()
         page.get_by_text("The connection to the run is lost. Joining again …").wait_for()
-        page.get_by_text("The run has ended; the server is gone.").wait_for()
+        page.get_by_text("The run has ended and the server has stopped.").wait_for()
         assert page.locator("#status").get_attribute("class") == "notice "
         assert page.get_by_role("button", name="Join again").is_visible()
 
@@ -350,7 +350,7 @@ def test_page_joins_again_by_itself_when_an_interrupted_run_is_resumed(
     first = running(0, resume=False)
     address = first.address()
     with joined(browser, address) as page:
-        page.get_by_text("The run was stopped, and may be resumed. Joining again …").wait_for()
+        page.get_by_text("The run was stopped and can be resumed. Joining again …").wait_for()
         with pytest.raises(KeyboardInterrupt):
             first.finish()
         again = running(urlsplit(address).port or 0, resume=True)
@@ -402,7 +402,7 @@ def test_page_that_waits_joins_again_after_a_server_that_was_lost_without_a_word
     page.clock.install()
     with page.expect_websocket() as opened:
         page.goto(address.replace(f":{urlsplit(address).port}/", f":{relay.port}/"))
-    page.get_by_text("Waiting for the next work …").wait_for()
+    page.get_by_text("Waiting for the next task …").wait_for()
     with opened.value.expect_event("framesent") as sign:
         page.clock.fast_forward(20_000)
     assert decode(sign.value).header == {"do": "progress"}  # without a request, which would seem to be in progress

@@ -40,14 +40,14 @@ def test_figures_of_several_outputs_have_their_names(heads: TrainableModel) -> N
     assert found == {**dict.fromkeys(names, 0.5), "examples": 10}
     for name in ("loss", "loss_kind"):
         with pytest.raises(
-            PhoneError, match=f"^phone sent wrong figures: {name}: expected a finite number of at least 0"
+            PhoneError, match=f"^phone sent wrong metrics: {name}: expected a finite number of at least 0"
         ):
             checked_figures({"loss": 1.0, "examples": 10, name: -1.0}, heads, 10)
 
 
 @pytest.mark.parametrize("figures", [None, [], 3, {}, {"accuracy": 0.5, "examples": 10}])
 def test_reply_without_a_loss_has_no_figures(figures: Any, softmax: TrainableModel) -> None:
-    with pytest.raises(PhoneError, match=r"^phone sent no figures$"):
+    with pytest.raises(PhoneError, match=r"^phone sent no metrics$"):
         checked_figures(figures, softmax, 10)
 
 
@@ -56,25 +56,25 @@ def test_loss_is_undefined_where_no_position_counts(softmax: TrainableModel) -> 
     outputs = (replace(softmax.outputs[0], ignore_class=255),)
     padded = replace(softmax, manifest=replace(softmax.manifest, outputs=outputs))
     assert checked_figures({"examples": 10}, padded, 10) == {"examples": 10}
-    with pytest.raises(PhoneError, match=r"^phone sent no figures$"):
+    with pytest.raises(PhoneError, match=r"^phone sent no metrics$"):
         checked_figures({}, padded, 10, only_loss=True)
 
 
 def test_missing_number_of_examples_is_refused(softmax: TrainableModel) -> None:
-    with pytest.raises(PhoneError, match=r"^phone sent wrong figures: examples: expected 10, found nothing$"):
+    with pytest.raises(PhoneError, match=r"^phone sent wrong metrics: examples: expected 10, found nothing$"):
         checked_figures({"loss": 1.0}, softmax, 10)
 
 
 @pytest.mark.parametrize("number", [None, -5, 3.7, 11, "10", [10], math.nan, 10**400])
 def test_other_number_of_examples_is_refused(number: Any, softmax: TrainableModel) -> None:
-    with pytest.raises(PhoneError, match=r"^phone sent wrong figures: examples: expected 10, found .{1,20}$"):
+    with pytest.raises(PhoneError, match=r"^phone sent wrong metrics: examples: expected 10, found .{1,20}$"):
         checked_figures({**GOOD, "examples": number}, softmax, 10, only_loss=True)
 
 
 @pytest.mark.parametrize("name", ["device", "seen", "not_evaluated", "mse", "accuracy\n<b>"])
 def test_name_of_no_metric_is_refused(name: str, softmax: TrainableModel) -> None:
     expected = r"expected accuracy, loss, balanced_accuracy, auc, found \S.*"
-    with pytest.raises(PhoneError, match=f"^phone sent wrong figures: {expected}$"):
+    with pytest.raises(PhoneError, match=f"^phone sent wrong metrics: {expected}$"):
         checked_figures({**GOOD, name: 1.0}, softmax, 10)
 
 
@@ -96,5 +96,5 @@ def test_name_of_no_metric_is_refused(name: str, softmax: TrainableModel) -> Non
 def test_value_that_a_metric_cannot_have_is_refused(
     name: str, value: Any, expected: str, softmax: TrainableModel
 ) -> None:
-    with pytest.raises(PhoneError, match=f"^phone sent wrong figures: {name}: expected {expected}$"):
+    with pytest.raises(PhoneError, match=f"^phone sent wrong metrics: {name}: expected {expected}$"):
         checked_figures({**GOOD, name: value}, softmax, 10)

@@ -77,7 +77,7 @@ def test_invalid_header_is_refused(header: object) -> None:
 
 
 def test_declared_size_beyond_the_frame_is_refused_before_memory_is_taken() -> None:
-    with pytest.raises(DataError, match="cut within tensor 'x'"):
+    with pytest.raises(DataError, match="truncated within tensor 'x'"):
         decode(frame({"tensors": [{"name": "x", "dtype": "float32", "shape": [2**31 - 1] * 8}]}))
 
 

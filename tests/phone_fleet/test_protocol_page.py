@@ -54,4 +54,4 @@ def test_client_answers_that_it_takes_no_offset(client: Path, softmax: Trainable
     phone = started(client, running.address)
     with pytest.raises(SimulationError, match=r"failed in LiteRT\.js: .*unexpected keyword argument 'b'"):
         running.finish()
-    assert phone.communicate(timeout=30)[0] == "The run has failed, and may be resumed.\n"
+    assert phone.communicate(timeout=30)[0] == "The run has failed and can be resumed.\n"

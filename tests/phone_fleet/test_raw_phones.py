@@ -48,22 +48,22 @@ BAD: dict[str, tuple[str, Callable[[Message], bytes], str]] = {
     "another model's weights": (
         "read",
         lambda m: reply(m, {"weights": np.zeros(7, np.float32)}),
-        "phone sent another model's weights: expected float32 [650], found float32 [7]",
+        "phone sent weights of another model: expected float32 [650], found float32 [7]",
     ),
     "no weights": (
         "read",
         lambda m: reply(m, {}),
-        "phone sent another model's weights: expected float32 [650], found nothing",
+        "phone sent weights of another model: expected float32 [650], found nothing",
     ),
     "integers": (
         "read",
         lambda m: reply(m, {"weights": np.zeros(SIZE, np.int32)}),
-        "phone sent another model's weights: expected float32 [650], found int32 [650]",
+        "phone sent weights of another model: expected float32 [650], found int32 [650]",
     ),
     "fewer losses": (
         "train",
         lambda m: reply(m, {"losses": np.ones(1, np.float32)}),
-        "phone sent another model's losses: expected float32 [2], found float32 [1]",
+        "phone sent losses of another model: expected float32 [2], found float32 [1]",
     ),
     "failure": (
         "train",
@@ -112,7 +112,7 @@ def test_bad_figures_exclude_the_phone_and_the_run_ends(case: str, softmax: Trai
     first, second = running.lines("devices.jsonl")
     assert (first["device"], first["accuracy"]) == (0, 0.5)
     assert (second["device"], second["seen"], second["examples"], second.get("accuracy")) == (1, True, 180, None)
-    assert second["not_evaluated"] == f"phone sent wrong figures: {reason}"
+    assert second["not_evaluated"] == f"phone sent wrong metrics: {reason}"
     assert [line["devices"] for line in running.lines("rounds.jsonl")] == [2, 2]
 
 
@@ -228,9 +228,9 @@ def test_progress_is_no_reply(softmax: TrainableModel, tmp_path: Path) -> None:
     ("first", "sentence"),
     [
         (b"", "message of 0 bytes: expected a frame of odt_sim; reload the page"),
-        ("hello", "message of text: expected a binary frame of odt_sim; reload the page"),
-        (encode(Message({"do": "join"})), "The page did not say which phone this is; reload it."),
-        (encode(Message({"do": "join", "phone": "short"})), "The page did not say which phone this is; reload it."),
+        ("hello", "text message: expected a binary frame of odt_sim; reload the page"),
+        (encode(Message({"do": "join"})), "The page did not identify this phone; reload it."),
+        (encode(Message({"do": "join", "phone": "short"})), "The page did not identify this phone; reload it."),
     ],
 )
 def test_invalid_start_ends_with_a_sentence(
@@ -248,10 +248,10 @@ def test_invalid_start_ends_with_a_sentence(
 @pytest.mark.parametrize(
     ("ready", "sentence"),
     [
-        ({"fingerprint": "other"}, "This page has loaded another model than the run's; reload it."),
+        ({"fingerprint": "other"}, "This page has loaded a different model than the run; reload it."),
         ({"test": 0}, "A device needs at least 1 example to train and 1 to test, found 40 and 0; add examples."),
-        ({"train": "many"}, "The page did not say how many examples it has; reload it."),
-        ({"train": 1 << 30}, "The page did not say how many examples it has; reload it."),
+        ({"train": "many"}, "The page did not send its number of examples; reload it."),
+        ({"train": 1 << 30}, "The page did not send its number of examples; reload it."),
     ],
 )
 def test_phone_that_does_not_fit_is_told_why(
@@ -269,7 +269,7 @@ def test_phone_counts_the_examples_that_the_run_sent(softmax: TrainableModel, tm
     running = Running(softmax, tmp_path / "run", devices=1, rounds=1)
     phone = RawPhone(running.address, train=1_000_000)
     wait(lambda: phone.ended)
-    assert phone.ended == "This page has another number of examples than the run sent; reload it."
+    assert phone.ended == "This page has a different number of examples than the run sent; reload it."
     RawPhone(running.address)
     running.finish()
 
@@ -291,7 +291,7 @@ def test_phone_beyond_the_fleet_is_refused(softmax: TrainableModel, tmp_path: Pa
     RawPhone(running.address, "a")
     with closing(joining(running.address, "b")):
         refused = RawPhone(running.address, "c").welcome.header
-    assert refused["sentence"].startswith("The run has 2 devices, and other phones have taken all of them")
+    assert refused["sentence"].startswith("The run has 2 devices, and other phones occupy all of them")
     assert refused["failed"]
     RawPhone(running.address, "b")
     running.finish()
@@ -349,7 +349,7 @@ def test_phone_that_leaves_before_the_first_round_frees_its_device(
     assert re.findall(r"to begin: (\d of \d)", printed)[-3:] == ["2 of 3", "1 of 3", "2 of 3"]
     running = Running(softmax, folder, devices=3, rounds=3, resume=True)
     refused = RawPhone(running.address, "s").welcome.header
-    assert refused["sentence"].startswith("The run has 3 devices, and other phones have taken all of them")
+    assert refused["sentence"].startswith("The run has 3 devices, and other phones occupy all of them")
     again = [RawPhone(running.address, name).welcome.header["device"] for name in "dcb"]
     assert again == [last.welcome.header["device"], 0, 1] == [2, 0, 1]
     running.finish()
@@ -380,7 +380,7 @@ def test_second_tab_replaces_the_first(softmax: TrainableModel, tmp_path: Path) 
     running = Running(softmax, tmp_path / "run", devices=2, rounds=1)
     first, second = RawPhone(running.address, "a"), RawPhone(running.address, "a")
     wait(lambda: first.ended)
-    assert first.ended == "This device was opened in another tab, which now takes part."
+    assert first.ended == "This device was opened in another tab, which now takes part instead."
     RawPhone(running.address, "b")
     running.finish()
     assert second.weights.size == SIZE
@@ -445,7 +445,7 @@ def test_too_few_phones_end_the_run_and_it_can_be_resumed(softmax: TrainableMode
     with pytest.raises(SimulationError, match=r"round 2: 1 devices contributed, fleet\.min_devices is 2"):
         running.finish()
     wait(lambda: good.ended)
-    assert (good.ended, good.again) == ("The run has failed, and may be resumed.", True)
+    assert (good.ended, good.again) == ("The run has failed and can be resumed.", True)
     running = Running(softmax, tmp_path / "run", fleet=Fleet(min_devices=2), resume=True)
     good = RawPhone(running.address, "a")
     RawPhone(running.address, "b")

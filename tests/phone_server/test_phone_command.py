@@ -102,15 +102,17 @@ def test_run_is_served_with_its_data(tmp_path: Path, softmax: TrainableModel, ca
     ("arguments", "message"),
     [
         (["no.tflite"], "no.tflite: cannot read the model"),
-        (["folder"], "folder: no run found there; give a run's folder, or one that holds runs"),
-        (["killed"], "killed: holds no model.tflite; give the folder of a complete run, or a .tflite file"),
+        (["folder"], "folder: no run found there; give a run's folder, or one that contains runs"),
+        (["killed"], "killed: contains no model.tflite; give the folder of a complete run, or a .tflite file"),
         (["sweep"], "sweep: expected one run, found 2; choose one of sweep/0, sweep/1"),
         (
             ["personal"],
-            "personal: holds no model.tflite; its strategy has no global model; write a device's, and give that file: "
-            "odt-sim deploy personal --device ID (--new for new users), or odt_sim.deploy.write.deploy for a run from Python",
+            "personal: contains no model.tflite; its strategy has no global model; deploy a device's model and give "
+            "that file: "
+            "odt-sim deploy personal --device ID (--new for new users), or odt_sim.deploy.write.deploy for a run "
+            "started from Python",
         ),
-        (["folder", "data=digits"], "data=digits: a run has its own data;"),
+        (["folder", "data=digits"], "data=digits: a run uses its own data;"),
         (["softmax.tflite", "data=nothing"], "Could not find 'data/nothing'"),
         (["softmax.tflite", "--certificate", "a.pem"], "--certificate: needs --key"),
         (
@@ -119,11 +121,11 @@ def test_run_is_served_with_its_data(tmp_path: Path, softmax: TrainableModel, ca
         ),
         (
             ["softmax.tflite", "--assets", "folder", "--port", "0"],
-            "assets folder: holds no LiteRT.js; run there: npm",
+            "assets folder: does not contain LiteRT.js; in this folder, run: npm",
         ),
         (
             ["softmax.tflite", "--assets", "softmax.tflite", "--port", "0"],
-            "assets softmax.tflite: expected a folder, found a file; give the one that holds node_modules",
+            "assets softmax.tflite: expected a folder, found a file; give the folder that contains node_modules",
         ),
         (["softmax.tflite", "--port", "70000"], "--host 0.0.0.0 --port 70000: cannot listen there"),
     ],
@@ -155,8 +157,8 @@ def test_unusable_arguments_are_refused_in_one_line(
     [
         (
             "any_rows",
-            "takes any number of rows, which LiteRT.js cannot run; fix them: export it with model.batch_size=16, or rewrite "
-            "a file with Flex ops by odt-sim deflex IN OUT --batch-size 16",
+            "takes any number of rows, which LiteRT.js cannot run; fix the number: export it with model.batch_size=16, or "
+            "for a file with Flex ops run odt-sim deflex IN OUT --batch-size 16",
         ),
     ],
 )

@@ -85,10 +85,10 @@ def test_only_files_of_the_page_are_served(address: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("headers", "sentence"),
     [
-        ({"Host": "evil.example"}, "This server is not reached under that name;"),
-        ({"Host": "evil.example:80"}, "This server is not reached under that name;"),
-        ({"Host": "[::1"}, "This server is not reached under that name;"),
-        ({"Host": "8.8.8.8"}, "This server is not reached under that name;"),
+        ({"Host": "evil.example"}, "This server does not use that name;"),
+        ({"Host": "evil.example:80"}, "This server does not use that name;"),
+        ({"Host": "[::1"}, "This server does not use that name;"),
+        ({"Host": "8.8.8.8"}, "This server does not use that name;"),
         ({"Host": "localhost:1", "Origin": "http://localhost:2"}, "This request comes from a page of another server;"),
         ({"Host": "localhost:1", "Origin": "null"}, "This request comes from a page of another server;"),
         ({"Host": "localhost:1", "Origin": "http://localhost:1"}, ""),
@@ -132,7 +132,7 @@ def test_page_may_load_from_its_server_and_the_cdn_only(address: str) -> None:
 
 def test_large_upload_is_refused_and_the_server_goes_on(address: str) -> None:
     code, text = answer(address, f"/{TOKEN}/upload", "POST", bytes(1001))
-    assert (code, text) == (413, "The upload is larger than 1,000 bytes; nothing was stored.")
+    assert (code, text) == (413, "The upload exceeds 1,000 bytes; nothing was stored.")
     assert answer(address, f"/{TOKEN}/upload", "POST", bytes(1000)) == (200, "1000")
 
 
@@ -180,7 +180,7 @@ def listening_port(address: str) -> int:
 
 
 def test_folder_without_litert_js_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="run there: npm install"):
+    with pytest.raises(ConfigurationError, match="in this folder, run: npm install"):
         phone_app(TOKEN, "127.0.0.1", assets=tmp_path)
 
 

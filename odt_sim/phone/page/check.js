@@ -152,7 +152,7 @@ function magnitude(values) {
 function verdict(findings) {
   const different = findings.filter(({ difference: found }) => !(found <= TOLERANCE));
   if (different.length === 0) {
-    return [`Equal: all ${counted(findings.length, "signature")} give the results of Python.`, "good"];
+    return [`Equal: all ${counted(findings.length, "signature")} match Python.`, "good"];
   }
   const names = different.map(({ signature }) => signature).join(", ");
   return [`Not equal: ${names} of ${counted(findings.length, "signature")} differ from Python.`, "failed"];
@@ -170,7 +170,7 @@ function tableOf(findings) {
     "div",
     {},
     table(["Signature", "Calls", "Largest relative difference", "Result"], rows),
-    element("p", { class: "muted" }, `Relative to the largest value of each call, for a small loss to 1 or to the rounding of its targets; equal up to ${number(TOLERANCE)}.`),
+    element("p", { class: "muted" }, `Relative to the largest value of each call; for a small loss, to 1 or the rounding of its targets. Equal within ${number(TOLERANCE)}.`),
   );
 }
 
@@ -180,7 +180,7 @@ function tableOf(findings) {
  */
 function numbers(values, { dtype, shape, start }) {
   const kind = TYPES[/** @type {keyof typeof TYPES} */ (dtype)];
-  if (!kind) throw new Error(`The recording holds ${dtype}, which LiteRT.js cannot take; export the file again.`);
+  if (!kind) throw new Error(`The recording contains ${dtype}, which LiteRT.js does not support; export the file again.`);
   const count = shape.reduce((product, size) => product * size, 1);
   return { data: new kind(values.buffer, values.byteOffset + start, count), shape };
 }

@@ -161,7 +161,7 @@ export class Connection {
     this.socket = null;
     if (this.complete && this.attempts >= ATTEMPTS_AFTER_END) {
       this.ended = true;
-      this.show("ended", { sentence: "The run has ended; the server is gone." });
+      this.show("ended", { sentence: "The run has ended and the server has stopped." });
       return;
     }
     const pause = PAUSES[Math.min(this.attempts, PAUSES.length - 1)];

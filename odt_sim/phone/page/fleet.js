@@ -17,7 +17,7 @@ import { binary, json } from "./subject.js";
 const KINDS = { train: "Training", evaluate: "Evaluating", final: "Evaluating for the report" };
 
 const NOT_FINITE =
-  "The loss of this phone's training is not finite, so the run leaves it out; scale the inputs, or run it again with a " +
+  "The loss of this phone's training is not finite, so the run excludes it; scale the inputs, or run again with a " +
   "smaller train.learning_rate.";
 
 /** @type {{ fingerprint: string, model: Model } | null} */
@@ -89,7 +89,7 @@ async function ownExamples(own) {
   } catch (error) {
     status(reason(error), "failed");
   }
-  place("form").textContent = `A .csv or .npy file has a row for each example: ${own.form.text}.`;
+  place("form").textContent = `A .csv or .npy file has one row per example: ${own.form.text}.`;
   place("choose").hidden = false;
   const chooser = /** @type {HTMLInputElement} */ (place("file"));
   return new Promise((resolve) => {
@@ -159,15 +159,15 @@ function showResult({ train, validation, test, slices: sent, losses, split: of, 
   if (train !== undefined) {
     fact("examples", `${train} to train, ${validation} to validate, ${test} to test`);
     place("privacy").textContent = sent
-      ? "The run sent this phone its examples. Weights, losses and figures go back."
-      : "Your examples stay in this browser. Only weights, losses and figures are sent.";
+      ? "The run sent this phone its examples. Weights, losses and metrics are sent back."
+      : "Your examples stay in this browser. Only weights, losses and metrics are sent.";
     place("change").hidden = sent;
   }
   if (failed) leftOut = `The model failed: ${failed}`;
   else if (losses) leftOut = losses.every(Number.isFinite) ? "" : NOT_FINITE;
   if (losses?.length) fact("loss", losses[losses.length - 1].toPrecision(4));
   if (of === "test" && figures?.[metric.name] !== undefined) fact("metric", written(figures[metric.name]));
-  status(leftOut || "Waiting for the next work …", leftOut ? "failed" : "");
+  status(leftOut || "Waiting for the next task …", leftOut ? "failed" : "");
 }
 
 /**

@@ -128,7 +128,7 @@ export class LiteRt {
     } catch (error) {
       const type = /Element type (\w+) is not supported/.exec(reason(error))?.[1].toLowerCase();
       const why = type
-        ? `a signature takes or returns ${type}, where LiteRT.js has float32, int32 and uint8; export the file again`
+        ? `a signature takes or returns ${type}, but LiteRT.js supports only float32, int32 and uint8; export the file again`
         : reason(error);
       throw new Error(`This file cannot be compiled: ${why}`, { cause: error });
     }

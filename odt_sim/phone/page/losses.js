@@ -93,7 +93,7 @@ function lossOfValues(row, target, { loss, from_logits, delta }) {
     case "binary_crossentropy":
       return mean(row.map((value, k) => binaryLoss(value, target[k], from_logits)));
     default:
-      throw new Error(`This page cannot compute the loss ${loss}; export the model again, so that its file returns it.`);
+      throw new Error(`This page cannot compute the loss ${loss}; export the model again so that its file returns the loss.`);
   }
 }
 

@@ -25,7 +25,7 @@ export function measureSection(subject) {
   const notice = new Notice();
   const result = element("div");
   const run = action(notice, async () => {
-    notice.show("Measuring for some seconds …");
+    notice.show("Measuring for a few seconds …");
     result.replaceChildren();
     const speed = await measure(subject);
     const facts = await deviceFacts();
@@ -35,7 +35,7 @@ export function measureSection(subject) {
   return element(
     "div",
     {},
-    element("p", {}, "This device times a training step and inference. Keep the page in front meanwhile."),
+    element("p", {}, "This device times a training step and inference. Keep the page in the foreground meanwhile."),
     element("div", { class: "row" }, element("button", { class: "primary", type: "button", onclick: run }, "Measure")),
     notice.element,
     result,
@@ -156,7 +156,7 @@ function resultOf(subject, speed, facts) {
   ]);
   return [
     table(["Signature", "This device", "Python on the server", "Speed"], lines),
-    element("p", { class: "muted" }, `Median and quartiles of calls with ${rows} rows, after ${WARM_UP} to warm up; one thread.`),
+    element("p", { class: "muted" }, `Median and quartiles of calls with ${rows} rows, after ${WARM_UP} warm-up calls; one thread.`),
     element("dl", {}, ...shown(speed, facts)),
     ...uploadOf(subject, speed, facts),
   ];
@@ -204,7 +204,7 @@ function uploadOf(subject, speed, facts) {
   });
   return [
     element("h2", {}, "Device profile"),
-    element("p", { class: "muted" }, "The upload holds the figures above, and nothing else."),
+    element("p", { class: "muted" }, "The upload contains only the measurements above."),
     element(
       "div",
       { class: "row" },

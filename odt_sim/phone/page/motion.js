@@ -44,10 +44,10 @@ export async function record(shape, seconds, delay, progress) {
 async function allowed() {
   const events = /** @type {any} */ (globalThis).DeviceMotionEvent;
   if (!events || !isSecureContext) {
-    throw new Error("This browser offers no motion sensor here; open the page over https on a phone, or take a file.");
+    throw new Error("This browser offers no motion sensor here; open the page over https on a phone, or use a file.");
   }
   if (events.requestPermission && (await events.requestPermission()) !== "granted") {
-    throw new Error("The motion sensor was not allowed; allow it in the browser's settings for this page.");
+    throw new Error("Access to the motion sensor was denied; allow it in the browser's settings for this page.");
   }
 }
 
@@ -74,7 +74,7 @@ function listen(milliseconds, channels, progress) {
       if (!silent && passed < milliseconds) return;
       clearInterval(timer);
       removeEventListener("devicemotion", onMotion);
-      if (silent) reject(new Error("The motion sensor gives no readings; use a phone that has one, or take a file."));
+      if (silent) reject(new Error("The motion sensor gives no readings; use a phone that has one, or use a file."));
       else resolve(readings);
     }, 100);
     addEventListener("devicemotion", onMotion);

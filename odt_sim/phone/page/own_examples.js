@@ -56,7 +56,7 @@ export class OwnExamples {
     return examples;
   }
 
-  /** Forget the examples of the file. */
+  /** Delete the examples of the file. */
   forget() {
     return this.store.forget(FILE);
   }

@@ -31,7 +31,7 @@ import { Trainer } from "./training.js";
 
 const INTERVALS = [10, 30, 60]; // seconds of training between two figures
 const SHOWN_PICTURES = 60;
-const REMEDY = "The weights from before are restored; scale the inputs, or export the model with a lower learning rate.";
+const REMEDY = "The previous weights are restored; scale the inputs, or export the model with a lower learning rate.";
 
 /** @param {Subject} subject */
 export async function personalizeSection(subject) {
@@ -85,7 +85,7 @@ class Personal {
     return element(
       "div",
       {},
-      element("p", {}, "Train the model on examples of your own. They and the weights stay in this browser."),
+      element("p", {}, "Train the model on your own examples. They and the weights stay in this browser."),
       element("h2", {}, "Your examples"),
       this.source.element,
       this.list,
@@ -95,7 +95,7 @@ class Personal {
       this.notice.element,
       this.figures,
       element("h2", {}, "Kept in this browser"),
-      element("p", { class: "muted" }, "The weights are kept after each row above, the examples at once; both outlast a reload."),
+      element("p", { class: "muted" }, "The weights are saved after each row above, the examples immediately; both survive a reload."),
       this.keeping.element,
       element("div", { class: "row" }, ...this.keepers()),
     );
@@ -105,8 +105,8 @@ class Personal {
     /** @type {[string, () => Promise<void>][]} */
     const actions = [
       ["Download the weights", () => this.download()],
-      ["Forget the weights", () => this.forgetWeights()],
-      ["Forget the examples", () => this.forgetExamples()],
+      ["Delete the weights", () => this.forgetWeights()],
+      ["Delete the examples", () => this.forgetExamples()],
     ];
     const buttons = actions.map(([text, work]) => {
       return element("button", { type: "button", onclick: action(this.keeping, work) }, text);
@@ -178,7 +178,7 @@ class Personal {
     const awake = await navigator.wakeLock?.request("screen").catch(() => null); // only over https
     try {
       await this.train();
-      this.notice.show("Stopped; the weights are kept.");
+      this.notice.show("Stopped; the weights are saved.");
     } catch (error) {
       this.notice.show(reason(error), "failed");
     } finally {
@@ -192,11 +192,11 @@ class Personal {
   async train() {
     const { training, held } = this.examples;
     if (training.length === 0 || held.length === 0) {
-      throw new Error("Make at least two examples of a class: one to train, and one held out to measure.");
+      throw new Error("Add at least two examples of one class: one to train on, and one held out to measure.");
     }
     const last = this.history.at(-1);
     if (last?.held !== held.length) {
-      this.notice.show("Measuring before the training …");
+      this.notice.show("Measuring before training …");
       await this.measured(last?.seconds ?? 0, last?.steps ?? 0, last?.loss ?? null);
     }
     while (this.running) await this.part(Number(this.interval.value));
@@ -281,7 +281,7 @@ class Personal {
     try {
       const weights = weightsOf(content, this.trainer.description.parameters);
       const state = { weights, slots: this.initial?.slots ?? null };
-      if (!finite(state)) throw new Error("holds a weight that is not finite; choose another file.");
+      if (!finite(state)) throw new Error("contains a weight that is not finite; choose another file.");
       await this.trainer.restore(state);
     } catch (error) {
       throw new Error(`${file.name}: ${reason(error)}`, { cause: error });
@@ -298,7 +298,7 @@ class Personal {
     this.history = [];
     await this.store.forget("weights");
     this.show();
-    this.keeping.show("The weights are forgotten; the model is the one of the server again.");
+    this.keeping.show("The weights are deleted; the model is the server's again.");
   }
 
   async forgetExamples() {
@@ -306,7 +306,7 @@ class Personal {
     this.examples = new Examples();
     await this.store.forget("examples");
     this.show();
-    this.keeping.show("The examples are forgotten.");
+    this.keeping.show("The examples are deleted.");
   }
 
   idle() {

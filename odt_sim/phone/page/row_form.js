@@ -99,7 +99,7 @@ export class RowForm {
     const vocabulary = this.about.inputs.find(({ name }) => name === part.name)?.vocabulary ?? null;
     if (vocabulary === null || (id >= 0 && id < vocabulary)) return;
     throw new Error(
-      `${where}: id ${id} is out of range, ${this.about.name} knows the ids 0..${vocabulary - 1}; ` +
+      `${where}: id ${id} is out of range, ${this.about.name} accepts ids 0..${vocabulary - 1}; ` +
         "renumber the ids, or choose a model with a larger vocabulary.",
     );
   }
@@ -117,7 +117,7 @@ export class RowForm {
     if (target >= 0 && target <= (isLabel ? classes - 1 : 1) + ROUNDING) return;
     throw new Error(
       isLabel
-        ? `${where}: label ${target} is out of range, ${this.about.name} has the classes 0..${classes - 1}; ` +
+        ? `${where}: label ${target} is out of range, ${this.about.name} has classes 0..${classes - 1}; ` +
             "renumber the labels or choose a model with more outputs."
         : `${where}: ${target} is out of range, ${loss} takes 0..1; renumber the labels or rescale the targets.`,
     );

@@ -30,7 +30,7 @@ export async function readRows(file) {
   const bytes = new Uint8Array(await file.arrayBuffer());
   const isNpy = String.fromCharCode(...bytes.slice(0, 6)) === MAGIC;
   const rows = isNpy ? fromNpy(bytes) : fromCsv(new TextDecoder().decode(bytes));
-  if (rows.length === 0) throw new Error(`${file.name} holds no rows; choose a .csv or .npy file with a row an example.`);
+  if (rows.length === 0) throw new Error(`${file.name} contains no rows; choose a .csv or .npy file with one row per example.`);
   return rows;
 }
 
@@ -78,10 +78,10 @@ export function fromNpy(bytes) {
   const shape = /'shape':\s*\((\d+),\s*(\d+)\)/.exec(header);
   const read = READERS[type];
   if (!read || !shape || /'fortran_order':\s*True/.test(header)) {
-    throw new Error("The .npy file is no two-dimensional array of float32, float64, int32, int64 or uint8 in C order.");
+    throw new Error("The .npy file is not a two-dimensional array of float32, float64, int32, int64 or uint8 in C order.");
   }
   const [rows, columns, width] = [Number(shape[1]), Number(shape[2]), Number(type.slice(2))];
-  if (start + length + rows * columns * width > bytes.length) throw new Error("The .npy file is cut.");
+  if (start + length + rows * columns * width > bytes.length) throw new Error("The .npy file is truncated.");
   return Array.from({ length: rows }, (_, row) => ({
     where: `Row ${row + 1}`,
     numbers: Array.from({ length: columns }, (__, column) => read(view, start + length + (row * columns + column) * width)),

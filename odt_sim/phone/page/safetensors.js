@@ -45,7 +45,7 @@ export function weightsOf(content, parameters) {
       throw new Error(`expected ${name} of F32 [${shape}], found ${instead}; choose weights of this model.`);
     }
     const own = values.slice(...found.data_offsets);
-    if (own.byteLength !== 4 * product(shape)) throw new Error(`cut within ${name}; save the weights again.`);
+    if (own.byteLength !== 4 * product(shape)) throw new Error(`truncated within ${name}; save the weights again.`);
     weights[`a${index}`] = /** @type {Float32Array<ArrayBuffer>} */ (new Float32Array(own));
   }
   return weights;

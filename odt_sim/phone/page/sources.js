@@ -62,7 +62,7 @@ function drawings(trainer, add, done) {
 
   async function show() {
     paintPicture(pixels, drawing.empty ? [] : seen(), height, width, shades);
-    reading.textContent = "Draw as large as the field.";
+    reading.textContent = "Draw as large as the canvas.";
     if (drawing.empty) return;
     const output = await trainer.answer(seen());
     if (drawing.empty) return; // cleared while the model answered
@@ -160,7 +160,7 @@ function files(trainer, add, done) {
   return element(
     "div",
     {},
-    element("p", {}, `A .csv or .npy file has a row for each example: ${form.text}. It is read here and sent nowhere.`),
+    element("p", {}, `A .csv or .npy file has one row per example: ${form.text}. It is read here and sent nowhere.`),
     element("div", { class: "row" }, element("label", { class: "file" }, "Take a file", chooser)),
     notice.element,
   );

@@ -60,7 +60,7 @@ async function request(mode, ask) {
       database.close();
     }
   } catch (error) {
-    throw new Error("This browser keeps no data for this page (a private window, or no space left).", { cause: error });
+    throw new Error("This browser cannot store data for this page (private window, or no space left).", { cause: error });
   }
 }
 

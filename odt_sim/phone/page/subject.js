@@ -85,10 +85,10 @@ export async function answer(name, request) {
   try {
     response = await fetch(name, request);
   } catch (error) {
-    throw new Error("The server cannot be reached; is it still running, and is this device in its network?", {
+    throw new Error("The server cannot be reached; check that it is running and that this device is in its network.", {
       cause: error,
     });
   }
-  if (!response.ok) throw new Error((await response.text()) || `${name}: the server answers ${response.status}.`);
+  if (!response.ok) throw new Error((await response.text()) || `${name}: the server answered ${response.status}.`);
   return response;
 }
