@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 OTHER_BACKEND = (
-    "Keras runs on {found}, and exports run on TensorFlow; save the model by model.save('model.keras'), and export the file "
-    "with KERAS_BACKEND=tensorflow: odt-sim export model=keras_file model.path=model.keras"
+    "Keras runs on {found}, but exports need TensorFlow; save the model with model.save('model.keras'), and export "
+    "the file with KERAS_BACKEND=tensorflow: odt-sim export model=keras_file model.path=model.keras"
 )
 OLDEST_KERAS = "3.15"  # as in the extra `export`
 MODULES = {"add_adapters": "adapters", "add_valve": "valve", "export_model": "keras", "deflex": "rewriting"}
@@ -64,7 +64,7 @@ def _check_versions() -> None:
         loaded = getattr(sys.modules.get(name), "__version__", None)
         if found and loaded and Version(loaded).base_version != Version(found).base_version:
             raise ExportError(
-                f"{name} {found} is installed, but this process imported {name} {loaded} before; restart Python (in a "
+                f"{name} {found} is installed, but this process has already imported {name} {loaded}; restart Python (in a "
                 "notebook: restart the kernel)"
             )
     keras = installed["keras"]

@@ -27,11 +27,11 @@ def add_adapters(model: Any, rank: int, head: str | Sequence[str] | None = None)
     """
     if not isinstance(model, keras.Model) or not model.built:
         raise ExportError(
-            f"lora_rank: expected a built Keras model, found {type(model).__name__}; add adapters in the function that "
-            "builds it, or choose another strategy"
+            f"lora_rank: expected a built Keras model, found {type(model).__name__}; add the adapters in the "
+            "function that builds it, or choose another strategy"
         )
     if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-        raise ExportError(f"lora_rank: expected a whole number, at least 1, found {rank!r}")
+        raise ExportError(f"lora_rank: expected a whole number of at least 1, found {rank!r}")
     groups = group_of_layers(model, head)
     below = [layer for layer in leaf_layers(model) if groups.get(id(layer)) != "head"]
     taking = [
@@ -45,7 +45,7 @@ def add_adapters(model: Any, rank: int, head: str | Sequence[str] | None = None)
     adapted = [layer.name for layer in taking if layer.lora_enabled]
     if adapted:
         raise ExportError(
-            f"lora_rank: layer {adapted[0]!r} of model {model.name!r} has adapters already; set strategy.rank to their rank, "
+            f"lora_rank: layer {adapted[0]!r} of model {model.name!r} already has adapters; set strategy.rank to their rank, "
             "or build the model without them"
         )
     for variable in model._trainable_variables:  # weights that a model class adds itself

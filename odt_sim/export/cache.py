@@ -193,7 +193,7 @@ def _hooked(name: str) -> ModuleSpec | None:
 
 
 def _export(spec: Mapping[str, Any], path: Path) -> None:
-    content, messages = in_process(spec, "call model.build by itself to find the cause")
+    content, messages = in_process(spec, "call model.build on its own to find the cause")
     write_file(_warnings_file(path), "\n".join(messages).encode())
     write_file(path, content)
 

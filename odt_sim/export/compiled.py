@@ -40,8 +40,8 @@ def settings_of_model(model: keras.Model, loss: Any, loss_weights: Any, optimize
     compiled_optimizer = getattr(model, "optimizer", None)
     if optimizer is None and compiled_optimizer is None:
         raise ExportError(
-            f"model {model.name!r}: expected an optimizer, or a compiled model; give optimizer=..., or call model.compile; "
-            "of a file, a configuration loads what it was compiled with by model.build.compiled=true"
+            f"model {model.name!r}: expected an optimizer, or a compiled model; pass optimizer=..., or call "
+            "model.compile; in a configuration, model.build.compiled=true loads the compile settings of a file"
         )
     by_keras = loss is None
     return Compiled(

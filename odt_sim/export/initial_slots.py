@@ -35,9 +35,9 @@ def check_initial_slots(
         value = np.asarray(slot)
         if np.array_equal(value, same) and not np.array_equal(value, other):  # else it is random
             raise ExportError(
-                f"optimizer {type(optimizer).__name__}: its slot {slot.path!r} begins as a function of the weights, but a "
-                "device restores other weights beside the slots of the export; use another one, such as AdamW, or set the "
-                "slot of an optimizer of your own in its first step, where `iterations` is 0"
+                f"optimizer {type(optimizer).__name__}: its slot {slot.path!r} starts as a function of the weights, "
+                "but a device restores other weights next to the slots of the export; use another optimizer, such as "
+                "AdamW, or set the slot of your own optimizer in its first step, where `iterations` is 0"
             )
 
 

@@ -133,7 +133,7 @@ def _outputs(op: tf.Operation, inputs: list[Value], origin: _Origin) -> list[Val
     if op.type in ("Identity", "StopGradient") and (lists or isinstance(inputs[0], Kept | Optional)):
         return inputs
     if lists:
-        raise Refusal(f"the op {op.type} takes a list of tensors, which it cannot here; use tf.stack")
+        raise Refusal(f"the op {op.type} takes a list of tensors, which is not supported here; use tf.stack")
     if any(isinstance(value, Kept | Optional) for value in inputs):
         raise Refusal(f"the op {op.type} takes what a branch keeps for its gradient; take the gradient with one tape")
     if origin.taken is not None and written(op):

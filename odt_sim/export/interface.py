@@ -102,8 +102,8 @@ def _called(model: keras.Model, inputs: Any) -> Interface:
         outputs = model(zeros, training=False) if model._call_has_training_arg else model(zeros)
     except Exception as error:  # user code may raise anything
         raise ExportError(
-            f"model {model.name!r}: cannot be called on an example of zeros ({one_line(error)}); give a batch that fits by "
-            "example=(x, y)"
+            f"model {model.name!r}: cannot be called on an example of zeros ({one_line(error)}); pass a suitable "
+            "batch as example=(x, y)"
         ) from error
     names = [
         [f"{side}_{i}" for i in range(len(keras.tree.flatten(tensors)))]
@@ -117,8 +117,8 @@ def _built_for(model: keras.Model) -> Any:
     shapes = getattr(model, "_build_shapes_dict", None) if model.built else None
     if not shapes or len(shapes) != 1:
         raise ExportError(
-            f"model {model.name!r}: expected a built Keras model or a batch to build it with; give example=(x, y), or its "
-            "first layer an Input"
+            f"model {model.name!r}: expected a built Keras model or a batch to build it with; pass example=(x, y), "
+            "or start the model with an Input"
         )
     (shape,) = shapes.values()
     nested = isinstance(shape, dict) or (
@@ -144,7 +144,7 @@ def data_of(example: Any) -> tuple[Any, list[tf.TensorSpec] | None]:
         return inputs, None if y is None else [_spec(value) for value in keras.tree.flatten(y)]
     except (TypeError, ValueError, AttributeError) as error:
         raise ExportError(
-            f"example: expected a batch (x, y) of arrays with the batch as first axis ({one_line(error)})"
+            f"example: expected a batch (x, y) of arrays with the batch as the first axis ({one_line(error)})"
         ) from error
 
 

@@ -263,9 +263,7 @@ def _trace_halves(
     if any(objective.masked for objective in training.objectives) or any(
         isinstance(layer, BlankFrames) for layer in model.layers
     ):
-        raise ExportError(
-            "embed: the model's output carries a mask of x, which embeddings do not have; leave embed out"
-        )
+        raise ExportError("embed: the model's output carries a mask of x, which embeddings lack; leave embed out")
     body, head = split_before_head(model, groups)
     features = interface_of(body)
     classifier = replace(interface_of(head), output_names=interface.output_names)

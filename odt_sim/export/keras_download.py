@@ -35,7 +35,7 @@ def main(name: str, path: str) -> None:
         dataset = getattr(datasets, name, None)
         if dataset is None:
             sys.exit(
-                f"no such data set; expected one of {', '.join(key for key in dir(datasets) if not key.startswith('_'))}"
+                f"unknown data set; expected one of {', '.join(key for key in dir(datasets) if not key.startswith('_'))}"
             )
         x, y = join(dataset.load_data)
         np.savez(path, x=x, y=y)

@@ -32,7 +32,7 @@ CLASSIFIERS = (*PROBABILITIES, "categorical_hinge", "categorical_generalized_cro
 """Losses whose targets are classes, as numbers or one-hot; binary losses need a single output."""
 
 REFUSED = {
-    "circle": "it masks the pairs of a whole batch; use a function of your own, such as a triplet loss, with batch_size=None",
+    "circle": "it masks the pairs of a whole batch; use your own function, such as a triplet loss, with batch_size=None",
 }
 """Losses that cannot be exported, with the reason and advice."""
 
@@ -59,7 +59,7 @@ def objective_of(
         example: The shape and dtype of the targets, if known.
     """
     if loss is None:
-        raise ExportError("loss: expected one for each output, or a model compiled with it, found None; give loss=...")
+        raise ExportError("loss: expected one for each output, or a model compiled with it, found None; pass loss=...")
     function = _function(loss, ending)
     kind = next((key for key, kind in KINDS.items() if type(function) is kind), None)
     if function.reduction not in REDUCTIONS:
@@ -77,21 +77,21 @@ def objective_of(
             )
         if example is not None and example.shape.rank != 2:
             raise ExportError(
-                f"loss ctc: expected targets [labels] of an example, found {[*example.shape[1:]]}; give class numbers from 1 "
-                "with zeros behind them"
+                f"loss ctc: expected targets [labels] of an example, found {[*example.shape[1:]]}; give class "
+                "numbers from 1, followed by zeros"
             )
         function = _wrapped(ctc, function.reduction)
     settings = settings_of_loss(function)
     if PROBABILITIES.get(kind or "") == "Softmax" and output[settings.get("axis", -1)] == 1:
         raise ExportError(
-            f"loss {kind}: expected at least two classes for each example, found {[*output[1:]]}, for which it is always 0; "
-            "use binary_crossentropy, or end in a layer with a value for each class, such as Dense(2)"
+            f"loss {kind}: expected at least two classes per example, found {[*output[1:]]}, for which it is always "
+            "0; use binary_crossentropy, or end the model with one value per class, such as Dense(2)"
         )
     target, rank = targets_and_rank(function, kind, output, example)
     if output[0] is not None and kind is None and mixes_rows(function, target, output):
         raise ExportError(
-            f"loss {kind or function.name}: an example's value depends on the others of its batch, so the rows that pad a "
-            "partial batch would count; export with batch_size=None, which needs no padding"
+            f"loss {kind or function.name}: an example's value depends on the other examples of its batch, so rows "
+            "that pad a partial batch would count; export with batch_size=None, which needs no padding"
         )
     return Objective(
         function,
@@ -106,7 +106,9 @@ def objective_of(
 def unknown_objective(example: tf.TensorSpec | None, output: tf.TensorShape, name: str) -> Objective:
     """Return the objective of an output whose loss the model's class computes, with the targets of an example."""
     if example is None:
-        raise ExportError("loss: the model computes its own, so the shape of y is open; give a batch by example=(x, y)")
+        raise ExportError(
+            "loss: the model computes its own, so the shape of y is unknown; pass a batch as example=(x, y)"
+        )
     return Objective(None, None, tf.TensorSpec([output[0], *example.shape[1:]], example.dtype, name=name), rank=1)
 
 
@@ -128,8 +130,8 @@ def _function(loss: Any, ending: Sequence[str] | None) -> Any:
     if is_module(loss):
         kind = type(loss).__name__
         raise ExportError(
-            f"loss: expected a name, a Keras loss or a function (y_true, y_pred), found PyTorch's {kind}; a module trains "
-            f"with Keras' losses, such as {CTC if kind == 'CTCLoss' else 'sparse_categorical_crossentropy'}"
+            f"loss: expected a name, a Keras loss or a function (y_true, y_pred), found PyTorch's {kind}; a module "
+            f"trains with losses of Keras, such as {CTC if kind == 'CTCLoss' else 'sparse_categorical_crossentropy'}"
         )
     if not callable(loss) or inspect.isclass(loss):
         raise ExportError(
@@ -147,7 +149,7 @@ def _at(path: str, settings: Mapping[str, Any]) -> Any:
             return found(**settings)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ExportError(
-            f"loss {path}: cannot be made ({error}); give the path of a function (y_true, y_pred)"
+            f"loss {path}: cannot be created ({error}); give the path of a function (y_true, y_pred)"
         ) from error
     return partial(found, **settings) if settings else found
 
@@ -184,6 +186,6 @@ def _from_logits(name: str, ending: Sequence[str]) -> bool:
     if from_logits and doubtful:
         raise ExportError(
             f"loss {name}: the model ends in a {doubtful.lower()} that is not its last op or belongs to another "
-            "loss, so its output may be logits or not; pass a Keras loss object with from_logits=True or False"
+            "loss, so it is unclear whether its output is logits; pass a Keras loss object with from_logits=True or False"
         )
     return from_logits

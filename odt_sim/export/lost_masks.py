@@ -20,8 +20,8 @@ def warn_of_lost_masks(model: keras.Model, objectives: Sequence[Objective], inte
         if masking and _counts_all(objective) and output.shape[1] in lengths and _keeps_positions(output):
             warnings.warn(
                 f"model {model.name!r}: the mask of layer {masking.name!r} does not reach the output{name and f' {name!r}'}, "
-                "so padding counts in loss and metrics, as in Keras; join layers by Add() in place of +, set "
-                "supports_masking in layers of your own, or give the loss an ignore_class: see docs/how-to/tasks.md",
+                "so padding counts in loss and metrics, as in Keras; join layers with Add() instead of +, set "
+                "supports_masking in your own layers, or give the loss an ignore_class: see docs/how-to/tasks.md",
                 ExportWarning,
                 stacklevel=4,
             )

@@ -23,13 +23,14 @@ def _advice(layer: keras.layers.Layer) -> str | None:
     layers = keras.layers
     if isinstance(layer, layers.MelSpectrogram) and layer.power_to_db and layer.top_db < LEAST_DECIBELS:
         return (
-            f"its floor is top_db={layer.top_db:g} below the loudest place of the whole batch, as in Keras, so that an "
-            "example's features depend on the others of its batch, and a phone's answers may differ from evaluation; set "
+            f"its floor is top_db={layer.top_db:g} below the loudest value of the whole batch, as in Keras, so an "
+            "example's features depend on the other examples of its batch, and a phone's results may differ from "
+            "evaluation; set "
             f"top_db={LEAST_DECIBELS:g}, which cuts nothing"
         )
     if isinstance(layer, (layers.MixUp, layers.CutMix)):
         return (
-            "mixes the inputs of a batch and not their labels, as in Keras, and pads of a partial batch with them; leave it "
-            "out, and mix both in a strategy's local, by device.train_batch"
+            "mixes the inputs of a batch but not their labels, as in Keras, and mixes in the padding of a partial "
+            "batch; leave it out, and mix both in a strategy's local, with device.train_batch"
         )
     return None

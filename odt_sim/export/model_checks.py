@@ -42,7 +42,7 @@ def check_interface(model: keras.Model, interface: Interface) -> None:
     for tensor, name in zip(interface.flat_inputs, interface.input_names, strict=True):
         _check_input(tensor, where, f" {name!r}" if name else "")
     if not model.trainable_weights:
-        raise ExportError(f"{where}: nothing to train; it needs a layer with trainable weights")
+        raise ExportError(f"{where}: nothing to train; add a layer with trainable weights")
 
 
 def check_captures(traces: Mapping[str, Trace]) -> None:
@@ -51,9 +51,9 @@ def check_captures(traces: Mapping[str, Trace]) -> None:
         kept = [outer for outer, _ in trace.concrete.graph.captures if not hasattr(outer, "numpy")]
         if kept:
             raise ExportError(
-                f"{trace.where(kept[0].op)}: `{name}` reads a tensor that a layer kept from the time when Keras built it, "
-                "such as the factor of a regularizer that `build` made of the name 'l1'; make it in `__init__`, such as by "
-                "keras.regularizers.L1(0.01)"
+                f"{trace.where(kept[0].op)}: `{name}` reads a tensor that a layer kept from when Keras built it, "
+                "such as the factor of a regularizer that `build` created from the name 'l1'; create it in "
+                "`__init__`, such as with keras.regularizers.L1(0.01)"
             )
 
 
@@ -73,8 +73,8 @@ def _check_input(tensor: keras.KerasTensor, where: str, name: str) -> None:
     if None in tensor.shape[1:]:
         found = tensor.shape[1:]
         raise ExportError(
-            f"{where}: expected an input{name} of fixed shape, found {found}; give Input the full shape, or a batch of that "
-            "shape by example=x, as for models of KerasHub"
+            f"{where}: expected an input{name} of fixed shape, found {found}; give Input the full shape, or pass a "
+            "batch of that shape as example=x, as for models from KerasHub"
         )
 
 
@@ -115,4 +115,4 @@ def _check_layer(layer: keras.layers.Layer) -> None:
         raise ExportError(f"{where}: keeps its state between batches; set stateful=False")
     computes = layer.compute_dtype
     if keras.backend.is_float_dtype(computes) and computes != "float32" and layer.dtype_policy.name not in MIXED:
-        raise ExportError(f"{where}: expected float32 as compute dtype, found {layer.compute_dtype}; set its dtype")
+        raise ExportError(f"{where}: expected compute dtype float32, found {layer.compute_dtype}; set its dtype")

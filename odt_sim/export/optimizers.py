@@ -35,8 +35,8 @@ def optimizer_of(given: Any, *, scales_loss: bool = False) -> keras.optimizers.O
     """
     if not isinstance(given, str | Mapping | keras.optimizers.Optimizer):
         raise ExportError(
-            f"optimizer: expected a Keras optimizer, its name, or a mapping of name and settings, found {_kind(given)}; give "
-            'such as {"name": "SGD", "learning_rate": 0.1}'
+            f"optimizer: expected a Keras optimizer, its name, or a mapping of name and settings, found {_kind(given)}; "
+            'give, for example, {"name": "SGD", "learning_rate": 0.1}'
         )
     given = given if scales_loss else _without_loss_scaling(given)
     schedule = schedule_of(given)
@@ -47,7 +47,7 @@ def optimizer_of(given: Any, *, scales_loss: bool = False) -> keras.optimizers.O
         line = str(error).strip().partition("\n")[0]
         raise ExportError(f"optimizer {given!r}: not a Keras optimizer with these settings ({line})") from error
     if isinstance(new, keras.optimizers.MultiOptimizer):
-        raise ExportError(f"optimizer {new.name}: has no single learning rate; give one optimizer for all weights")
+        raise ExportError(f"optimizer {new.name}: has no single learning rate; use one optimizer for all weights")
     _check_ranges(new)
     return new
 
@@ -144,8 +144,8 @@ def schedule_of(given: Any) -> Schedule | None:
         return rate
     if callable(rate) and not isinstance(rate, keras.Variable):
         raise ExportError(
-            f"optimizer: expected a number or a keras.optimizers.schedules.LearningRateSchedule as its learning rate, found "
-            f"{type(rate).__name__}; make it a subclass of that"
+            f"optimizer: expected a number or a keras.optimizers.schedules.LearningRateSchedule as its learning rate, "
+            f"found {type(rate).__name__}; subclass it"
         )
     if not isinstance(rate, Mapping):
         return None
@@ -158,7 +158,7 @@ def schedule_of(given: Any) -> Schedule | None:
     try:
         return kind(**settings)
     except (TypeError, ValueError) as error:
-        raise ExportError(f"learning_rate: {name} does not take these settings ({error}); correct them") from error
+        raise ExportError(f"learning_rate: {name} does not accept these settings ({error}); correct them") from error
 
 
 def first_rate(schedule: Schedule) -> float:

@@ -11,7 +11,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export.interface import Interface, one_line
 from odt_sim.export.lowering import Trace
 
-OWN_WAY = "write the training as a tf.Module with a function train of its own (docs/export.md)"
+OWN_WAY = "write the training as a tf.Module with its own function train (docs/export.md)"
 
 
 def own_method(model: keras.Model) -> str | None:
@@ -38,8 +38,8 @@ def optimizer_names(model: keras.Model) -> list[str]:
     used = others or found
     if own_method(model) == "train_step" and len({id(value) for value in used.values()}) > 1:
         raise ExportError(
-            f"model {model.name!r}: trains with {len(used)} optimizers ({', '.join(sorted(used))}), and a file has one; "
-            f"export the network that devices train, or {OWN_WAY}"
+            f"model {model.name!r}: trains with {len(used)} optimizers ({', '.join(sorted(used))}), but a file has "
+            f"one; export only the network that devices train, or {OWN_WAY}"
         )
     return sorted({"optimizer", *used})
 
@@ -148,7 +148,7 @@ def check_weighted(trace: Trace, model: keras.Model, weights: Sequence[int], bat
     data = "x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)"
     method, how = ("compute_loss", "its argument") if own_method(model) == "compute_loss" else ("train_step", data)
     raise ExportError(
-        f"{type(model).__name__}.{method}: does not use sample_weight, so the rows that pad a partial batch would count; "
+        f"{type(model).__name__}.{method}: does not use sample_weight, so rows that pad a partial batch would count; "
         f"use it ({how}), or export with batch_size=None"
     )
 

@@ -45,7 +45,7 @@ def _moments_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor
     def moments(inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         if inputs.shape[0] != sample_weight.shape[0] or layer.axis == 0:
             where = f"layer {layer.name!r}: BatchNormalization"
-            problems.append(f"{where} expects the batch as its first axis; use LayerNormalization")
+            problems.append(f"{where} expects the batch as the first axis; use LayerNormalization")
         elif mask is None:
             return real_moments(inputs, list(layer._reduction_axes), sample_weight)
         else:

@@ -23,8 +23,8 @@ def warn_of_mixed(model: keras.Model) -> None:
     mixed = [layer for layer in mixed_layers(model) if layer._trainable_variables or layer._non_trainable_variables]
     if mixed:
         warnings.warn(
-            f"model {model.name!r}: layers with the policy {mixed[-1].dtype_policy.name} ({len(mixed)} with weights) compute "
-            "in float32 in the file; their weights are float32 anyway",
+            f"model {model.name!r}: layers with the policy {mixed[-1].dtype_policy.name} ({len(mixed)} with weights) "
+            "compute in float32 in the file; their weights are float32 in any case",
             ExportWarning,
             stacklevel=5,
         )

@@ -26,8 +26,8 @@ def quantized(model: keras.Model) -> bool:
     for name, mode in modes.items():
         if mode not in (None, "int8"):
             raise ExportError(
-                f"layer {name!r}: quantized to {mode}, with which LiteRT cannot train; quantize to int8, or leave the layer "
-                "in float32"
+                f"layer {name!r}: quantized to {mode}, which LiteRT cannot train; quantize to int8, or leave the "
+                "layer in float32"
             )
     return any(modes.values())
 

@@ -84,9 +84,11 @@ def deflexed(content: bytes, where: str, name: str, batch_size: int | None = Non
 
 def _check(graph: Graph, where: str) -> None:
     if not any(entry.declared for entry in graph.signatures.values()):
-        raise ExportError(f"{where}: has no signatures, so nothing names its inputs; convert the model with signatures")
+        raise ExportError(f"{where}: has no signatures, so its inputs have no names; convert the model with signatures")
     if not any(graph.flex_ops(key) for key in graph.signatures):
-        raise ExportError(f"{where}: has no Flex ops, so there is nothing to rewrite; odt-sim doctor says if it trains")
+        raise ExportError(
+            f"{where}: has no Flex ops, so there is nothing to rewrite; to check whether it trains, run odt-sim doctor"
+        )
 
 
 @dataclass(frozen=True)
@@ -180,8 +182,9 @@ def _initialize_by_signature(program: Program, traces: Mapping[str, Trace]) -> N
     never = sorted(own.name for own in missing - settable)
     if never:
         raise ExportError(
-            f"the variable {never[0]!r} is read and nothing sets it first ({len(never)} in all), so the file does not run "
-            "either; see D302 of odt-sim doctor: Keras 3 variables need an attribute of the tf.Module that holds them"
+            f"the variable {never[0]!r} is read but never set first ({len(never)} in total), so the "
+            "original file does not run either; see D302 of odt-sim doctor: Keras 3 variables need an attribute of "
+            "the tf.Module that refers to them"
         )
 
 

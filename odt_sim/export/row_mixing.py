@@ -35,13 +35,13 @@ def check_rows_alone(model: keras.Model, infer: Trace, batch_size: int | None) -
         where = suspects[0] if len(suspects) == 1 else f"model {model.name!r}, in one of {', '.join(suspects)}"
         fixed = any(isinstance(layer, Module) for layer in all_layers(model))  # PyTorch graphs fix the rows
         advice = (
-            "compute it from each example alone, with the batch as first axis"
+            "compute it from each example separately, with the batch as the first axis"
             if fixed
             else "export with batch_size=None, which needs no padding"
         )
         raise ExportError(
-            f"{where}: an example's output depends on the others of its batch, so the rows that pad a partial batch would "
-            f"count; {advice}"
+            f"{where}: an example's output depends on the other examples of its batch, so rows that pad a partial "
+            f"batch would count; {advice}"
         )
 
 

@@ -45,9 +45,7 @@ def write_saved_model(model: tf.Module, functions: dict[str, Function], path: Pa
         (path / DESCRIPTION).write_text(json.dumps(_description(model, steps_of_keras)))
     except (OSError, tf.errors.OpError) as error:
         line = str(error).strip().partition("\n")[0]
-        raise ExportError(
-            f"{path}: cannot write the SavedModel ({line}); give a directory that can be written"
-        ) from error
+        raise ExportError(f"{path}: cannot write the SavedModel ({line}); give a writable directory") from error
     finally:
         del model.variables_of_signatures
 

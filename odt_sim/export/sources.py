@@ -16,8 +16,8 @@ from odt_sim.export.served_model import served_model
 
 SUFFIXES = (".keras", ".h5", ".hdf5")
 PYTORCH = (".pt", ".pth", ".pt2")
-FROM_KERAS_2 = "save it there by model.save('model.h5'), and export that file"
-OF_OLD_LAYERS = "build the model with Keras 3, load this file by model.load_weights, and pass the model as an object"
+FROM_KERAS_2 = "save it there with model.save('model.h5'), and export that file"
+OF_OLD_LAYERS = "build the model with Keras 3, load this file with model.load_weights, and pass the model as an object"
 
 
 def model_of(source: Any, example: Any = None, batch_size: int | None = None, *, compiled: bool = False) -> Any:
@@ -50,7 +50,7 @@ def model_of(source: Any, example: Any = None, batch_size: int | None = None, *,
             f"{path}: expected a Keras model, found a file of PyTorch; load it and pass the torch.nn.Module"
         )
     if path.suffix not in SUFFIXES:
-        raise ExportError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}; save the model by model.save")
+        raise ExportError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}; save the model with model.save")
     return _loaded(path, compiled=compiled)
 
 
@@ -63,8 +63,8 @@ def _loaded(path: Path, *, compiled: bool) -> keras.Model:
             raise ExportError(f"{path}: expected a file of Keras 3, found one of Keras {version}; {advice}") from error
         line = " ".join(str(error).split())[:200]
         raise ExportError(
-            f"{path}: Keras cannot load a whole model from it ({line}); save it by model.save, and pass a model with custom "
-            "classes as an object"
+            f"{path}: Keras cannot load a whole model from it ({line}); save it with model.save, and pass a model "
+            "with custom classes as an object"
         ) from error
 
 

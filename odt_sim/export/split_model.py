@@ -75,8 +75,8 @@ def check_not_random(body: keras.Model, trained: Trace) -> None:
         if trained.variables.get(op.name) in generators:
             if any(isinstance(layer, Module) for layer in body.layers):
                 raise ExportError(
-                    "embed: the body draws random numbers in training mode, such as by Dropout; its features differ from "
-                    "step to step, so call train() of the module and then eval() of its body, or leave embed out"
+                    "embed: the body draws random numbers in training mode, such as by Dropout; its features differ "
+                    "from step to step, so call train() on the module and then eval() on its body, or leave embed out"
                 )
             layers = [layer for layer in leaf_layers(body) if _draws(layer)]
             strengths = [f"layer.{name}" for name in STRENGTHS if any(hasattr(layer, name) for layer in layers)]

@@ -15,7 +15,7 @@ from odt_sim.export.tracing import Function, concrete, unrolled
 from odt_sim.model.contract import REQUIRED, TRAIN_INPUTS
 
 INITIALIZE = "initialize"
-GIVE_SHAPES = "decorate it by tf.function with an input_signature"
+GIVE_SHAPES = "decorate it with tf.function and an input_signature"
 
 
 def keras_models(module: tf.Module) -> list[keras.Model]:

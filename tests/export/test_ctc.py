@@ -110,7 +110,7 @@ def test_labels_of_a_fleet_out_of_range_are_told_of_padding(exported: TrainableM
     y[:, 0] = 1  # labels from 1 to the number of classes need no subtraction
     data = federate(Dataset("d", x, y), iid, 1, seed=0)
     with pytest.raises(
-        DataError, match=rf"^data d: y: example 0 has the label {label}; .*1\.\.4 and zeros behind them: pad"
+        DataError, match=rf"^data d: y: example 0 has the label {label}; .*1\.\.4, followed by zeros: pad"
     ):
         check_fit(exported, data, TrainingPlan(1, 0.1))
 
@@ -142,7 +142,9 @@ class Called(keras.Model):
 
 def test_mask_of_a_model_with_its_own_call_is_refused(tmp_path: Path) -> None:
     example = np.ones((2, FRAMES, 4), np.float32), np.ones((2, LABELS), np.int32)
-    with pytest.raises(ExportError, match=r"loss ctc: has values of 1 axes, the mask .*, so end the mask, such as by"):
+    with pytest.raises(
+        ExportError, match=r"loss ctc: has values of 1 axes, but the mask .*, so remove the mask, such as with"
+    ):
         export_model(Called(), tmp_path / "model.tflite", loss="ctc", optimizer="sgd", example=example)
 
 

@@ -57,7 +57,7 @@ def test_command_lists_what_changed_and_keeps_the_output(rewritten: Path, capsys
     source = generated("checkpoint_scalar").path
     content = rewritten.read_bytes()
     assert main(["deflex", str(source), str(rewritten)]) == 1
-    assert capsys.readouterr().err == (f"error: {rewritten}: exists already; give another name, or remove it first\n")
+    assert capsys.readouterr().err == (f"error: {rewritten}: already exists; choose another name, or remove it first\n")
     assert rewritten.read_bytes() == content
     output = rewritten.with_name("other.tflite")
     assert main(["deflex", str(source), str(output), "--batch-size", "8"]) == 0
@@ -74,8 +74,8 @@ def test_command_lists_what_changed_and_keeps_the_output(rewritten: Path, capsys
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("numbered", "has no Flex ops, so there is nothing to rewrite; odt-sim doctor says if it trains"),
-        ("four_files_optimizer", "has no signatures, so nothing names its inputs; convert the model with signatures"),
+        ("numbered", "has no Flex ops, so there is nothing to rewrite; to check whether it trains, run odt-sim doctor"),
+        ("four_files_optimizer", "has no signatures, so its inputs have no names; convert the model with signatures"),
     ],
 )
 def test_file_with_nothing_to_rewrite_is_refused(name: str, message: str, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_op_that_cannot_be_rewritten_is_named(tmp_path: Path, capsys: pytest.Cap
     assert main(["deflex", str(source), str(tmp_path / "out.tflite")]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"error: {source}: `train`: ")
-    assert "the op Cumprod multiplies the rows of the batch; give a batch size" in error
+    assert "the op Cumprod multiplies across the rows of the batch; give a batch size" in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out.tflite").exists()
 
@@ -190,7 +190,7 @@ def test_variables_without_initial_values(tmp_path: Path) -> None:
     def step(model: Any, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return model.step(rate.value * x, y)
 
-    with pytest.raises(ExportError, match=r"the variable 'rate' is read and nothing sets it first \(1 in all\)"):
+    with pytest.raises(ExportError, match=r"the variable 'rate' is read but never set first \(1 in total\)"):
         deflex(Odd(tmp_path).write(step, rate), tmp_path / "out.tflite")
 
     def initialize() -> dict[str, tf.Tensor]:
@@ -264,6 +264,6 @@ def test_command_warns_of_a_lost_activation(tmp_path: Path) -> None:
     infer = function(lambda x: {"y": tf.exp(tf.nn.relu(tf.matmul(x, kernel)))}, x=spec([4, 6]))
     source = Odd(tmp_path).write(None, kernel, load=function(load, path=spec([], tf.string)), infer=infer)
     output = tmp_path / "out.tflite"
-    with pytest.warns(UserWarning, match=rf"{source}: an activation was lost in infer .*; see D205 of: odt-sim doctor"):
+    with pytest.warns(UserWarning, match=rf"{source}: an activation was lost in infer .*; see D205 in: odt-sim doctor"):
         assert main(["deflex", str(source), str(output)]) == 0
     assert output.is_file()

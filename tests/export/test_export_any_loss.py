@@ -1,4 +1,4 @@
-"""Every loss: all of Keras' but Circle, and functions of the user's, of examples and of whole batches."""
+"""Every loss: all losses of Keras except Circle, and user functions of examples and of whole batches."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

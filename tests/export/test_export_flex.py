@@ -19,7 +19,7 @@ from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.trainable import TrainableModel
 
 REFUSAL = (
-    r"m\.tflite: is of the flex flavour, with Flex ops \(\w+, \w+, \w+ and \d+ more\) that LiteRT cannot run; "
+    r"m\.tflite: has the flex flavour, whose Flex ops \(\w+, \w+, \w+ and \d+ more\) LiteRT cannot run; "
     r"export the model without flavour='flex', or run the file in TensorFlow 2\.19"
 )
 
@@ -89,7 +89,7 @@ REFUSED = [
     (layers.Conv2D(4, 2, groups=2, name="pairs"), r"layer 'pairs': Flex ops do not train grouped convolutions; use fl"),
     (
         layers.UpSampling2D(2, name="up"),
-        r"layer 'up': makes a tensor of \d+ axes, where Flex ops run 6 at most; use fl",
+        r"layer 'up': creates a tensor of \d+ axes, where Flex ops support at most 6; use fl",
     ),
 ]
 

@@ -98,7 +98,9 @@ def test_embeddings_lose_a_mask(tmp_path: Path) -> None:
 def test_loss_without_a_value_per_position_is_refused(tmp_path: Path) -> None:
     x = layers.Input((LENGTH,), dtype="int32")
     model = keras.Model(x, layers.Dense(3)(layers.Embedding(9, 5, mask_zero=True)(x)))
-    with pytest.raises(ExportError, match="has values of 1 axes, the mask of the output 2; choose a loss with a value"):
+    with pytest.raises(
+        ExportError, match="has values of 1 axes, but the mask of the output has 2; choose a loss with a value"
+    ):
         export_model(model, tmp_path / "m", loss="dice", optimizer="sgd")
 
 

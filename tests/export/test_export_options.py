@@ -181,13 +181,13 @@ def test_optimizers_from_settings() -> None:
             {"name": "SGD", "learning_rate": {"name": "Cosine"}},
             r"learning_rate: expected a name from CosineDecay, ",
         ),
-        ({"name": "SGD", "learning_rate": {"name": "CosineDecay"}}, r"learning_rate: CosineDecay does not take"),
+        ({"name": "SGD", "learning_rate": {"name": "CosineDecay"}}, r"learning_rate: CosineDecay does not accept"),
         ({"name": "no_such.Optimizer"}, r"no_such\.Optimizer: cannot be imported"),
         ({"name": "collections.OrderedDict"}, r"expected a subclass of keras' Optimizer"),
         (optimizers.SGD(lambda: 0.1), r"expected a number or a keras.*LearningRateSchedule .* found function"),
         (
             optimizers.MultiOptimizer(optimizers.OptimizerMap(optimizers.SGD())),
-            r"has no single learning rate; give one optimizer",
+            r"has no single learning rate; use one optimizer",
         ),
         (
             optimizers.SGD(clipnorm=-1.0),
@@ -223,7 +223,7 @@ def test_probabilities_expected_of_logits_are_warned_of(activation: str | None, 
     found = [str(each.message) for each in caught if each.category is ExportWarning]
     assert [each.partition(";")[0] for each in found] == warned * [
         "loss sparse_categorical_crossentropy: takes probabilities, since from_logits is False, but the model ends without "
-        "softmax and hardly trains"
+        "softmax, so it hardly trains"
     ]
 
 

@@ -280,11 +280,11 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (
         Network,
         {"loss": "mse", "example": None},
-        r"expected a built Keras model or a batch to build it with; give example",
+        r"expected a built Keras model or a batch to build it with; pass example",
     ),
     (Network, {"loss": "mse", "example": {"a": EXAMPLE[0]}}, r"model 'network': cannot be called on an example"),
     (Network, {"loss": "mse", "example": (3, 4)}, r"example: expected a batch \(x, y\) of arrays"),
-    (Network, {"loss": "mse", "optimizer": None}, r"expected an optimizer, or a compiled model; give optimizer="),
+    (Network, {"loss": "mse", "optimizer": None}, r"expected an optimizer, or a compiled model; pass optimizer="),
     (Network, {"loss": None}, r"loss: expected one for each output, or a model compiled with it, found None"),
     (Distilled, {"loss": None}, r"loss: the model's class uses a compiled loss, found none"),
     (Halved, {"loss": "mse", "embed": True}, r"embed: Halved has its own train_step, which takes x; leave embed out"),
@@ -294,7 +294,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (
         sequential,
         {"loss": lambda y, p: ops.mean(y - p), "example": None},
-        r"depends on the others of its batch, .*batch_size=None",
+        r"depends on the other examples of its batch, .*batch_size=None",
     ),
     (sequential, {"loss": losses.Circle()}, r"loss circle: cannot be exported, because .*batch_size=None"),
     (sequential, {"loss": lambda y, p: ops.sum(p, 0)}, r"expected one value for each example"),

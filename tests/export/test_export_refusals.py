@@ -94,11 +94,11 @@ def stateful() -> Any:
 REFUSED: list[tuple[Any, str]] = [
     (
         lambda: model(layers.Dense(2), layers.Lambda(looped, name="loop")),
-        r"layer 'loop': is a loop whose number of turns depends on .*give it maximum_iterations",
+        r"layer 'loop': is a loop whose number of iterations depends on .*give it maximum_iterations",
     ),
     (lambda: mapped(repeated, "for"), r"Lambda\.call\(\)\. Iterating over a symbolic .*in place of it$"),
     (look_up, r"expected an input of numbers, found strings; apply StringLookup"),
-    (lambda: mapped(in_python, "python"), r"layer 'python': the op EagerPyFunc .*in place of Python"),
+    (lambda: mapped(in_python, "python"), r"layer 'python': the op EagerPyFunc .*ops instead of Python"),
     (
         lambda: mapped(lambda x: tf.cast(tf.square(tf.cast(x, tf.float16)), tf.float32), "half"),
         r"layer 'half': the op Cast computes in float16, expected float32",
@@ -113,15 +113,15 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (stateful, r"layer 'memory': keeps its state between batches"),
     (with_variable, r"layer 'double': reads a variable that is not a weight"),
-    (lazily_built, r"^layer 'scaled': `train` reads a tensor that a layer kept .*; make it in `__init__`"),
-    (rows_merged, r"layer 'bn': BatchNormalization expects the batch as its first axis"),
+    (lazily_built, r"^layer 'scaled': `train` reads a tensor that a layer kept .*; create it in `__init__`"),
+    (rows_merged, r"layer 'bn': BatchNormalization expects the batch as the first axis"),
     (
         lambda: model(layers.Dense(2, dtype="float64", name="double")),
-        r"layer 'double': .*float32 as compute dtype, found float64",
+        r"layer 'double': .*compute dtype float32, found float64",
     ),
     (
         lambda: keras.Sequential([layers.Dense(2)]),
-        r"expected a built Keras model or a batch to build it with; give example",
+        r"expected a built Keras model or a batch to build it with; pass example",
     ),
     (lambda: keras.Sequential([layers.Input((None, 2)), layers.Dense(2)]), r"fixed shape, found \(None, 2\)"),
     (lambda: keras.Sequential([layers.Input((2,)), layers.ReLU()]), r"nothing to train"),
@@ -148,7 +148,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"loss": ["mse", "mse"]}, r"loss: expected one for each of 1 outputs, found 2"),
     (
         {"model": two_outputs, "loss": {"kind": "mse"}},
-        r"loss: expected one for each output, found none for 'size'; give it one, with a factor of 0 in loss_weights",
+        r"loss: expected one for each output, found none for 'size'; give it one \(with a factor of 0 in loss_weights",
     ),
     (
         {"model": two_outputs, "loss": [None, "mse"]},
@@ -159,8 +159,8 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     *(
         (
             {"model": lambda: keras.Sequential([layers.Input((2,)), layers.Dense(1)]), "loss": loss},
-            rf"loss {loss}: expected at least two classes for each example, found \[1\], for which it is always 0; "
-            r"use binary_crossentropy, or end in a layer with a value for each class, such as Dense\(2\)",
+            rf"loss {loss}: expected at least two classes per example, found \[1\], for which it is always 0; "
+            r"use binary_crossentropy, or end the model with one value per class, such as Dense\(2\)",
         )
         for loss in ("sparse_categorical_crossentropy", "categorical_crossentropy")
     ),
@@ -182,7 +182,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"optimizer": keras.optimizers.SGD},
-        r"optimizer: expected a Keras optimizer, .* found the class .*SGD; give such as",
+        r"optimizer: expected a Keras optimizer, .* found the class .*SGD; give, for example,",
     ),
     ({"optimizer": "sdg"}, r"optimizer 'sdg': not a Keras optimizer"),
     ({"optimizer": {"name": "SGD", "momentun": 0.9}}, r"optimizer \{.*momentun"),
@@ -208,7 +208,11 @@ def test_settings_are_refused(settings: dict[str, Any], message: str, tmp_path: 
 @pytest.mark.parametrize(
     ("package", "found", "message"),
     [
-        ("keras", "99.0", r"^keras 99\.0 is installed, but this process imported keras 3\.\S+ before; restart Python"),
+        (
+            "keras",
+            "99.0",
+            r"^keras 99\.0 is installed, but this process has already imported keras 3\.\S+; restart Python",
+        ),
         ("tensorflow", "99.0", r"^tensorflow 99\.0 is installed, but this process imported tensorflow 2\.\S+ before"),
     ],
 )

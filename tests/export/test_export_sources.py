@@ -195,8 +195,8 @@ REFUSED = [
         r"m\.keras: Keras cannot load a whole model from it .*model\.save",
     ),
     (lambda folder: write(folder / "m.keras"), r"m\.keras: Keras cannot load a whole model from it .*model\.save"),
-    (lambda folder: folder, r"no SavedModel that can be read .*give the directory of one"),
-    (lambda folder: saved(("train",), folder / "s"), r"'train' of its own; use odt_sim\.export\.convert_saved_model"),
+    (lambda folder: folder, r"not a readable SavedModel .*give the directory of a SavedModel"),
+    (lambda folder: saved(("train",), folder / "s"), r"'train'; use odt_sim\.export\.convert_saved_model"),
     (lambda folder: saved(("two",), folder / "s"), r"one input and one output, found 2 and 1"),
     (lambda folder: saved((), folder / "s"), r"expected a signature 'serving_default', found none"),
 ]
@@ -213,9 +213,7 @@ def test_source_is_not_overwritten(network: Any, tmp_path: Path) -> None:
     path = tmp_path / "my.keras"
     network.save(path)
     content = path.read_bytes()
-    with pytest.raises(
-        FileError, match=r"my\.keras: is the file that is read, which writing would destroy; name another"
-    ):
+    with pytest.raises(FileError, match=r"my\.keras: is the input file, which writing would overwrite; choose another"):
         export_model(path, path, **SETTINGS)
     assert path.read_bytes() == content
 

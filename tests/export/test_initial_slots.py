@@ -57,7 +57,7 @@ def checked(make: Any, initializer: str) -> None:
 @pytest.mark.parametrize(("make", "slot"), [(optimizers.ScheduleFreeAdamW, "momentum"), (Lookahead, "slow")])
 def test_slots_that_copy_weights_are_refused(make: Any, slot: str, initializer: str) -> None:
     message = (
-        rf"^optimizer {make.__name__}: its slot '.*last_kernel_{slot}' begins as a function of the weights, .* AdamW"
+        rf"^optimizer {make.__name__}: its slot '.*last_kernel_{slot}' starts as a function of the weights, .* AdamW"
     )
     with pytest.raises(ExportError, match=message):
         checked(make, initializer)

@@ -54,7 +54,7 @@ def test_manifest_that_describes_another_shape_is_refused(anchored: TrainableMod
     assert anchored.manifest is not None
     text = anchored.manifest.to_json().replace('"anchor", "shape": [null, 2]', '"anchor", "shape": [null, 5]')
     with pytest.raises(
-        ModelError, match=r"'anchor' of 'train' is float32 \[4, 2\], its manifest says float32 \[4, 5\]"
+        ModelError, match=r"'anchor' of 'train' is float32 \[4, 2\], but its manifest declares float32 \[4, 5\]"
     ):
         TrainableModel.from_content(with_metadata(anchored.content, METADATA_NAME, text.encode()))
 

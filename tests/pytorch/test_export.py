@@ -205,11 +205,11 @@ def test_module_is_cut_before_its_heads() -> None:
     [
         (
             "kind",
-            r"^embed: what follows the head of the PyTorch module also takes 'rating\.weight'; leave embed out, or",
+            r"^embed: the part after the head of the PyTorch module also takes 'rating\.weight'; leave embed out, or",
         ),
         (
             ["body", "kind", "rating"],
-            r"^embed: the head of the PyTorch module takes its inputs themselves; leave embed",
+            r"^embed: the head of the PyTorch module takes the module's inputs directly; leave embed",
         ),
     ],
 )
@@ -358,16 +358,16 @@ class _Tracking(torch.nn.Sequential):
 @pytest.mark.parametrize(
     ("create", "message"),
     [
-        (_Centred, r"^torch: op mul_ changes the buffer 'mean', and a file carries"),
-        (_Detached, r"^torch: op mul_ changes the buffer 'mean', and a file carries"),
-        (_Kept, r"^torch: op copy_ changes the buffer 'mean', and a file carries"),
+        (_Centred, r"^torch: op mul_ changes the buffer 'mean', but a file only supports"),
+        (_Detached, r"^torch: op mul_ changes the buffer 'mean', but a file only supports"),
+        (_Kept, r"^torch: op copy_ changes the buffer 'mean', but a file only supports"),
         (
             _Spectral,
             r"^torch: _SpectralNorm of module '0\.parametrizations\.weight\.0' has spectral normalization, .*; use",
         ),
         (
             _SpectralHook,
-            r"^torch: Linear of module '0' has spectral normalization, .*; use weight_norm, or train on without",
+            r"^torch: Linear of module '0' has spectral normalization, .*; use weight_norm, or continue training without",
         ),
         (_Tracking, r"^torch: op instance_norm of module '1' keeps running statistics, .*track_running_stats=False$"),
     ],
@@ -472,9 +472,12 @@ class _HookedInside(torch.nn.Linear):
 @pytest.mark.parametrize(
     ("create", "message"),
     [
-        (lambda: _Own(_Reversed), r"'\S+' is not that of forward, because of _Reversed\.backward, and a file takes"),
-        (_Hooked, r"'bias' is not that of forward, because of a hook of parameter 'bias', and"),
-        (lambda: _HookedInside(4, 3), r"'weight' is not that of forward, because of a hook of a tensor, and"),
+        (
+            lambda: _Own(_Reversed),
+            r"'\S+' differs from that of forward, because of _Reversed\.backward, but a file uses",
+        ),
+        (_Hooked, r"'bias' differs from that of forward, because of a hook of parameter 'bias', and"),
+        (lambda: _HookedInside(4, 3), r"'weight' differs from that of forward, because of a hook of a tensor, and"),
     ],
 )
 def test_gradients_other_than_those_of_forward_are_refused(create: Callable[[], torch.nn.Module], message: str) -> None:
@@ -556,7 +559,9 @@ def test_module_that_mixes_rows_is_refused(tmp_path: Path) -> None:
 
     settings = {"example": torch.zeros(2, 3), "loss": "mean_squared_error", "optimizer": "SGD"}
     with pytest.raises(
-        ExportError, match=r"^model 'centring': .*; compute it from each example alone, with the batch as first axis$"
+        ExportError,
+        match=r"^model 'centring': .*; compute it from each example separately, with the batch as the "
+        r"first axis$",
     ):
         export_model(Centring(3, 2), tmp_path / "m.tflite", **settings, batch_size=2)
 
@@ -624,28 +629,31 @@ class _Bags(torch.nn.EmbeddingBag):
     [
         (
             _Auxiliary,
-            r"^torch: _Auxiliary returns 2 outputs while it trains and 1 in evaluation; turn auxiliary outputs off",
+            r"^torch: _Auxiliary returns 2 outputs in training and 1 in evaluation; turn off auxiliary outputs",
         ),
         (
             _Autocast,
-            r"^torch: the module runs a block under torch\.autocast, and a file computes in float32; leave autocast",
+            r"^torch: the module runs a block under torch\.autocast, but a file computes in float32; leave autocast",
         ),
         (
             _Packed,
-            r"^torch: torch\.export cannot trace _Packed \(sizes of packed sequences depend on their lengths; give",
+            r"^torch: torch\.export cannot trace _Packed \(sizes of packed sequences depend on their lengths; pass the",
         ),
-        (_Complex, r"^torch: forward returns complex numbers, and a file has real ones .* use torch\.view_as_real"),
+        (
+            _Complex,
+            r"^torch: forward returns complex numbers, but the inputs and outputs of a file are real; use torch\.v",
+        ),
         (
             _ComplexWeight,
             r"^torch: 'weight' of _ComplexWeight of module '' is complex, .* torch\.view_as_real\(weight\)",
         ),
         (
             _Bags,
-            r"^torch: op embedding_bag .*has bags of several lengths; give numbers `\[rows, length\]`, with padding",
+            r"^torch: op embedding_bag .*has bags of different lengths; pass indices `\[rows, length\]`, with padding",
         ),
         (
             lambda *_: torch.ao.nn.quantized.dynamic.Linear(3, 2),
-            r"^torch: Linear of module '' is quantized, and computes with integers, .*; give the module from before convert",
+            r"^torch: Linear of module '' is quantized and computes with integers, .*; pass the module from before convert",
         ),
         (
             lambda *_: torch.nn.LazyLinear(2),
@@ -729,7 +737,7 @@ def test_untraceable_module_is_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"example": (torch.zeros(2, 3), torch.zeros(2))}, r"example: Linear takes other inputs than the 2 given \(too many"),
+        ({"example": (torch.zeros(2, 3), torch.zeros(2))}, r"example: Linear does not accept the 2 given inputs \(too many"),
         ({"loss": torch.nn.CrossEntropyLoss()}, r"loss: expected a name, .*found PyTorch's CrossEntropyLoss; "),
         ({"loss": torch.nn.CTCLoss()}, r"found PyTorch's CTCLoss; .* such as ctc$"),
         ({"optimizer": torch.optim.SGD}, r"optimizer: expected a Keras optimizer, .*found the class torch\.optim\.sgd\.SGD"),

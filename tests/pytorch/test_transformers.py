@@ -59,7 +59,7 @@ def test_language_model_needs_no_mask_and_keeps_its_cache() -> None:
 
 
 def test_loss_of_its_own_is_refused() -> None:
-    with pytest.raises(ExportError, match=r"^torch: forward computes a loss of its own, .*; leave them out of example"):
+    with pytest.raises(ExportError, match=r"^torch: forward computes its own loss .*; leave them out of example"):
         keras_model(_classifier(), {"input_ids": IDS, "labels": torch.zeros(4, dtype=torch.long)}, 4)
 
 

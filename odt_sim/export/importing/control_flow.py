@@ -42,7 +42,7 @@ def loop(operator: Operator) -> list[Value]:
         (taken,) = operator.run(operator.options.condSubgraphIndex, values)
         constant = tf.get_static_value(taken)
         if constant is None:
-            raise Refusal("is a loop whose number of turns depends on data, so it cannot be unrolled")
+            raise Refusal("is a loop whose number of iterations depends on data, so it cannot be unrolled")
         if not constant:
             return values
         values = operator.run(operator.options.bodySubgraphIndex, values)

@@ -38,5 +38,5 @@ def _tensor(value: Any) -> tf.Tensor:
     if isinstance(value, tf.Variable):
         return tf.compat.v1.get_default_graph().capture(value.handle)
     if not isinstance(value, tf.Tensor):
-        raise Refusal("takes a list of tensors, or an input that is left out")
+        raise Refusal("takes a list of tensors, or an optional input that is omitted")
     return value

@@ -22,7 +22,7 @@ def fully_connected(operator: Operator) -> list[Value]:
         product = tf.nn.bias_add(product, bias[0])
     if operator.options.keepNumDims and x.shape.rank != 2:
         if leading.count(-1) > 1 or prod(leading) == 0:
-            raise Refusal("keeps several axes of open size; use a fixed size")
+            raise Refusal("keeps several axes of variable size; use fixed sizes")
         product = tf.reshape(product, [*leading, outputs])
     return [activated(operator, product)]
 

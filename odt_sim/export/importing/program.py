@@ -95,11 +95,11 @@ class Program:
             raise ExportError(f"{where}: {refusal}") from refusal
         except (ValueError, TypeError, AttributeError, LookupError, ModelError, tf.errors.OpError) as error:
             line = " ".join(str(error).split())[:300]
-            raise ExportError(f"{where}: TensorFlow refuses its graph ({line})") from error
+            raise ExportError(f"{where}: TensorFlow rejects its graph ({line})") from error
 
     def _run(self, index: int, values: dict[int, Value]) -> None:
         if self._depth > DEEPEST:
-            raise Refusal("its subgraphs call one another without end")
+            raise Refusal("its subgraphs call one another endlessly")
         self._depth += 1
         try:
             for op in self.graph.subgraphs[index].ops:
@@ -157,12 +157,12 @@ def _value(subgraph: Subgraph, number: int, values: Mapping[int, Value]) -> Valu
         return values[number]
     tensor = subgraph.tensors[number]
     if tensor.quantized and tensor.constant:
-        raise Refusal("takes a quantized constant; use the model before its quantization")
+        raise Refusal("takes a quantized constant; use the model from before quantization")
     if tensor.constant and tensor.dtype != "string":
         return tf.constant(tensor.value(), _dtype(tensor))
     if 0 in tensor.shape:
         return tf.zeros(tensor.shape, _dtype(tensor))
-    raise Refusal(f"takes a {tensor.dtype} tensor that nothing computes" if not tensor.constant else "takes a text")
+    raise Refusal(f"takes a {tensor.dtype} tensor that nothing computes" if not tensor.constant else "takes text")
 
 
 def _imported(operator: Operator) -> list[Value]:
@@ -170,7 +170,7 @@ def _imported(operator: Operator) -> list[Value]:
         return _computed(operator) or IMPORTS[operator.kind](operator)
     if operator.node:
         return emitted(operator.node, operator.inputs)
-    raise Refusal("has no equivalent in TensorFlow that is known here")
+    raise Refusal("has no TensorFlow equivalent that odt_sim supports")
 
 
 PARTS = ("STRIDED_SLICE", "SLICE", "GATHER")

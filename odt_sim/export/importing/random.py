@@ -31,7 +31,7 @@ def random_states(graph: Graph) -> States:
 def random_uniform(operator: Operator) -> list[Value]:
     """Draw numbers in [0, 1)."""
     if operator.dtypes != [tf.float32] or operator.state is None:
-        raise Refusal("draws other numbers than float32; use those")
+        raise Refusal("draws numbers other than float32; draw float32")
     state = tf.raw_ops.ReadVariableOp(resource=operator.state.handle, dtype=tf.int64)
     tf.raw_ops.AssignVariableOp(resource=operator.state.handle, value=state + tf.constant([0, 1], tf.int64))
     return [tf.random.stateless_uniform(operator.inputs[0], tf.cast(state, tf.int32))]

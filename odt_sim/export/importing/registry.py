@@ -71,12 +71,12 @@ def activated(operator: Operator, value: tf.Tensor) -> tf.Tensor:
         return tf.maximum(tf.minimum(value, 1.0), -1.0)
     if function == _ACTIVATIONS.TANH:
         return tf.tanh(value)
-    raise Refusal(f"has the fused activation number {function}, which is unknown")
+    raise Refusal(f"has the unknown fused activation number {function}")
 
 
 def fixed(value: tf.Tensor) -> np.ndarray[Any, Any]:
     """Return the value of an input that must be a constant."""
     constant = tf.get_static_value(value)
     if constant is None:
-        raise Refusal("has an input that must be a constant and is computed")
+        raise Refusal("has a computed input that must be a constant")
     return np.asarray(constant)

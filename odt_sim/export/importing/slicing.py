@@ -66,7 +66,7 @@ def dynamic_update_slice(operator: Operator) -> list[Value]:
     x, update, start = operator.inputs
     constant = tf.get_static_value(start)
     if constant is None or not (x.shape.is_fully_defined() and update.shape.is_fully_defined()):
-        raise Refusal("replaces a part whose position is not fixed")
+        raise Refusal("replaces a slice whose position is not fixed")
     pairs = zip(constant, update.shape, x.shape, strict=True)
     paddings = [[int(first), int(whole - first - size)] for first, size, whole in pairs]
     inside = tf.pad(tf.ones(update.shape, tf.bool), paddings)

@@ -50,7 +50,7 @@ def fused_batch_norm_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> 
 
 def _check_format(op: tf.Operation) -> None:
     if op.get_attr("data_format") != b"NHWC":
-        raise Refusal("supports only channels as the last axis; use data_format channels_last")
+        raise Refusal('supports only data_format="channels_last"; use that')
 
 
 def _count(x: tf.Tensor) -> tf.Tensor:

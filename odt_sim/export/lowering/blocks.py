@@ -14,7 +14,7 @@ KERNEL = 4  # the most axes that TFLite's kernels support
 
 def _sizes(x: tf.Tensor) -> list[int]:
     if None in x.shape[1:]:
-        raise Refusal("has an axis of open size; give the model a fixed shape")
+        raise Refusal("has an axis of variable size; give the model a fixed shape")
     return [OPEN, *(int(n) for n in x.shape[1:])]
 
 

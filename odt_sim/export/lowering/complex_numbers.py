@@ -25,8 +25,8 @@ class Complex(Deferred):
 
     def tensor(self) -> tf.Tensor:
         """Refuse, because only ops with a function in this module support complex numbers."""
-        raise Refusal("takes complex numbers, which have no kernel; take the real and imaginary parts with keras.ops.real "
-                      "and keras.ops.imag")  # fmt: skip
+        raise Refusal("takes complex numbers, which have no kernel; extract the real and imaginary parts with "
+                      "keras.ops.real and keras.ops.imag")  # fmt: skip
 
     @property
     def conjugate(self) -> "Complex":

@@ -23,7 +23,7 @@ def known(tensor: tf.Tensor) -> NDArray[Any]:
     value = tf.get_static_value(tensor)
     value = evaluated(tensor) if value is None else value
     if value is None:
-        raise Refusal("depends on a shape or a number that is not fixed; use fixed ones")
+        raise Refusal("depends on a shape or number that is not fixed; use fixed values")
     return np.asarray(value)
 
 

@@ -132,7 +132,9 @@ def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emis
 def _loop(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> list[Emitted]:
     """Emit a loop as WHILE, which captures the handles of variables."""
     if emission.probes.graphs:
-        raise Refusal("is a loop whose number of turns depends on data; give a batch size, or a fixed number of turns")
+        raise Refusal(
+            "is a loop whose number of iterations depends on data; give a batch size, or a fixed number of iterations"
+        )
     carried = [i for i, t in enumerate(op.inputs) if t.dtype != tf.resource]
 
     def run(body: tf.Graph, given: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:

@@ -144,7 +144,7 @@ def _fitted(x: tf.Tensor, lengths: list[int]) -> tf.Tensor:
     for axis, length in zip(range(-len(lengths), 0), lengths, strict=True):
         size = x.shape[axis]
         if size is None:
-            raise Refusal("transforms an axis of open length; give the model a fixed shape")
+            raise Refusal("transforms an axis of variable length; give the model a fixed shape")
         if size > length:
             x = tf.split(x, [length, size - length], axis)[0]
         elif size < length:

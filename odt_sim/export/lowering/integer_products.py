@@ -12,6 +12,6 @@ def integer_product(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
     Sums of up to 2^24 / 127^2 = 1,040 terms are exact; longer sums are rounded to 24 bits.
     """
     if any(t.dtype != tf.int8 for t in op.inputs):
-        raise Refusal("multiplies other numbers than int8; cast them to float32 first")
+        raise Refusal("multiplies numbers other than int8; cast them to float32 first")
     product = LOWERINGS["BatchMatMulV2"](op, [tf.cast(value, tf.float32) for value in inputs], memo)[0]
     return [tf.cast(product, op.outputs[0].dtype)]

@@ -80,8 +80,8 @@ def _open(inputs: list[Value], condition: Run, body: Run) -> list[Value]:
         return _masked(most, inputs, condition, body)
     if any(isinstance(value, TensorList) for value in inputs):
         raise Refusal(
-            "is a loop whose number of turns depends on data and that has a gradient; give it maximum_iterations, "
-            "or a fixed number of turns"
+            "is a loop with a gradient whose number of iterations depends on data; give it maximum_iterations, or a "
+            "fixed number of iterations"
         )
     return _while(inputs, condition, body)
 

@@ -130,7 +130,7 @@ def pooling_windows(op: tf.Operation, image: tf.TensorShape) -> Windows:
     """Return the windows of a pooling op on `image`, `[batch, height, width, channels]`."""
     size = op.get_attr("ksize")
     if size[0] != 1 or size[3] != 1:
-        raise Refusal("pools over height and width only; use MaxPooling2D or AveragePooling2D")
+        raise Refusal("pools only over height and width; use MaxPooling2D or AveragePooling2D")
     return windows_of(op, image, (size[1], size[2]))
 
 

@@ -13,7 +13,7 @@ from odt_sim.export.lowering.windows import elements, padded, scattered, sum_of
 def _volumes(op: tf.Operation, shape: tf.TensorShape) -> Volumes:
     one, deep, height, width, channels = op.get_attr("ksize")
     if (one, channels) != (1, 1):
-        raise Refusal("pools over depth, height and width only; use MaxPooling3D or AveragePooling3D")
+        raise Refusal("pools only over depth, height and width; use MaxPooling3D or AveragePooling3D")
     return volumes_of(op, shape, (deep, height, width))
 
 

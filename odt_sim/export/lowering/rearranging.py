@@ -14,7 +14,7 @@ def sizes(shape: tf.TensorShape) -> list[int]:
     """Return the sizes of a shape; the one that depends on the rows of the batch becomes `OPEN`."""
     found = [OPEN if size is None else int(size) for size in shape]
     if found.count(OPEN) > 1:
-        raise Refusal("has several axes of open size; give a batch size")
+        raise Refusal("has several axes of variable size; give a batch size")
     return found
 
 

@@ -54,17 +54,17 @@ KEPT = frozenset(
 UNKNOWN_TYPES = (tf.float16, tf.bfloat16, tf.float64, tf.complex64, tf.complex128, tf.string)
 """Types that few TFLite kernels support."""
 
-_PYTHON = "write it in ops of TensorFlow or Keras in place of Python"
-_STRINGS = "do this before the model, in the data, and give the model the numbers"
+_PYTHON = "write it with TensorFlow or Keras ops instead of Python"
+_STRINGS = "do this in the data, before the model, and pass the numbers to the model"
 _ALGEBRA = "use keras.ops.cholesky, solve or inv, or compute it in the data, before the model"
-_CTC = 'for CTC, give the loss "ctc", or call odt_sim.export.ctc.ctc(y, logits) in a function of your own'
+_CTC = 'for CTC, give the loss "ctc", or call odt_sim.export.ctc.ctc(y, logits) in your own function'
 
 INSTEAD = {
     "StatelessRandomBinomial": "compare keras.random.uniform with the probability, and sum over the counts",
     "While": "write the loop with tf.while_loop or keras.ops",
     "CTCLoss": _CTC,
     "Empty": _CTC,  # the first op of TensorFlow's ctc_loss
-    "CTCGreedyDecoder": "decode on the host, from the model's outputs",
+    "CTCGreedyDecoder": "decode the model's outputs outside the model",
     "Eig": _ALGEBRA,
     "LogMatrixDeterminant": _ALGEBRA,
     "MatrixDeterminant": _ALGEBRA,

@@ -30,7 +30,7 @@ def reshape(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = the elements of X in another shape."""
     x, shape = tensor_of(inputs[0]), inputs[1]
     if x.op.type == "Squeeze" and op.outputs[0].shape.rank == 0:
-        raise Refusal("makes a number of a product of vectors, which XNNPACK fails to run; use keras.ops.sum(a * b)")
+        raise Refusal("reduces a product of vectors to a scalar, which XNNPACK fails to run; use keras.ops.sum(a * b)")
     sizes = [OPEN if size is None else size for size in op.outputs[0].shape]
     if OPEN in sizes and not (isinstance(shape, Sizes) and sizes.count(OPEN) == 1):
         return [tf.reshape(x, tensor_of(shape))]

@@ -80,7 +80,7 @@ def _positions(sliced: slice, size: int) -> range:
     if size != OPEN:
         return range(*sliced.indices(size))
     if sliced.start or sliced.stop is not None or sliced.step not in (None, 1):
-        raise Refusal("takes some of the rows only; give a batch size")
+        raise Refusal("takes only some of the rows; give a batch size")
     return range(1)
 
 

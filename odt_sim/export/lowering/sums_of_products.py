@@ -76,7 +76,7 @@ def _without_dots(labels: list[str], result: str, ranks: list[int]) -> tuple[lis
     free = [letter for letter in ascii_letters if letter not in "".join([*labels, result])]
     counts = [rank - len(own.replace("...", "")) for own, rank in zip(labels, ranks, strict=True) if "..." in own]
     if len(set(counts)) > 1:
-        raise Refusal(f"has different numbers of axes in place of the dots in {','.join(labels)}; write letters")
+        raise Refusal(f"has different numbers of axes for the ellipses in {','.join(labels)}; write letters")
     dots = "".join(free[: counts[0]]) if counts else ""
     return [own.replace("...", dots) for own in labels], result.replace("...", dots)
 

@@ -13,7 +13,9 @@ def find(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     types = {"Tkeys": op.inputs[1].dtype, "Tvalues": op.outputs[0].dtype}
     strings = next((kind.name for kind in types.values() if not kind.is_integer), None)
     if strings:
-        raise Refusal(f"looks up a {strings}; look it up before the model, in the data, and give the model the numbers")
+        raise Refusal(
+            f"looks up a {strings}; look it up in the data, before the model, and pass the numbers to the model"
+        )
     with tf.init_scope():
         keys, values = (t.numpy().astype(np.int32) for t in tf.raw_ops.LookupTableExportV2(table_handle=table, **types))
     x, default = tf.cast(x, tf.int32), tf.cast(default, tf.int32)

@@ -38,7 +38,7 @@ class TensorList:
         known = [constant for constant in constants if constant is not None and constant.ndim and (constant >= 0).all()]
         computed = [own for own, constant in zip((shape, self.shape), constants, strict=True) if constant is None]
         if not known and not computed:
-            raise Refusal("reads an item of a list that was not set, of open shape")
+            raise Refusal("reads an unset list item of variable shape")
         return tf.fill([*known, *computed][0], tf.zeros([], self.dtype))
 
     def stacked(self, shape: tf.Tensor) -> tf.Tensor:
@@ -71,7 +71,7 @@ def _number(value: tf.Tensor) -> int:
     constant = tf.get_static_value(value)
     if constant is None:
         raise Refusal(
-            "makes or changes a list of an open length or at an open place; give a batch size or fixed numbers"
+            "creates or changes a list of variable length or at a variable position; give a batch size or fixed numbers"
         )
     return int(constant)
 
@@ -94,7 +94,7 @@ def from_tensor(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
     """Return the slices along the first axis."""
     tensor, shape = inputs
     if not tensor.shape.rank or tensor.shape[0] is None:
-        raise Refusal("makes a list of an open number of tensors; give a batch size")
+        raise Refusal("creates a list of a variable number of tensors; give a batch size")
     return [TensorList(tuple(tf.unstack(tensor)), tensor.dtype, shape)]
 
 
@@ -183,7 +183,7 @@ def add(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
 def where(condition: tf.Tensor, one: TensorList, other: TensorList) -> TensorList:
     """Return the list of one of two branches or iterations."""
     if len(one.items) != len(other.items):
-        raise Refusal("makes a list of a length that depends on data; make it of a fixed length")
+        raise Refusal("creates a list whose length depends on data; use a fixed length")
     pairs = [
         (tf.zeros_like(b) if a is None and b is not None else a, tf.zeros_like(a) if b is None and a is not None else b)
         for a, b in zip(one.items, other.items, strict=True)

@@ -22,7 +22,7 @@ def _inline(owner: Any) -> None:
             device, _, enabled, _, inner, *given = node.args
             if enabled and device == "cpu":
                 raise ExportError(
-                    "torch: the module runs a block under torch.autocast, and a file computes in float32; leave autocast out"
+                    "torch: the module runs a block under torch.autocast, but a file computes in float32; leave autocast out"
                 )
             _replace(owner, node, inner, given, passes=True)
 

@@ -62,7 +62,9 @@ def _grouped(
     spatial = list(range(2, count + 2))
     if count == 2 and groups == channels and groups > 1:
         if stride[0] != stride[1] or (max(stride) > 1 and max(dilation) > 1):
-            raise Refusal("is a depthwise convolution with a stride and a dilation, or two strides; use one of them")
+            raise Refusal(
+                "is a depthwise convolution with a stride and a dilation, or two different strides; use only one"
+            )
         multiplier = weight.shape[0] // groups
         kernel = tf.reshape(
             tf.transpose(tf.reshape(weight, [groups, multiplier, *weight.shape[2:]]), [2, 3, 0, 1]),

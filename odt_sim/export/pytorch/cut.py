@@ -33,7 +33,7 @@ def embedding_node(graph: Any, head: Collection[Any], inputs: Collection[Any]) -
         )
     (embedding,) = entering
     if embedding in inputs:
-        raise ExportError(f"embed: the head of the PyTorch module takes its inputs themselves; {ADVICE}")
+        raise ExportError(f"embed: the head of the PyTorch module takes the module's inputs directly; {ADVICE}")
     while embedding.op == "call_function" and "dropout" in str(embedding.target):
         embedding = embedding.args[0]
     return embedding

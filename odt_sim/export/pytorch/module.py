@@ -115,7 +115,7 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
         missing = (
             "example, one of its inputs with the rows first" if example is None else "batch_size, a number of rows"
         )
-        raise ExportError(f"torch: module {type(module).__name__} has no fixed shapes of its own; give {missing}")
+        raise ExportError(f"torch: module {type(module).__name__} does not define its input shapes; pass {missing}")
     check_module(module)
     given = _given(module, example, batch_size)
     layers = _layers(module)
@@ -154,8 +154,8 @@ def _given(module: Any, example: Any, count: int) -> inspect.BoundArguments:
         return signature.bind(**dict(zip(example, rows, strict=True))) if named else signature.bind(*rows)
     except TypeError as error:
         raise ExportError(
-            f"example: {type(module).__name__} takes other inputs than the {len(rows)} given ({error}); give its inputs "
-            "alone, without targets"
+            f"example: {type(module).__name__} does not accept the {len(rows)} given inputs ({error}); pass only its "
+            "inputs, without targets"
         ) from error
 
 
@@ -178,8 +178,8 @@ def _warn_of_frozen(module: Any, layers: Sequence[Weights]) -> None:
     surprising = [path for path in frozen if module.training and module.get_submodule(path).training]
     if surprising:
         warnings.warn(
-            f"torch: {', '.join(surprising)}: frozen by requires_grad=False, so the file keeps the running statistics; "
-            "PyTorch would update them; call eval() on them to silence this warning",
+            f"torch: {', '.join(surprising)}: frozen by requires_grad=False, so the file keeps the running "
+            "statistics, which PyTorch would update; call eval() on them to silence this warning",
             ExportWarning,
             stacklevel=2,
         )

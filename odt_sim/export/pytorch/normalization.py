@@ -49,7 +49,7 @@ def instance_norm(
     """Normalize each channel of each example (arXiv:1607.08022)."""
     if mean is not None:
         raise Refusal(
-            "keeps running statistics, which a file carries for BatchNorm alone; set track_running_stats=False"
+            "keeps running statistics, which a file supports only for BatchNorm; set track_running_stats=False"
         )
     channels = [1, x.shape[1], *[1] * (len(x.shape) - 2)]
     return _scaled(_normalized(x, list(range(2, len(x.shape))), eps), weight, bias, channels)

@@ -26,8 +26,8 @@ def structured(exported: Any, outputs: Sequence[Any]) -> Any:
     if isinstance(returned, Mapping):
         if LOGITS in returned and "loss" in returned:
             raise ExportError(
-                "torch: forward computes a loss of its own, from targets among its inputs (labels); leave them out of "
-                "example, and give loss"
+                "torch: forward computes its own loss from targets among its inputs (labels); leave them out of "
+                "example, and pass loss"
             )
         return returned[LOGITS] if LOGITS in returned else _one_or_all(_by_name(returned))
     return _one_or_all(outputs)

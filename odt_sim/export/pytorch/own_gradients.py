@@ -71,8 +71,9 @@ def check_gradients(module: Any, given: inspect.BoundArguments, traced: Any, nam
     for name, wanted, gradient in zip(learned, expected, found, strict=True):
         if not torch.allclose(gradient, wanted, rtol=0, atol=close, equal_nan=True):
             raise ExportError(
-                f"torch: the gradient of {name!r} is not that of forward, because of {', '.join(dict.fromkeys(names))}, and "
-                "a file takes that of forward; write it by detach there: `x + (f(x) - x).detach()` has the gradient of x, "
+                f"torch: the gradient of {name!r} differs from that of forward, because of "
+                f"{', '.join(dict.fromkeys(names))}, but a file uses that of forward; express it with detach there: "
+                "`x + (f(x) - x).detach()` has the gradient of x, "
                 "and `2 * x.detach() - x` the reversed one"
             )
 

@@ -40,7 +40,7 @@ def einsum(equation: str, tensors: Sequence[tf.Tensor], **_: Any) -> tf.Tensor:
     if all(x.dtype != tf.complex64 for x in tensors):
         return tf.einsum(equation, *tensors)
     if len(tensors) != 2:
-        raise Refusal("sums products of other than two complex tensors; write one product after the other")
+        raise Refusal("sums products of more or fewer than two complex tensors; write one product after the other")
     (real, imaginary), (other, turned) = [(tf.math.real(x), tf.math.imag(x)) for x in tensors]
     return tf.complex(
         tf.einsum(equation, real, other) - tf.einsum(equation, imaginary, turned),
@@ -93,7 +93,7 @@ def embedding_bag(
     starts = starts if starts is None or not last_offset else starts[:-1]
     if scale_by_frequency or starts is None or len({*(np.array(ends) - starts)}) != 1:
         raise Refusal(
-            "has bags of several lengths; give numbers `[rows, length]`, with padding_idx behind the shorter ones"
+            "has bags of different lengths; pass indices `[rows, length]`, with padding_idx after the shorter ones"
         )
     bags = tf.reshape(index, [len(starts), -1])
     padding = -1 if padding is None else padding

@@ -96,7 +96,7 @@ class Program:
                     return values[node]
             else:
                 raise ExportError(
-                    f"torch: the module runs a part as a graph of its own ({node.target}), such as torch.cond; leave that out"
+                    f"torch: the module runs a part as a separate graph ({node.target}), such as torch.cond; leave that out"
                 )
         raise ExportError("torch: the graph has no output")
 
@@ -119,7 +119,7 @@ class Program:
         after._nodes, after._given = nodes_after(self._exported.graph, embedding, changes_first), embedding
         if bypassing := [node for node in after._nodes if node in of_body | inputs]:
             raise ExportError(
-                f"embed: what follows the head of the PyTorch module also takes {self._called(bypassing[0])}; {ADVICE}"
+                f"embed: the part after the head of the PyTorch module also takes {self._called(bypassing[0])}; {ADVICE}"
             )
         return before, after
 
@@ -159,7 +159,7 @@ class Program:
 
     def _computed(self, node: Any, name: str, values: dict[Any, Any], mode: Mode) -> Any:
         if "out" in node.kwargs:
-            raise Refusal("writes to its argument `out`; use what it returns")
+            raise Refusal("writes to its argument `out`; use its return value")
         positional, keywords = _arguments(node, values)
         plain = name.rstrip("_") if not name.startswith("_") else name
         if plain == "batch_norm":

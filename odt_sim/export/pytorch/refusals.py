@@ -17,30 +17,28 @@ def check_module(module: Any) -> None:
     import torch
 
     if isinstance(module, torch.jit.ScriptModule):
-        raise ExportError(
-            "torch: the module is TorchScript, which cannot be traced; give the module that it was made from"
-        )
+        raise ExportError("torch: the module is TorchScript, which cannot be traced; pass the original module")
     for path, part in module.named_modules():
         where = f"{type(part).__name__} of module {path!r}"
         if "quantized" in type(part).__module__:
             raise ExportError(
-                f"torch: {where} is quantized, and computes with integers, which do not train; give the module from before "
-                "convert or quantize_dynamic, and quantize the trained file by odt-sim deploy"
+                f"torch: {where} is quantized and computes with integers, which do not train; pass the module from "
+                "before convert or quantize_dynamic, and quantize the trained file with odt-sim deploy"
             )
         own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
         if any(map(torch.nn.parameter.is_lazy, own)):
             raise ExportError(f"torch: {where} has no weights yet; call the module once on an example first")
         if _has_spectral_norm(part):
             raise ExportError(
-                f"torch: {where} has spectral normalization, which keeps vectors that each step changes, and a file carries "
-                "the statistics of BatchNorm alone; use weight_norm, or train on without it: "
+                f"torch: {where} has spectral normalization, whose vectors change in each step, but a file only "
+                "supports the statistics of BatchNorm; use weight_norm, or continue training without it: "
                 "torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.remove_spectral_norm"
             )
         names = [name for name, parameter in part.named_parameters(recurse=False) if parameter.is_complex()]
         if names:
             raise ExportError(
-                f"torch: {names[0]!r} of {where} is complex, and a file's weights are real; make it a parameter "
-                "torch.view_as_real(weight), and read it by torch.view_as_complex"
+                f"torch: {names[0]!r} of {where} is complex, but a file's weights are real; store it as a parameter "
+                "torch.view_as_real(weight), and read it with torch.view_as_complex"
             )
         if (
             isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
@@ -64,8 +62,8 @@ def untraceable(module: Any, error: Exception) -> ExportError:
 def _reason(error: Exception) -> str:
     if _is_of_packed_sequence(error):
         return (
-            "sizes of packed sequences depend on their lengths; give the layer the padded sequence, and mask its outputs by "
-            "the lengths"
+            "sizes of packed sequences depend on their lengths; pass the padded sequence to the layer, and mask its "
+            "outputs by the lengths"
         )
     text = " ".join(str(error).split())
     if "data-dependent" in text:
@@ -99,8 +97,8 @@ def check_outputs(graphs: dict[bool, Any], name: str) -> None:
     counts = {training: len(exported.graph_signature.user_outputs) for training, exported in graphs.items()}
     if counts[True] != counts[False]:
         raise ExportError(
-            f"torch: {name} returns {counts[True]} outputs while it trains and {counts[False]} in evaluation; turn auxiliary "
-            "outputs off, such as by aux_logits=False, or return the same in both modes"
+            f"torch: {name} returns {counts[True]} outputs in training and {counts[False]} in evaluation; turn off "
+            "auxiliary outputs, such as with aux_logits=False, or return the same in both modes"
         )
 
 
@@ -119,6 +117,6 @@ def check_real(exported: Any) -> None:
     for verb, names in borders.items():
         if any(getattr(values.get(name), "is_complex", bool)() for name in names if isinstance(name, str)):
             raise ExportError(
-                f"torch: forward {verb} complex numbers, and a file has real ones at its border; use torch.view_as_real and "
-                "torch.view_as_complex there"
+                f"torch: forward {verb} complex numbers, but the inputs and outputs of a file are real; use "
+                "torch.view_as_real and torch.view_as_complex there"
             )

@@ -75,7 +75,7 @@ def affine_grid(transforms: tf.Tensor, size: Sequence[int], aligned: bool) -> tf
     import torch
 
     if len(size) != 4:
-        raise Refusal("makes places of volumes; use images")
+        raise Refusal("creates a sampling grid for volumes; use images")
     places = torch.nn.functional.affine_grid(torch.eye(2, 3)[None], [1, *size[1:]], aligned).reshape(-1, 2)
     places = torch.cat([places, torch.ones(len(places), 1)], 1).numpy()  # identical to PyTorch's in the last digit
     return tf.reshape(tf.einsum("pk,njk->npj", tf.constant(places), transforms), [size[0], *size[2:], 2])
@@ -85,7 +85,7 @@ def affine_grid(transforms: tf.Tensor, size: Sequence[int], aligned: bool) -> tf
 def grid_sample(x: tf.Tensor, grid: tf.Tensor, method: int, padding: int, aligned: bool) -> tf.Tensor:
     """Return images sampled at positions `[batch, height, width, 2]` in -1 to 1 (arXiv:1506.02025)."""
     if len(x.shape) != 4 or method == 2 or padding == 2:
-        raise Refusal("samples volumes, by bicubic interpolation or with reflection; use bilinear sampling of images")
+        raise Refusal("samples volumes, or with bicubic interpolation or reflection; use bilinear sampling of images")
     batch, channels, height, width = x.shape
     flat = tf.reshape(last(x), [batch, height * width, channels])
     places = [_place(grid[..., i], n, padding, aligned) for i, n in ((1, height), (0, width))]

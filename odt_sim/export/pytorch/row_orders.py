@@ -101,6 +101,6 @@ def _order(path: str, rows: int, of_first: list[bool], count: int) -> Order:
         if (order(first, each).numpy() > 0).tolist() == of_first:
             return order
     raise ExportError(
-        f"torch: op batch_norm of module {path!r} normalizes {rows} rows of {count} examples in an order that does "
-        "not show which rows pad a batch; keep the examples on axis 0, or use LayerNorm"
+        f"torch: op batch_norm of module {path!r} normalizes {rows} rows of {count} examples in an order that hides "
+        "which rows pad a batch; keep the examples on axis 0, or use LayerNorm"
     )

@@ -139,7 +139,9 @@ def _check_names(inputs: Sequence[TrainInput]) -> None:
     names = [each.name for each in inputs]
     twice = [name for name in names if names.count(name) > 1 or is_one_of(name, ROW_INPUTS)]
     if twice:
-        raise ExportError(f"terms: input {twice[0]!r} is declared twice, or belongs to examples; rename it")
+        raise ExportError(
+            f"terms: input {twice[0]!r} is declared twice, or is the name of an input or target; rename it"
+        )
 
 
 def _reduced(name: str, value: tf.Tensor, sample_weight: tf.Tensor) -> tf.Tensor:

@@ -34,8 +34,8 @@ def _loss(step: Step) -> tf.Tensor:
     valve = next((layer for layer in leaf_layers(step.model) if isinstance(layer, ConditionalValve)), None)
     if valve is None:
         raise ExportError(
-            f"terms: category_embedding needs a conditional valve, and model {step.model.name!r} has none; add it by "
-            "odt_sim.export.add_valve, or +model.valve=true"
+            f"terms: category_embedding needs a conditional valve, and model {step.model.name!r} has none; add it "
+            "with odt_sim.export.add_valve, or +model.valve=true"
         )
     received = step.inputs["global_embeddings"]
     generic = valve.under(step.embedding, tf.reduce_mean(received, 0))

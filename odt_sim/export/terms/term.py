@@ -107,7 +107,7 @@ def own_term(function: Callable[..., tf.Tensor]) -> Term:
     name = getattr(function, "__name__", type(function).__name__)
     inputs = getattr(function, "train_inputs", None)
     if inputs is None:
-        raise ExportError(f"terms: {name} declares no inputs; decorate it by odt_sim.export.terms.term(...)")
+        raise ExportError(f"terms: {name} declares no inputs; decorate it with odt_sim.export.terms.term(...)")
     return Term(
         name,
         lambda step: function(step.model, step.x, step.y, step.inputs),

@@ -379,9 +379,7 @@ FAMILIES = {
     "Fourier": FOURIER,
 }
 FAST = {"arctan", "cumprod", "isnan of NaN", "scan", "conv 3D", "max_pool 3D", "top_k", "pad by reflection", "roll"}
-MISSING = (
-    "no TFLite built-in kernel and no lowering|computes with complex numbers|makes a number of a product of vectors"
-)
+MISSING = "no TFLite built-in kernel and no lowering|computes with complex numbers|reduces a product of vectors"
 REFUSED: dict[str, tuple[KerasCall, str]] = {
     name: (function, MISSING)
     for name, function in {

@@ -100,7 +100,7 @@ def test_shapes_are_computed_at_export() -> None:
             lambda x: x * tf.constant([[1.0], [2.0], [3.0]]),
             r"the op \w+ cannot take any number of rows; give a batch size",
         ),
-        (lambda x: x[::-1], "the op StridedSliceGrad takes some of the rows only; give a batch size"),
+        (lambda x: x[::-1], "the op StridedSliceGrad takes only some of the rows; give a batch size"),
     ],
 )
 def test_fixed_rows_are_refused_in_an_open_batch(function: Callable[[Any], Any], message: str) -> None:

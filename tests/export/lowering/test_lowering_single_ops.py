@@ -1,4 +1,4 @@
-"""Every lowering alone: on LiteRT against TensorFlow's op, over a grid of shapes."""
+"""Every lowering on its own: LiteRT against TensorFlow's op, over a grid of shapes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -102,7 +102,7 @@ POOLINGS = Family(
     (
         Case(
             "max-pools that overlap, lie apart and fit",
-            ("MaxPooling2D: overlapping, with gaps, ties as TensorFlow breaks them",),
+            ("MaxPooling2D: overlapping, with gaps, ties broken as in TensorFlow",),
             lambda: images(
                 layers.MaxPooling2D(3, strides=2, padding="same"),
                 layers.MaxPooling2D(2, strides=3),

@@ -134,7 +134,7 @@ WEIGHTS = Family(
     (
         Case(
             "regularizers and constraints",
-            ("regularizers: L1, L2, L1L2, orthogonal, of activity", "constraints: MaxNorm, NonNeg, UnitNorm"),
+            ("regularizers: L1, L2, L1L2, orthogonal, activity", "constraints: MaxNorm, NonNeg, UnitNorm"),
             regularized,
         ),
         Case("a frozen body", ("frozen layers",), frozen),
@@ -147,7 +147,7 @@ NORMALIZATIONS = Family(
     (
         Case(
             "batch normalization",
-            ("BatchNormalization: of images, of vectors, its statistics",),
+            ("BatchNormalization: images, vectors, running statistics",),
             lambda: images(
                 layers.BatchNormalization(),
                 layers.Activation("tanh"),
@@ -161,14 +161,14 @@ NORMALIZATIONS = Family(
         ),
         Case(
             "batch normalization along other axes",
-            ("BatchNormalization: of sequences, any axis",),
+            ("BatchNormalization: sequences, any axis",),
             lambda: sequences(
                 layers.BatchNormalization(axis=1), layers.Conv1D(3, 2, use_bias=False), layers.BatchNormalization()
             ),
         ),
         Case(
             "batch normalization of masked sequences",
-            ("BatchNormalization: of masked sequences",),
+            ("BatchNormalization: masked sequences",),
             lambda: words(layers.BatchNormalization(), layers.GlobalAveragePooling1D(), mask=True),
         ),
         Case(

@@ -98,7 +98,7 @@ def three_deep() -> Any:
 
 
 OWN_LAYERS = Family(
-    "Layers of your own",
+    "Custom layers",
     "parity/own_layers.py",
     (
         Case(

@@ -106,7 +106,7 @@ RECURRENT = Family(
         ),
         Case(
             "cells of your own",
-            ("RNN: own cell, go_backwards, trained initial state", "Bidirectional: average, own backward layer"),
+            ("RNN: custom cell, go_backwards, trained initial state", "Bidirectional: average, custom backward layer"),
             lambda: sequences(
                 layers.RNN(Cell(), return_sequences=True, go_backwards=True),
                 Started(),
@@ -140,7 +140,7 @@ ATTENTION = Family(
         Case(
             "attention",
             (
-                "MultiHeadAttention: causal, of another sequence, dropout",
+                "MultiHeadAttention: causal, cross-attention, dropout",
                 "GroupQueryAttention",
                 "Attention",
                 "AdditiveAttention",

@@ -32,7 +32,7 @@ VIDEOS = Family(
     (
         Case(
             "convolutions of videos",
-            ("Conv3D: `valid`, `same`, strides", "MaxPooling3D", "BatchNormalization: of videos"),
+            ("Conv3D: `valid`, `same`, strides", "MaxPooling3D", "BatchNormalization: videos"),
             lambda: videos(
                 layers.Conv3D(4, 3, padding="same", activation="tanh"),
                 layers.BatchNormalization(),
