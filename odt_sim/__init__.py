@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if sys.platform == "win32":
     raise ImportError(
-        "odt_sim: expected Linux or macOS, found Windows; use its Linux: https://learn.microsoft.com/windows/wsl"
+        "odt_sim: expected Linux or macOS, found Windows; use Windows Subsystem for Linux: "
+        "https://learn.microsoft.com/windows/wsl"
     )
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ def refuse_source(output: Path, source: Path) -> None:
         FileError: Output and source are the same file.
     """
     if output.exists() and source.exists() and output.samefile(source):
-        raise FileError(f"{output}: is the file that is read, which writing would destroy; name another output")
+        raise FileError(f"{output}: is the input file, which writing would overwrite; choose another output")
 
 
 def temporary(names: str) -> str:
@@ -125,7 +125,7 @@ def cache_folder(name: str) -> Path:
 
 def unwritable(path: Path, error: OSError, setting: str | None = None) -> FileError:
     """Return the error for a file that the system refused to write; `setting` names the setting with its path."""
-    advice = "choose another place" if error.errno in FORBIDDING else "make room there or choose another place"
+    advice = "choose another location" if error.errno in FORBIDDING else "free space there, or choose another location"
     where = f"{setting}: {path}" if setting else str(path)
     return FileError(f"{where}: cannot write it ({error.strerror}); {advice}")
 

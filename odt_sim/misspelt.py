@@ -20,6 +20,6 @@ def warn_of_misspelt(kind: type, base: type) -> None:
         meant = [match for match in get_close_matches(name, known, 1, ALIKE) if match not in vars(kind)]
         if meant:
             warnings.warn(
-                f"{kind.__name__}.{name}: {base.__name__} has no {name}; rename it if {meant[0]} is meant",
+                f"{kind.__name__}.{name}: {base.__name__} has no {name}; rename it if you mean {meant[0]}",
                 stacklevel=3,
             )

@@ -49,8 +49,8 @@ def rounds(runs: Runs, ax: "Axes | None" = None) -> "Axes":
     comparison = _comparison(runs)
     if not any(record.get(comparison.metric) is not None for run in comparison.runs for record in run.rounds):
         raise ConfigurationError(
-            f"odt_sim.plot.rounds: no evaluated round has a value of {comparison.metric}, which the test examples may leave "
-            "undefined; choose other runs, or run them with another run.metric"
+            f"odt_sim.plot.rounds: no evaluated round has a value of {comparison.metric}, which may be undefined on "
+            "the test examples; choose other runs, or run them with another run.metric"
         )
     return _single(draw_rounds, rounds_on, comparison, ax)
 
@@ -88,7 +88,9 @@ def gains(runs: Runs, ax: "Axes | Iterable[Axes] | None" = None) -> "list[Axes]"
     comparison = _comparison(runs)
     known = gains_of(comparison)
     if not known:
-        raise ConfigurationError("odt_sim.plot.gains: no gain is known; add a run of strategy=local with the same seed")
+        raise ConfigurationError(
+            "odt_sim.plot.gains: the runs have no gains; add a run of strategy=local with the same seed"
+        )
     if ax is None:
         return _new(draw_gains, comparison)
     given = [_checked_axes(each) for each in (ax if isinstance(ax, Iterable) else [ax])]
@@ -122,7 +124,7 @@ def pareto(runs: Runs, cost: str = "megabytes", ax: "Axes | None" = None) -> "Ax
         raise ConfigurationError(f"odt_sim.plot.pareto: cost: expected one of {', '.join(known)}; found {cost!r}")
     comparison = _comparison(runs)
     if not points(comparison, known[cost]):
-        raise ConfigurationError(f"odt_sim.plot.pareto: no run has recorded {cost}; choose another cost")
+        raise ConfigurationError(f"odt_sim.plot.pareto: no run recorded {cost}; choose another cost")
     return _single(partial(draw_pareto, cost=known[cost]), partial(pareto_on, cost=known[cost]), comparison, ax)
 
 
@@ -141,7 +143,7 @@ def _comparison(runs: Runs) -> "Comparison":
     else:
         comparison = compare(_folders(runs))
     if not comparison.rows:
-        raise ConfigurationError("odt_sim.plot: no run is complete; resume them first")
+        raise ConfigurationError("odt_sim.plot: no run is complete; resume the runs first")
     return comparison
 
 
@@ -155,8 +157,8 @@ def _folders(runs: Any) -> list[Path]:
     for folder in folders:
         if not isinstance(folder, str | os.PathLike):
             raise ConfigurationError(
-                f"odt_sim.plot: expected the Results of runs, or the paths of folders, found {shown(folder)}; pass such as "
-                "Results.load('outputs')"
+                f"odt_sim.plot: expected the Results of runs, or the paths of folders, found {shown(folder)}; pass, "
+                "for example, Results.load('outputs')"
             )
     return [Path(folder) for folder in folders]
 
@@ -166,7 +168,7 @@ def _checked_axes(ax: Any) -> "Axes":
 
     if not isinstance(ax, Axes):
         raise ConfigurationError(
-            f"odt_sim.plot: ax: expected matplotlib's axes, found {shown(ax)}; make some by matplotlib.pyplot.subplots"
+            f"odt_sim.plot: ax: expected matplotlib's axes, found {shown(ax)}; create some with matplotlib.pyplot.subplots"
         )
     return ax
 

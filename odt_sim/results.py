@@ -40,7 +40,7 @@ class Results:
         """
         self._runs = tuple(runs) if isinstance(runs, Iterable) else (runs,)
         if not all(isinstance(run, Run) for run in self._runs):
-            raise ConfigurationError("Results: expected runs that were read; read folders by Results.load(folder)")
+            raise ConfigurationError("Results: expected loaded runs; load folders with Results.load(folder)")
         self.runs = tuple(run.path for run in self._runs)
 
     @classmethod
@@ -53,8 +53,8 @@ class Results:
         """
         if wrong := [folder for folder in folders if not isinstance(folder, str | os.PathLike)]:
             raise ConfigurationError(
-                f"Results.load: expected the paths of folders, found a {type(wrong[0]).__name__}; give each path as an "
-                "argument of its own: Results.load(*folders)"
+                f"Results.load: expected the paths of folders, found a {type(wrong[0]).__name__}; pass each path as "
+                "a separate argument: Results.load(*folders)"
             )
         return cls(load_run(path) for path in find_runs([Path(folder) for folder in folders]))
 

@@ -99,7 +99,9 @@ class Availability(Settings, group="fleet.availability"):
     on_hours: float = setting(2.0, "markov: mean hours for which a device is available", above=0)
     off_hours: float = setting(6.0, "markov: mean hours for which a device is unavailable", above=0)
     repeat_hours: float | None = setting(
-        None, "a .csv file: hours after which it starts over, such as 24; null: a run that outlasts it fails", above=0
+        None,
+        "a .csv file: hours after which it repeats, such as 24; null: a run that is longer than the file fails",
+        above=0,
     )
     floor: float = setting(
         0.2, "battery charge, 0 to 1, at which training stops; needs fleet.profiles", least=0, below=1

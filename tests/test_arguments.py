@@ -86,7 +86,7 @@ MISTAKES = {
     "from_content": (lambda m: TrainableModel.from_content("m"), r"content: expected bytes, found 'm'"),
     "Results": (
         lambda m: Results("runs"),
-        r"Results: expected runs that were read; read folders by Results\.load",
+        r"Results: expected loaded runs; load folders with Results\.load",
     ),
     "Weights": (
         lambda m: Weights(m.layout, [1.0]),

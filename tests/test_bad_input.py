@@ -106,7 +106,7 @@ CASES = {
     ),
     "a fixed step size": (
         ["model=tflite", "model.path=plain.tflite", "model.loss=sparse_categorical_crossentropy", "train.learning_rate=0.1"],
-        r"train\.learning_rate: expected null, the step size of plain\.tflite is fixed, found 0\.1",
+        r"train\.learning_rate: expected null, since the step size of plain\.tflite is fixed, found 0\.1",
     ),
     "no path": (["model=tflite"], r"model: Missing mandatory value: .*; set it: model\.path=\.\.\."),
     # data
@@ -144,7 +144,8 @@ CASES = {
     "no such strategy": (["strategy=fedprix"], r"Could not find 'strategy/fedprix'; choose one of afl, apfl, "),
     "a class that is no strategy": (
         ["strategy._target_=collections.OrderedDict"],
-        r"strategy\._target_: expected a name that gives Strategy, found collections\.OrderedDict, which gives OrderedDict",
+        r"strategy\._target_: expected a target that creates Strategy, found collections\.OrderedDict, which creates "
+        r"OrderedDict",
     ),
     "a drift that gives no data": (["drift._target_=yours.drift"], r"drift drift: returned int, expected FederatedData"),
     "a strategy that is a module": (
@@ -164,8 +165,10 @@ CASES = {
     ),
     "an optimizer that is no name": (["model.optimizer.name=[]"], r"model\.optimizer\.name: expected text, found \[\]"),
     "a model that is no name": (["model.build._target_=[]"], r"model\.build\._target_: expected text, found \[\]"),
-    "a path that the model has not": (["model.path=notes.tflite"], r"model\.path: the chosen model has none; add model=tfl"),
-    "a path that no model reads": (["+model.path=notes.tflite"], r"model\.path: the chosen model has none; add model=tflit"),
+    "a path that the model has not": (["model.path=notes.tflite"], r"model\.path: the chosen model has no path; add "
+                                                                   r"model=tfl"),
+    "a path that no model reads": (["+model.path=notes.tflite"], r"model\.path: the chosen model has no path; add "
+                                                                 r"model=tflit"),
     "no such model": (
         ["model=keras", "model.build._target_=yours.no"],
         r"model\.build\._target_: yours has no 'no'; check the name",
@@ -178,12 +181,12 @@ CASES = {
     # aggregators
     "an aggregator that the strategy ignores": (
         ["aggregator=median", "strategy=feddyn"],
-        r"strategy feddyn: combines single updates itself, without aggregator median; choose aggregator=mean",
+        r"strategy feddyn: combines updates itself and does not use aggregator median; choose aggregator=mean",
     ),
     "too few for Krum": (["aggregator=krum"], r"aggregator krum: expected at least 5 updates, since 1 may be .*, found 3; "),
     "resuming with another aggregator": (
         ["run.resume=earlier", "aggregator=median"],
-        r"\S+: of a run with aggregator mean, this one has median; resume with the same configuration",
+        r"\S+: belongs to a run with aggregator mean, but this run has median; resume with the same configuration",
     ),
     # settings
     "an unknown override": (["fleet.device=5"], r"fleet\.device: unknown setting; did you mean fleet\.devices\?"),
@@ -203,21 +206,21 @@ CASES = {
     "too many unseen": (["fleet.unseen=4"], r"fleet\.unseen: expected 0 to 3, found 4; there are 4 devices"),
     "stragglers with one epoch": (
         ["fleet.stragglers=0.5"],
-        r"train\.epochs: expected at least 2 where fleet\.stragglers is 0\.5, found 1; a straggler does fewer epochs",
+        r"train\.epochs: expected at least 2 with fleet\.stragglers=0\.5, found 1; a straggler does fewer epochs",
     ),
     "fractions": (["split.test=0.9"], r"split: expected validation and test to sum to below 1, found 0\.2 and 0\.9"),
     "actors": (["backend=ray", "backend.actors=0"], r"backend\.actors: expected at least 1 or null, found 0"),
-    "a folder that holds a run": (["hydra.run.dir=earlier"], r"\S+earlier: holds a run already; resume it with"),
-    "another run's checkpoint": (["run.storage=earlier/checkpoint"], r"\S+checkpoint/server\.2\.safetensors: a run is s"),
+    "a folder that holds a run": (["hydra.run.dir=earlier"], r"\S+earlier: already contains a run; resume it with"),
+    "another run's checkpoint": (["run.storage=earlier/checkpoint"], r"\S+checkpoint/server\.2\.safetensors: already c"),
     "a file instead of a storage folder": (
         ["run.storage=notes.tflite/below"],
-        r"run\.storage: \S+notes\.tflite/below/\.lock: cannot write it \(Not a directory\); choose another place",
+        r"run\.storage: \S+notes\.tflite/below/\.lock: cannot write it \(Not a directory\); choose another location",
     ),
     "a file in place of a storage folder": (
         ["run.storage=notes.tflite"],
-        r"run\.storage: \S+notes\.tflite: expected a folder, found a file; choose another place",
+        r"run\.storage: \S+notes\.tflite: expected a folder, found a file; choose another location",
     ),
-    "resuming with another strategy": (["run.resume=earlier", "strategy=local"], r"\S+: of a run with strategy fedavg, this"),
+    "resuming with another strategy": (["run.resume=earlier", "strategy=local"], r"\S+: belongs to a run with strategy fed"),
     "resuming with a wrong setting": (
         ["run.resume=earlier", "backend=ray", "backend.actors=0"],
         r"backend\.actors: expected at least 1 or null, found 0",
@@ -306,7 +309,7 @@ def test_model_that_cannot_be_written_ends_the_run(folder, softmax):
     assert child.returncode == 1
     [line] = [line for line in child.stderr.splitlines() if line.startswith("error: ")]
     assert re.match(
-        r"error: \S*tight/(initial|model)\.tflite: cannot write it \(File too large\); make room there",
+        r"error: \S*tight/(initial|model)\.tflite: cannot write it \(File too large\); free space there,",
         line,
     )
     assert [path.name for path in (folder / "tight").iterdir() if path.name.startswith((".model", "model"))] == []

@@ -48,10 +48,12 @@ def test_macos_reports_the_same_figures(settings: list[str], tmp_path: Path) -> 
 def test_forks_are_refused_on_macos(settings: list[str], tmp_path: Path) -> None:
     there = command("darwin", tmp_path, *settings, "backend=processes")
     assert there.returncode == 1
-    assert "backend: processes runs on Linux alone; use backend=ray, which takes all cores, or serial" in there.stderr
+    assert "backend: processes runs only on Linux; use backend=ray, which uses all cores, or serial" in there.stderr
 
 
 def test_windows_is_told_to_use_its_linux(tmp_path: Path) -> None:
     there = command("win32", tmp_path, "--help")
     assert there.returncode == 1
-    assert re.search(r"odt_sim: expected Linux or macOS, found Windows; use its Linux: \S+/wsl$", there.stderr.strip())
+    assert re.search(
+        r"odt_sim: expected Linux or macOS, found Windows; use Windows Subsystem .*/wsl$", there.stderr.strip()
+    )

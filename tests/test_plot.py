@@ -101,9 +101,9 @@ def test_what_cannot_be_drawn_is_one_line(sweep, tmp_path):
         ConfigurationError, match="expected one of megabytes, train_calls, hours, joules; found 'euros'"
     ):
         odt_sim.plot.pareto(sweep, cost="euros")
-    with pytest.raises(ConfigurationError, match="no run has recorded joules"):
+    with pytest.raises(ConfigurationError, match="no run recorded joules"):
         odt_sim.plot.pareto(sweep, cost="joules")
-    with pytest.raises(ConfigurationError, match="ax: expected matplotlib's axes, found 'text'; make some by"):
+    with pytest.raises(ConfigurationError, match="ax: expected matplotlib's axes, found 'text'; create some with"):
         odt_sim.plot.rounds(sweep, "text")
     for runs, found in ((None, "None"), ([3], "3"), (odt_sim.Results, "the class Results")):
         with pytest.raises(

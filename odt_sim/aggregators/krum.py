@@ -47,8 +47,8 @@ class Krum(Aggregator):
         if devices < least:
             raise ConfigurationError(
                 f"aggregator {self.name}: expected at least {least} updates, since {hostile} may be hostile "
-                f"(aggregator.hostile is {self.hostile}) and {self.selected} are selected, found {devices}; choose more "
-                "devices a round (fleet.cohort), or smaller numbers"
+                f"(aggregator.hostile is {self.hostile}) and {self.selected} are selected, found {devices}; use more "
+                "devices per round (fleet.cohort), or smaller values"
             )
 
     def combine(self, updates: Updates, cohort: int, random: np.random.Generator) -> Updates:

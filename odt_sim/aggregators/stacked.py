@@ -45,7 +45,7 @@ def aligned(each: Mapping[int, Update]) -> dict[str, list[NDArray[Any]]]:
     for id, found in shapes.items():
         if found != expected:
             raise StrategyError(
-                f"device {id} sent {_shapes_text(found)}, device {first} {_shapes_text(expected)}; send the same "
+                f"device {id} sent {_shapes_text(found)}, but device {first} sent {_shapes_text(expected)}; send the same "
                 "tensors from all devices, or choose aggregator=mean"
             )
     return {name: [array_of(update.tensors[name]) for update in each.values()] for name in expected}

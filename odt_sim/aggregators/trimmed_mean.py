@@ -37,8 +37,8 @@ class TrimmedMean(Aggregator):
         trimmed = hostile_devices(self.hostile, devices)
         if devices <= 2 * trimmed:
             raise ConfigurationError(
-                f"aggregator {self.name}: of {devices} updates it leaves out {trimmed} at either end, and nothing remains "
-                f"(aggregator.hostile is {self.hostile}); choose more devices a round (fleet.cohort), or a smaller fraction"
+                f"aggregator {self.name}: of {devices} updates it trims {trimmed} at either end, so none remain "
+                f"(aggregator.hostile is {self.hostile}); use more devices per round (fleet.cohort), or a smaller fraction"
             )
 
     def combine(self, updates: Updates, cohort: int, random: np.random.Generator) -> Updates:

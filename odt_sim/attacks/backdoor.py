@@ -57,8 +57,8 @@ class Backdoor(Scaling):
         shapes = [list(tensor.shape) for tensor in model.inputs.values()]
         if [len(shape) for shape in shapes] != [4]:
             raise ConfigurationError(
-                f"attack {self.name}: expected a model of images, [rows, height, width, channels], found {model.name} with "
-                f"{', '.join(map(str, shapes))}; choose another attack, or write one"
+                f"attack {self.name}: expected a model for images, [rows, height, width, channels], found {model.name} with "
+                f"{', '.join(map(str, shapes))}; choose another attack, or write your own"
             )
         if self.target >= (classes := int(model.classes or 0)):
             raise ConfigurationError(f"attack.target: expected a class from 0 to {classes - 1}, found {self.target}")

@@ -63,6 +63,6 @@ def check_labels(name: str, model: TrainableModel) -> None:
     (first, target), *others = model.targets.items()
     if others or model.classes is None or np.dtype(target.dtype).kind != "i" or len(target.shape) != 1:
         raise ConfigurationError(
-            f"attack {name}: expected a model whose target is the number of a class, found {model.name} with "
-            f"{', '.join((first or 'y', *(other for other, _ in others)))}; choose another attack, or write one"
+            f"attack {name}: expected a model with class numbers as targets, found {model.name} with "
+            f"{', '.join((first or 'y', *(other for other, _ in others)))}; choose another attack, or write your own"
         )

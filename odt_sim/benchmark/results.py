@@ -261,7 +261,7 @@ def _task(folder: Path, strategies: Sequence[str]) -> TaskResult:
         path = folder / FOLDER / f"{strategy}.json"
         outcome = read_outcome(path)
         if outcome is None:
-            raise CheckpointError(f"{path}: is missing; run the benchmark again")
+            raise CheckpointError(f"{path}: does not exist; run the benchmark again")
         outcomes[strategy] = outcome
     runs = [
         folder / "tuned" / f"{name}-trial-{outcome.winner.trial}"

@@ -37,13 +37,13 @@ def personal_model(device: Device) -> TrainableModel:
     where = f"device {device.id}"
     if device.correction is not None:
         raise StrategyError(
-            f"{where}: its strategy corrects the model's outputs, by the device's own examples or by prototypes of classes, "
-            "which no .tflite file holds; deploy the global model, or choose another strategy"
+            f"{where}: its strategy corrects the model's outputs using the device's examples or class prototypes, "
+            "which a .tflite file cannot contain; deploy the global model, or choose another strategy"
         )
     if device.predictor is not None:
         raise StrategyError(
-            f"{where}: its strategy deploys a predictor ({type(device.predictor).__name__}), which no .tflite file of the "
-            "model holds; deploy the global model, or choose another strategy"
+            f"{where}: its strategy deploys a predictor ({type(device.predictor).__name__}), which the model's "
+            ".tflite file cannot contain; deploy the global model, or choose another strategy"
         )
     if not device.weights.isfinite():
         raise ModelError(f"{where}: its weights are not finite; lower the learning rate, or deploy another device")
@@ -63,9 +63,9 @@ def global_file(folder: Path) -> Path:
     path = folder / TRAINED_MODEL
     if not path.is_file():
         raise StrategyError(
-            f"{folder}: has no global model, since strategy {summary.strategy} leaves weights on the devices; "
-            f"deploy a device: odt-sim deploy {folder} --device ID (--new for new users), or simulation.deployed([ID]) for a "
-            "run from Python"
+            f"{folder}: has no global model, since strategy {summary.strategy} keeps weights on the devices; deploy "
+            f"a device: odt-sim deploy {folder} --device ID (--new for new users), or simulation.deployed([ID]) for "
+            "a run started from Python"
         )
     return path
 

@@ -91,8 +91,8 @@ def _check_ops(model: TrainableModel) -> None:
     flex = sorted({op for ops in model.operators.values() for op in ops if op.startswith("Flex")})
     if flex:
         raise ModelError(
-            f"{model.where}: contains Flex ops ({', '.join(flex[:3])}) that LiteRT cannot run on a phone; rewrite the file "
-            "with odt-sim deflex, and run it again"
+            f"{model.where}: contains Flex ops ({', '.join(flex[:3])}) that LiteRT cannot run on a phone; rewrite "
+            "the file with odt-sim deflex, and run again"
         )
 
 

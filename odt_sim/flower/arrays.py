@@ -33,8 +33,8 @@ def shared_weights(model: TrainableModel, strategy: Strategy) -> Weights:
     weights = broadcast.get("weights")
     if set(broadcast) != {"weights"} or not isinstance(weights, Weights) or not weights.layout.size:
         raise StrategyError(
-            f"strategy {strategy.name}: its server sends {', '.join(sorted(broadcast)) or 'nothing'}, but strategies of "
-            "Flower send weights only; run it by odt_sim.flower.server_app"
+            f"strategy {strategy.name}: its server sends {', '.join(sorted(broadcast)) or 'nothing'}, but Flower "
+            "strategies only send weights; run it with odt_sim.flower.server_app"
         )
     return weights
 

@@ -49,7 +49,7 @@ class FlowerBackend:
         shown = -1
         while len(nodes := sorted(self._grid.get_node_ids())) < devices:
             if len(nodes) != shown:
-                print(f"waiting for Flower's nodes: {len(nodes)} of {devices} connected", file=sys.stderr, flush=True)
+                print(f"waiting for Flower nodes: {len(nodes)} of {devices} connected", file=sys.stderr, flush=True)
                 shown = len(nodes)
             time.sleep(POLL)
         replies = self._replies({id: Message(content_of({}), id, f"query.{ACTION}") for id in nodes}, None)
@@ -64,12 +64,12 @@ class FlowerBackend:
         for name in sorted(own.keys() | settings.keys()):
             if own.get(name) != settings.get(name):
                 raise ConfigurationError(
-                    f"flower: device {device} has {name} {settings.get(name)}, the server {own.get(name)}; give "
-                    "client_app and server_app the same arguments"
+                    f"flower: device {device} has {name} {settings.get(name)}, but the server has {own.get(name)}; "
+                    "pass the same arguments to client_app and server_app"
                 )
         if device in self._nodes:
             raise ConfigurationError(
-                f"flower: two nodes have the partition-id {device}; give each node its own, and no more than "
+                f"flower: two nodes have the partition-id {device}; give each node its own, and use at most "
                 f"{self._job.data.devices} nodes"
             )
         self._nodes[device] = node

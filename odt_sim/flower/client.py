@@ -119,7 +119,7 @@ def _train(job: Job, device: int, message: Message, context: Context) -> RecordD
     task = _next_task(job, "train", device, message, context)
     trained = Worker(job).train(task, {"weights": sent})
     if trained.excluded:
-        raise SimulationError(f"device {device}: left out of round {task.round}: {trained.excluded[device]}")
+        raise SimulationError(f"device {device}: excluded from round {task.round}: {trained.excluded[device]}")
     if task.versions and trained.stateful:
         job.storage.delete([state_name(task.versions[device])])
     after = sent + type(sent)(sent.layout, trained.sums["weights"])

@@ -46,7 +46,7 @@ def server_app(
     """
     if settings.pop("resume", False):
         raise ConfigurationError(
-            "flower: the states of devices end with Flower's run, so it cannot be resumed; start anew"
+            "flower: device states are lost when the Flower run ends, so it cannot be resumed; start a new run"
         )
 
     def main(grid: Grid, context: Context) -> None:

@@ -53,9 +53,9 @@ def own_metrics(functions: Sequence[Callable[..., float | None]]) -> tuple[OwnMe
         if isinstance(function, type):
             raise ConfigurationError(f"metrics: expected functions, found the class {name}; name a function")
         if not callable(function) or not name.isidentifier():
-            raise ConfigurationError(f"metrics: expected functions with a name, found {name}; define them by def")
+            raise ConfigurationError(f"metrics: expected functions with a name, found {name}; define them with def")
         if name in found or (is_metric(name) and not is_own(name)):
-            raise ConfigurationError(f"metrics: {name} is the name of another metric; rename the function")
+            raise ConfigurationError(f"metrics: {name} is already the name of a metric; rename the function")
         found[name] = OwnMetric(name, function, bool(_attribute(function, "higher_is_better", True)))
     know({metric.name: metric.higher_is_better for metric in found.values()})
     return tuple(found.values())

@@ -230,13 +230,13 @@ def _common_metric(runs: Sequence[Run]) -> str:
     for run in runs:
         if unknown := [metric for metric in run.metrics or ("no metric",) if not is_metric(metric)]:
             raise CheckpointError(
-                f"{run.path}: has {unknown[0]}, expected metrics that this odt_sim knows; upgrade odt_sim"
+                f"{run.path}: has {unknown[0]}, which this version of odt_sim does not support; upgrade odt_sim"
             )
         if run.metrics[0] != runs[0].metrics[0]:
             first, other = run.metrics[0], runs[0].metrics[0]
             raise ConfigurationError(
                 f"{run.path} is {run.complete.task}, by {first}, and {runs[0].path} is {runs[0].complete.task}, by {other}: "
-                "they have no metric in common; report them apart"
+                "they have no metric in common; report them separately"
             )
     return runs[0].metrics[0] if runs else "accuracy"
 

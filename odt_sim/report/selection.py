@@ -57,8 +57,8 @@ def selected_only(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
     for label, selection in selections.items():
         if selection.label is None:
             raise ConfigurationError(
-                f"--best: none of the {selection.candidates} configurations of {groups[label][0].name} has figures on "
-                "validation examples to choose by; run them again with split.validation above 0"
+                f"--best: none of the {selection.candidates} configurations of {groups[label][0].name} has "
+                "validation metrics to choose by; run them again with split.validation above 0"
             )
     return {label: runs for label, runs in groups.items() if selections[label].label == label}
 

@@ -37,6 +37,6 @@ def claim(plan: Plan, what: str) -> None:
     if differing := [key for key in wanted if found.get(key) != wanted[key]]:
         key = differing[0]
         raise ConfigurationError(
-            f"{plan.folder}: holds {what} with other settings, {key} {found.get(key)}, found {wanted[key]}; choose another "
-            f"folder, output=DIR, or remove {plan.folder}"
+            f"{plan.folder}: contains {what} with other settings, {key} {found.get(key)}, found "
+            f"{wanted[key]}; choose another folder with output=DIR, or remove {plan.folder}"
         )

@@ -59,8 +59,8 @@ class Plan:
         if fixed := [strategy for strategy in self.strategies if not self.searched(strategy)]:
             keys = ", ".join(self.space(fixed[0]))
             raise ConfigurationError(
-                f"strategy={','.join(fixed)}: nothing to search, since {keys} have one value each; leave one of them out, "
-                "or use odt-sim run"
+                f"strategy={','.join(fixed)}: nothing to search, since {keys} each have a single value; leave one of "
+                "them out, or use odt-sim run"
             )
 
     def search_folder(self, strategy: str) -> Path:

@@ -50,7 +50,7 @@ class Sweep:
                 return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment({}))
         except OSError as error:
             raise FileError(
-                f"{self.folder}: cannot be written ({error.strerror}); choose another: output=DIR"
+                f"{self.folder}: cannot be written ({error.strerror}); choose another folder: output=DIR"
             ) from error
 
     def done(self) -> int:

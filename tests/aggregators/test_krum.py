@@ -86,7 +86,7 @@ def test_bits_do_not_depend_on_threads() -> None:
 @pytest.mark.parametrize(("devices", "hostile", "selected"), [(5, 0.2, 1), (20, 0.2, 14), (3, 0, 1), (30, 0.1, 25)])
 def test_minimum_number_of_devices(devices: int, hostile: float, selected: int) -> None:
     Krum(hostile, selected).check(devices)
-    message = rf"aggregator krum: expected at least \d+ updates, .*, found {devices}; choose more devices a round"
+    message = rf"aggregator krum: expected at least \d+ updates, .*, found {devices}; use more devices per round"
     with pytest.raises(ConfigurationError, match=message):
         Krum(hostile, selected + (devices if devices < 6 else 1)).check(devices)
 

@@ -115,7 +115,9 @@ def test_attacks_on_models_that_they_do_not_fit(
 ) -> None:
     with pytest.raises(ConfigurationError, match="attack backdoor: expected a model of images"):
         Backdoor().check(momentum)
-    with pytest.raises(ConfigurationError, match="attack label_poisoning: expected a model whose target is the number"):
+    with pytest.raises(
+        ConfigurationError, match="attack label_poisoning: expected a model with class numbers as targets,"
+    ):
         LabelPoisoning().check(regression)
     with pytest.raises(ConfigurationError, match=r"attack\.target: expected a class from 0 to 9, found 10"):
         Backdoor(target=10).check(digits_mlp)

@@ -128,7 +128,7 @@ def test_results_replace_those_of_a_page():
         (["task=digits", "budget=0"], "benchmark.budget: expected a whole number, at least 1, found 0"),
         (
             ["task=digits", "seed=0,5", "tuning_seed=5"],
-            "tuning_seed: expected none of the seeds of the report, found 5",
+            "tuning_seed: expected a seed that no compared run uses, found 5",
         ),
         (["task=digits", "strategy=fedavg", "run.round=3"], "run.round: "),
         (["task=digits", "strategy=fedavg", "digits.run.round=3"], "run.round: "),
@@ -136,7 +136,7 @@ def test_results_replace_those_of_a_page():
             ["config_dir=nodir"],
             "config_dir: expected a folder with experiment/benchmark/TASK.yaml or other groups, found no",
         ),
-        (["task=school", "strategy=fedavg"], "task: no task has its data; give one its path, such as "),
+        (["task=school", "strategy=fedavg"], "task: no task has its data; set the path of one, such as "),
         (["task=digits", "fleet.devices=4"], "fleet.unseen: expected 0 to 3, found 4"),
         (["task=school", "school.data.path=none.npz"], "data none.npz: "),
         (["task=digits", "digits.data=arm", "digits.partition=iid"], "data arm seed=0: "),
@@ -163,7 +163,7 @@ def test_folder_with_other_settings_is_refused(folder, capsys, digits_mlp):
     old = {"overrides": ["run.rounds=9"], "tuning_seed": 1000, "sweeper": "optuna", "rate": 0.1}
     (folder / "out" / "digits" / "task.json").write_text(json.dumps(old))
     assert main([*TINY, "task=digits"]) == 1
-    assert "out/digits: holds digits with other settings, overrides ['run.rounds=9']" in capsys.readouterr().err
+    assert "out/digits: contains digits with other settings, overrides ['run.rounds=9']" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
@@ -199,7 +199,7 @@ def test_killed_benchmark_resumes_and_writes_ranks_and_page(folder, capsys, digi
     capsys.readouterr()
     assert main(TINY) == 0
     printed = capsys.readouterr()
-    assert "done already: " in printed.err
+    assert "already done: " in printed.err
     assert "mine fedbn: not applicable, strategy fedbn: " in printed.err
     assert "report: out/report.html, out/results.md, page.md" in printed.out
     results = read_results(out, ["digits", "mine"], ["fedavg", "fedbn", "ditto"])

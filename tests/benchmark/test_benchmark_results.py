@@ -174,7 +174,7 @@ def test_strategy_that_alone_runs_on_all_tasks_has_no_rank(root):
 
 
 def test_missing_cell_is_reported(root):
-    with pytest.raises(CheckpointError, match=f"pictures/{FOLDER}/apfl.json: is missing; run the benchmark again"):
+    with pytest.raises(CheckpointError, match=f"pictures/{FOLDER}/apfl.json: does not exist; run the benchmark again"):
         read_results(root, ["pictures"], [*STRATEGIES, "apfl"])
 
 

@@ -47,10 +47,10 @@ def test_submitted_run_equals_the_serial_one(
     assert done.returncode == 0, done.stdout + done.stderr
     assert "succeeded" in done.stdout
     assert outcome(tmp_path / "submitted") == outcome(tmp_path / "serial")
-    ignored = "warning hydra.run.dir is ignored with -m; name the sweep's folder by hydra.sweep.dir"
+    ignored = "warning hydra.run.dir is ignored with -m; set the sweep's folder with hydra.sweep.dir"
     of_run, of_sweep = done.stdout.split(ignored)
     assert "temporary copy" not in of_run
-    assert "warning results go to Ray's temporary copy of your folder; name a folder that lasts" in of_sweep
+    assert "warning results go to Ray's temporary copy of your folder; set a permanent folder" in of_sweep
     assert re.search(r"^report: /\S+/working_dir_files/\S+/report\.html$", of_sweep, re.MULTILINE)
 
 

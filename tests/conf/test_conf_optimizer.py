@@ -54,7 +54,9 @@ def test_file_carries_the_learning_rate_of_its_optimizer(overrides, rate, slots)
 
 def test_two_different_default_rates_are_refused():
     both = ["+model.optimizer.learning_rate=0.001", "train.learning_rate=0.1"]
-    message = r"^train\.learning_rate: expected null or model\.optimizer\.learning_rate, 0\.001, found 0\.1; set one of"
+    message = (
+        r"^train\.learning_rate: expected null or model\.optimizer\.learning_rate, 0\.001, found 0\.1; keep one of"
+    )
     with pytest.raises(ConfigurationError, match=message):
         config.check(composed(both))
     config.check(composed([both[0], "train.learning_rate=0.001"]))

@@ -110,7 +110,10 @@ def test_arrays_of_another_model_are_refused(model):
 
 def test_nodes_with_other_settings_are_refused(model, data, tmp_path):
     nodes = Nodes([client_app(model, data, FedProx(mu=0.5), **OWN)] * 4)
-    with pytest.raises(ConfigurationError, match=r"device 0 has strategy.mu 0.5, the server 0.1; give client_app"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"device 0 has strategy.mu 0.5, but the server has 0.1; pass the same arguments to client_app",
+    ):
         run_on(nodes, model, data, FedProx(mu=0.1), directory=tmp_path, rounds=1, **OWN)
 
 
@@ -162,7 +165,7 @@ def test_a_node_that_fails_is_left_out_of_the_round(model, data, tmp_path):
 
 def test_a_run_on_nodes_cannot_be_resumed(model, data, tmp_path):
     nodes = Nodes([client_app(model, data, FedAvg(), **OWN)] * 4)
-    with pytest.raises(ConfigurationError, match="states of devices end with Flower's run"):
+    with pytest.raises(ConfigurationError, match="device states are lost when the Flower run ends"):
         run_on(nodes, model, data, FedAvg(), directory=tmp_path, rounds=1, resume=True, **OWN)
 
 

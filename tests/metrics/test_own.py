@@ -108,9 +108,12 @@ def accuracy(outputs, targets):
 @pytest.mark.parametrize(
     ("functions", "message"),
     [
-        ([accuracy], "metrics: accuracy is the name of another metric; rename the function"),
+        ([accuracy], "metrics: accuracy is already the name of a metric; rename the function"),
         ([share_right, share_right], "metrics: share_right is the name of another metric"),
-        ([lambda outputs, targets: 1.0], "metrics: expected functions with a name, found <lambda>; define them by def"),
+        (
+            [lambda outputs, targets: 1.0],
+            "metrics: expected functions with a name, found <lambda>; define them with def",
+        ),
         ([3], "metrics: expected functions with a name, found int"),
     ],
 )

@@ -221,7 +221,9 @@ def test_runs_of_different_tasks_are_refused(tmp_path):
 def test_unknown_metric_is_refused(tmp_path):
     path = write_run(tmp_path / "0")
     RunFolder(path).write_summary({**RunFolder(path).summary(), "metrics": {"glory": None}})
-    with pytest.raises(CheckpointError, match="has glory, expected metrics that this odt_sim knows; upgrade odt_sim"):
+    with pytest.raises(
+        CheckpointError, match="has glory, which this version of odt_sim does not support; upgrade odt_sim"
+    ):
         compare([path])
 
 

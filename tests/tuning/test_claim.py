@@ -37,7 +37,7 @@ def test_other_settings_are_refused(plan: Plan, change: dict[str, object], found
     claim(plan, "a tuning")
     with pytest.raises(
         ConfigurationError,
-        match=rf"out: holds a tuning with other settings, {found}; choose another folder, output=DIR, or remove",
+        match=rf"out: contains a tuning with other settings, {found}; choose another folder with output=DIR, or remove",
     ):
         claim(replace(plan, **change), "a tuning")
 

@@ -126,7 +126,7 @@ def test_interrupted_command_says_how_to_resume():
         (["strategy=fedavg", "budget=many"], "tune.budget: expected a whole number, found 'many'"),
         (
             ["strategy=fedavg", "seed=0,5", "tuning_seed=5"],
-            "tuning_seed: expected none of the seeds of the report, found 5",
+            "tuning_seed: expected a seed that no compared run uses, found 5",
         ),
         (["strategy=fedavg,no"], "Could not find 'strategy/no'; choose one of "),
         (["strategy=fedavg", "run.round=3"], "run.round: "),
@@ -139,7 +139,7 @@ def test_interrupted_command_says_how_to_resume():
         (["strategy=fedavg", "train.learning_rate=0.1'"], "train.learning_rate: cannot read 0.1'; "),
         (
             ["strategy=fedavg,ditto", "train.learning_rate=0.1", "train.epochs=1"],
-            "strategy=fedavg: nothing to search, since train.learning_rate, train.epochs have one value each;",
+            "strategy=fedavg: nothing to search, since train.learning_rate, train.epochs each have a single value;",
         ),
         (["strategy=fedavg", "partition=iid,dirichlet"], "partition: expected one value in a search"),
         (
@@ -196,7 +196,8 @@ def test_folder_of_other_settings_is_refused(tmp_path, monkeypatch, capsys, digi
     (tmp_path / "out" / "task.json").write_text('{"overrides": ["run.rounds=9"]}')
     assert main(TINY) == 1
     assert (
-        "error: out: holds a tuning with other settings, overrides ['run.rounds=9'], found [" in capsys.readouterr().err
+        "error: out: contains a tuning with other settings, overrides ['run.rounds=9'], found ["
+        in capsys.readouterr().err
     )
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["task.json"]
 

@@ -138,7 +138,7 @@ def test_command_serves_until_it_is_interrupted(folder: Path) -> None:
 
 def test_wrong_usage_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", str(tmp_path / "missing")]) == 1
-    assert "missing: no such folder; give a run's folder" in capsys.readouterr().err
+    assert "missing: does not exist; give a run's folder" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["watch", str(tmp_path), "--port", str(taken.getsockname()[1])]) == 1
     assert "another program listens there" in capsys.readouterr().err
