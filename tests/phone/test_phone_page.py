@@ -117,7 +117,7 @@ def test_every_signature_gives_the_results_of_python(
     page, _ = opened(Subject.random(model))
     press(page, "Run the check")
     verdict = page.wait_for_selector("#check .notice.good, #check .notice.failed").inner_text()
-    assert verdict == f"Equal: all {len(model.signatures)} signatures give the results of Python."
+    assert verdict == f"Equal: all {len(model.signatures)} signatures match Python."
     rows = cells(page, "check")
     assert {row[0] for row in rows} == set(model.signatures)
     assert all(float(difference) < 1e-5 and result == "equal" for _, _, difference, result in rows)

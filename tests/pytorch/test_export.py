@@ -476,8 +476,8 @@ class _HookedInside(torch.nn.Linear):
             lambda: _Own(_Reversed),
             r"'\S+' differs from that of forward, because of _Reversed\.backward, but a file uses",
         ),
-        (_Hooked, r"'bias' differs from that of forward, because of a hook of parameter 'bias', and"),
-        (lambda: _HookedInside(4, 3), r"'weight' differs from that of forward, because of a hook of a tensor, and"),
+        (_Hooked, r"'bias' differs from that of forward, because of a hook of parameter 'bias', but"),
+        (lambda: _HookedInside(4, 3), r"'weight' differs from that of forward, because of a hook of a tensor, but"),
     ],
 )
 def test_gradients_other_than_those_of_forward_are_refused(create: Callable[[], torch.nn.Module], message: str) -> None:
