@@ -50,7 +50,7 @@ def check_split(split: Any, splits: Collection[str], id: int) -> None:
     if not isinstance(split, str):
         raise DataError(
             f"device {id}: expected the name of a split, one of {', '.join(splits)}, found {type(split).__name__}; "
-            "for other examples make another Device"
+            "for other examples, create another Device"
         )
     if split not in splits:
         raise DataError(f"device {id}: unknown split {split!r}; expected one of {', '.join(splits)}")
@@ -62,6 +62,6 @@ def check_metrics(metrics: Any, id: int) -> None:
     wrong = [metric for metric in metrics if not isinstance(metric, OwnMetric)] if listed else [metrics]
     if wrong:
         raise ConfigurationError(
-            f"device {id}: metrics: expected a list of OwnMetric, found {shown(wrong[0])}; make it by "
+            f"device {id}: metrics: expected a list of OwnMetric, found {shown(wrong[0])}; create it with "
             "odt_sim.metrics.own.own_metrics([function])"
         )

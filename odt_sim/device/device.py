@@ -459,7 +459,7 @@ class Device:
     def _answers(self, split: str) -> dict[str, Any]:
         examples = self._split(split)
         if not len(examples):
-            raise DataError(f"device {self.id}: has no {split} examples; give it some")
+            raise DataError(f"device {self.id}: has no {split} examples; provide some")
         return answers_of(self, self._inference, split, examples)
 
     def _split(self, split: str) -> Examples:

@@ -41,8 +41,8 @@ def copied_graph(
 def _check_axes(trace: Trace, op: tf.Operation) -> None:
     most = max((t.shape.rank or 0 for t in op.outputs), default=0)
     if most > MOST_AXES:
-        expected = f"where Flex ops run {MOST_AXES} at most"
-        raise ExportError(f"{trace.where(op)}: makes a tensor of {most} axes, {expected}; use flavour='builtin'")
+        expected = f"where Flex ops support at most {MOST_AXES}"
+        raise ExportError(f"{trace.where(op)}: creates a tensor of {most} axes, {expected}; use flavour='builtin'")
 
 
 def _replace_erfc(definition: Any) -> None:

@@ -135,7 +135,10 @@ def _outputs(op: tf.Operation, inputs: list[Value], origin: _Origin) -> list[Val
     if lists:
         raise Refusal(f"the op {op.type} takes a list of tensors, which is not supported here; use tf.stack")
     if any(isinstance(value, Kept | Optional) for value in inputs):
-        raise Refusal(f"the op {op.type} takes what a branch keeps for its gradient; take the gradient with one tape")
+        raise Refusal(
+            f"the op {op.type} takes values that a branch keeps for its gradient; compute the gradient "
+            "with a single tape"
+        )
     if origin.taken is not None and written(op):
         write_where(origin.taken, op, inputs)
         return []

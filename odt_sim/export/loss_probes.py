@@ -35,8 +35,8 @@ def targets_and_rank(
             return target, shape.rank or 0
         problem = problem or f"it returns {list(shape)} for {PROBE} examples"
     raise ExportError(
-        f"loss {kind or function.name}: expected one value for each example ({problem}); return values [batch, ...], or "
-        "give the shape of the targets by example=(x, y), of a PyTorch module by example=((x,), y)"
+        f"loss {kind or function.name}: expected one value for each example ({problem}); return values [batch, ...], "
+        "or give the shape of the targets with example=(x, y), for a PyTorch module example=((x,), y)"
     )
 
 

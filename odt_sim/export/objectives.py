@@ -71,7 +71,7 @@ def _warn_of_logits(objective: Objective, ending: Sequence[str]) -> None:
     """
     if objective.name == CTC and ending[:1] == ["Softmax"]:
         warnings.warn(
-            "loss ctc: takes logits, but the model ends in a softmax and hardly trains; leave that out",
+            "loss ctc: takes logits, but the model ends in a softmax, so it hardly trains; leave the softmax out",
             ExportWarning,
             stacklevel=5,
         )
@@ -80,8 +80,8 @@ def _warn_of_logits(objective: Objective, ending: Sequence[str]) -> None:
     if {"BiasAdd"} <= set(ending) - READS <= {"BiasAdd", "Relu"}:
         warnings.warn(
             f"loss {objective.name}: takes probabilities, since from_logits is False, but the model ends without "
-            f"{PROBABILITIES[objective.name].lower()} and hardly trains; give the loss from_logits=True, or its name to "
-            "export_model in place of compile, which then follows the model",
+            f"{PROBABILITIES[objective.name].lower()}, so it hardly trains; set from_logits=True in the loss, or "
+            "pass the loss by name to export_model, which then detects it from the model",
             ExportWarning,
             stacklevel=5,
         )
@@ -95,8 +95,8 @@ def _losses(given: Any, names: Sequence[str], *, own: bool) -> list[Any]:
     missing = [name for name, loss in zip(names, losses, strict=True) if loss is None]
     if missing and not own and len(missing) < len(names):
         raise ExportError(
-            f"loss: expected one for each output, found none for {missing[0]!r}; give it one, with a factor of 0 in "
-            "loss_weights if it should not train, or export a keras.Model without this output"
+            f"loss: expected one for each output, found none for {missing[0]!r}; give it one (with a factor of 0 in "
+            "loss_weights if it should not train), or export a keras.Model without this output"
         )
     return losses
 

@@ -71,17 +71,17 @@ def load(path: Path) -> Any:
         return tf.saved_model.load(str(path))
     except (OSError, ValueError, tf.errors.OpError) as error:
         line = str(error).strip().partition("\n")[0]
-        raise ExportError(f"{path}: no SavedModel that can be read ({line}); give the directory of one") from error
+        raise ExportError(f"{path}: not a readable SavedModel ({line}); give the directory of a SavedModel") from error
 
 
 def _serving(loaded: Any, path: Path) -> Function:
     signatures = dict(loaded.signatures)
     if "train" in signatures:
-        raise ExportError(f"{path}: has a signature 'train' of its own; use odt_sim.export.convert_saved_model")
+        raise ExportError(f"{path}: has its own signature 'train'; use odt_sim.export.convert_saved_model")
     wanted = [name for name in ENDPOINTS if name in signatures] or list(signatures)
     if (len(wanted) > 1 and wanted[0] not in ENDPOINTS) or not wanted:
         names = ", ".join(signatures) or "none"
-        raise ExportError(f"{path}: expected a signature {ENDPOINTS[0]!r}, found {names}; save it by model.export")
+        raise ExportError(f"{path}: expected a signature {ENDPOINTS[0]!r}, found {names}; save it with model.export")
     return signatures[wanted[0]]
 
 

@@ -34,7 +34,7 @@ def locked(folder: Path, on_warning: Callable[[str], object], setting: str | Non
     except OSError as error:
         if folder.is_file():
             where = f"{setting}: {folder}" if setting else str(folder)
-            raise FileError(f"{where}: expected a folder, found a file; choose another place") from error
+            raise FileError(f"{where}: expected a folder, found a file; choose another location") from error
         if error.errno not in WITHOUT_LOCKS:
             raise unwritable(folder / LOCK, error, setting) from error
         on_warning(f"{folder}: its file system does not support locks (flock); check that no other process uses it")

@@ -92,5 +92,5 @@ def dynamic_stitch(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Va
     rows = tf.concat([reshaped(t, [-1, *shape]) for t in inputs[count:]], 0)
     last = {int(index): i for i, index in enumerate(indices)}
     if sorted(last) != list(range(len(last))):
-        raise Refusal("leaves places empty; give an index for each")
+        raise Refusal("leaves positions empty; give an index for each")
     return [tf.gather(rows, [last[index] for index in sorted(last)])]

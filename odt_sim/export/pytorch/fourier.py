@@ -173,7 +173,7 @@ def stft(
     """Return the spectrograms, `[rows, frequencies, frames]`, of signals `[rows, samples]`."""
     rows = x if len(x.shape) == 2 else x[None]
     if rows.dtype != tf.float32:
-        raise Refusal("takes complex signals; give it their real and imaginary parts")
+        raise Refusal("takes complex signals; pass their real and imaginary parts")
     frames = _frames(rows, size, hop or size // 4) * _window(window, window_length, size)
     result = _fft(frames, size) if onesided is False else _spectra(frames, size)
     result = tf.transpose(result * tf.cast(size**-0.5, result.dtype) if normalized else result, [0, 2, 1])

@@ -42,7 +42,7 @@ def check_buffers(graphs: Sequence[Any]) -> None:
         node = changed[name]
         raise ExportError(
             f"torch: {described(node)} changes the buffer {name!r}, and a file carries the statistics of "
-            "BatchNorm alone; compute it from parameters, or keep it as it is"
+            "statistics of BatchNorm; compute the buffer from parameters, or do not change it"
         )
 
 
