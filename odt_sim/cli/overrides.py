@@ -86,7 +86,7 @@ def explained(error: Exception) -> str:
         group, _, option = str(error.missing_cfg_file).partition("/")
         target = option if "." in option else "module.Class"
         own = f", or your own class: {group}._target_={target}" if group in ("strategy", "aggregator", "attack") else ""
-        return f"{missing}; choose one of {', '.join(error.options)}{own}; odt-sim run --help lists the groups"
+        return f"{missing}; choose one of {', '.join(error.options)}{own}; odt-sim run --help {group} describes them"
     if swept := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.+)'", lines[0]):
         key, value = swept.groups()
         if key in GROUPS:
@@ -102,7 +102,7 @@ def explained(error: Exception) -> str:
         return f"hydra.sweeper.{unknown[1]}: unknown setting of the sweeper; remove it, or choose another hydra/sweeper"
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         found, model = error.override, MODEL_FILES.get(Path(error.override).suffix)
-        use = f"use {model} model.path={found}" if model else "odt-sim run --help lists all keys"
+        use = f"use {model} model.path={found}" if model else "odt-sim run --help all lists all keys"
         return f"expected KEY=VALUE, found {found}; {use}"
     if isinstance(error, OverrideParseException) and "Lexer" in lines[0]:
         key, _, value = error.override.partition("=")
@@ -110,7 +110,7 @@ def explained(error: Exception) -> str:
     if isinstance(error, OverrideParseException) and repr(error.override) not in lines[0]:
         lines[0] = f"override {error.override!r}: {lines[0]}"
     kept = [line.rstrip(".") for line in lines if not line.startswith(NOISE)]
-    return f"{'; '.join(dict.fromkeys(kept))}; odt-sim run --help lists all keys"
+    return f"{'; '.join(dict.fromkeys(kept))}; odt-sim run --help all lists all keys"
 
 
 def check_overrides(arguments: Sequence[str], *, composes: bool = True, failure: Exception | None = None) -> None:
@@ -259,7 +259,7 @@ def _nearest(key: str, known: Collection[str]) -> str:
     elif group in COMPONENTS:
         advice = f"the chosen {group} has no settings"
     else:
-        advice = "odt-sim run --help lists all keys"
+        advice = "odt-sim run --help all lists all keys"
     own = "" if group in GROUPS else f"; put your own keys under user: +user.{name}=..."
     return f"{advice}{own}"
 
@@ -319,7 +319,7 @@ def _check_options(overrides: Sequence[Override | None]) -> None:
             raise ConfigurationError(f"{group}: expected one option, found a list; sweep by -m {group}={choices}")
         if value is None or isinstance(value, int | float | list):
             found = "null" if value is None else value
-            raise ConfigurationError(f"{group}: expected an option, found {found}; odt-sim run --help lists them")
+            raise ConfigurationError(f"{group}: expected an option, found {found}; odt-sim run --help {group} lists them")
 
 
 def _with_plus(arguments: Sequence[str]) -> list[str]:

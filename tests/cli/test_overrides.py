@@ -31,12 +31,12 @@ from odt_sim.strategies.base import Strategy
         (["run.rounds=[1"], "override 'run.rounds=[1': "),
         (["run.resume=Läufe[1]"], "run.resume: cannot read Läufe[1]; put text with such characters in a second pair "
                                   "of quotes"),
-        (["rounds"], "expected KEY=VALUE, found rounds; odt-sim run --help lists all keys"),
+        (["rounds"], "expected KEY=VALUE, found rounds; odt-sim run --help all lists all keys"),
         (["/my.keras"], "expected KEY=VALUE, found /my.keras; use model=keras_file model.path=/my.keras"),
         (["my.tflite"], "expected KEY=VALUE, found my.tflite; use model=tflite model.path=my.tflite"),
         (["-m", "strategy=[local,fedavg]"], "strategy: expected one option, found a list; sweep by -m strategy=local,fedavg"),
         (["strategy=null"], "strategy: expected an option, found null; "),
-        (["backend=-1"], "backend: expected an option, found -1; odt-sim run --help lists them"),
+        (["backend=-1"], "backend: expected an option, found -1; odt-sim run --help backend lists them"),
         (["backend=[]"], "backend: expected an option, found []; "),
         (
             ["data=function", "data.target=x.y", "data.people=3"],
@@ -139,7 +139,7 @@ def test_key_of_a_swept_group_becomes_a_choice(given: str, rewritten: str) -> No
 
 def test_null_is_no_option_of_an_export() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"^model: expected an option, found null; odt-sim run --help lists th"
+        ConfigurationError, match=r"^model: expected an option, found null; odt-sim run --help model lists th"
     ):
         composed(["model=null"])
 
