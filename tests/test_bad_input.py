@@ -141,7 +141,7 @@ CASES = {
         r"strategy Needs: needs second_head, which .* lacks \(it has .*\); export the model with it or",
     ),
     "nothing to average": (["strategy=fedper"], r"strategy fedper: needs .*body, which .*softmax.* lacks"),
-    "no such strategy": (["strategy=fedprix"], r"Could not find 'strategy/fedprix'; choose one of afl, apfl, "),
+    "no such strategy": (["strategy=fedprix"], r"strategy=fedprix: no such option; did you mean fedprox\? "),
     "a class that is no strategy": (
         ["strategy._target_=collections.OrderedDict"],
         r"strategy\._target_: expected a target that creates Strategy, found collections\.OrderedDict, which creates "
@@ -227,7 +227,7 @@ CASES = {
     ),
     "resuming without a run": (["run.resume=nowhere"], r"run\.resume: nowhere is not the folder of a run or a sweep"),
     "resuming a run by -m": (["-m", "run.resume=earlier"], r"run\.resume: earlier is not the folder of a sweep; with -m"),
-    "a value of a sweep": (["-m", "strategy=local,no"], r"Could not find 'strategy/no'; choose one of "),
+    "a value of a sweep": (["-m", "strategy=local,no"], r"strategy=no: no such option; choose one of "),
 }  # fmt: skip
 
 

@@ -122,4 +122,4 @@ def test_mistake_in_a_run_is_found_before_the_simulation_is_imported() -> None:
     )
     child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert child.stdout.splitlines() == ["1", "[]"]
-    assert "error: Could not find 'strategy/fedvag'" in child.stderr
+    assert "error: strategy=fedvag: no such option; did you mean fedavg?" in child.stderr

@@ -48,8 +48,8 @@ USAGE = """usage: odt-sim COMMAND ...
   inspect FILE [--html OUT]   print a .tflite file's signatures, parameters and
                               ops, or write them as a page
   doctor FILE|--environment [--json]
-                              check whether a .tflite file trains, what is wrong
-                              with it, or what is missing here
+                              check whether a .tflite file trains and what is
+                              wrong with it, or what is missing here
   watch DIR [--host HOST] [--port PORT]
                               serve a live page of the runs in a folder
   deploy RUN --device ID|--user ID|--all|--global|--new [--format ...] [-o DIR]

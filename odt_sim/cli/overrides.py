@@ -3,7 +3,7 @@
 import re
 from argparse import ArgumentParser
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -82,11 +82,13 @@ def explained(error: Exception) -> str:
     """Return an error of Hydra as one line."""
     lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
     if isinstance(error, MissingConfigException) and error.options:
-        missing = lines[0].removeprefix("In 'config': ")
         group, _, option = str(error.missing_cfg_file).partition("/")
+        refused, described = f"{group}={option}: no such option", f"odt-sim run --help {group} describes them"
+        if near := get_close_matches(option, error.options, 1):
+            return f"{refused}; did you mean {near[0]}? {described}"
         target = option if "." in option else "module.Class"
         own = f", or your own class: {group}._target_={target}" if group in ("strategy", "aggregator", "attack") else ""
-        return f"{missing}; choose one of {', '.join(error.options)}{own}; odt-sim run --help {group} describes them"
+        return f"{refused}; choose one of {', '.join(error.options)}{own}; {described}"
     if swept := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.+)'", lines[0]):
         key, value = swept.groups()
         if key in GROUPS:
@@ -319,7 +321,9 @@ def _check_options(overrides: Sequence[Override | None]) -> None:
             raise ConfigurationError(f"{group}: expected one option, found a list; sweep by -m {group}={choices}")
         if value is None or isinstance(value, int | float | list):
             found = "null" if value is None else value
-            raise ConfigurationError(f"{group}: expected an option, found {found}; odt-sim run --help {group} lists them")
+            raise ConfigurationError(
+                f"{group}: expected an option, found {found}; odt-sim run --help {group} lists them"
+            )
 
 
 def _with_plus(arguments: Sequence[str]) -> list[str]:

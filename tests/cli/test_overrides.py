@@ -27,7 +27,7 @@ from odt_sim.strategies.base import Strategy
         (["+train.epochs=8"], "train.epochs: expected no +, since the key exists; use train.epochs=..."),
         ([f"strategy._target_={__name__}.Shares", "strategy.shar=1"],
          "strategy.shar: unknown setting; did you mean strategy.share?"),
-        (["strategy=fedprix"], "Could not find 'strategy/fedprix'; choose one of afl, apfl, "),
+        (["strategy=fedprix"], "strategy=fedprix: no such option; did you mean fedprox? "),
         (["run.rounds=[1"], "override 'run.rounds=[1': "),
         (["run.resume=Läufe[1]"], "run.resume: cannot read Läufe[1]; put text with such characters in a second pair "
                                   "of quotes"),

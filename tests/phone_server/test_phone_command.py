@@ -113,7 +113,7 @@ def test_run_is_served_with_its_data(tmp_path: Path, softmax: TrainableModel, ca
             "started from Python",
         ),
         (["folder", "data=digits"], "data=digits: a run uses its own data;"),
-        (["softmax.tflite", "data=nothing"], "Could not find 'data/nothing'"),
+        (["softmax.tflite", "data=nothing"], "data=nothing: no such option"),
         (["softmax.tflite", "--certificate", "a.pem"], "--certificate: needs --key"),
         (
             ["softmax.tflite", "--certificate", "a.pem", "--key", "a.pem"],

@@ -128,7 +128,7 @@ def test_interrupted_command_says_how_to_resume():
             ["strategy=fedavg", "seed=0,5", "tuning_seed=5"],
             "tuning_seed: expected a seed that no compared run uses, found 5",
         ),
-        (["strategy=fedavg,no"], "Could not find 'strategy/no'; choose one of "),
+        (["strategy=fedavg,no"], "strategy=no: no such option; choose one of "),
         (["strategy=fedavg", "run.round=3"], "run.round: "),
         (
             ["strategy=fedavg", "hydra.sweeper.n_trials=3"],
