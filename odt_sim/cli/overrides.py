@@ -84,7 +84,7 @@ def explained(error: Exception) -> str:
     if isinstance(error, MissingConfigException) and error.options:
         group, _, option = str(error.missing_cfg_file).partition("/")
         refused, described = f"{group}={option}: no such option", f"odt-sim run --help {group} describes them"
-        if near := get_close_matches(option, error.options, 1):
+        if "." not in option and (near := get_close_matches(option, error.options, 1)):
             return f"{refused}; did you mean {near[0]}? {described}"
         target = option if "." in option else "module.Class"
         own = f", or your own class: {group}._target_={target}" if group in ("strategy", "aggregator", "attack") else ""

@@ -76,7 +76,7 @@ def test_sweep_without_multirun_advises_the_flag(argument, message):
     ("argument", "advice"),
     [
         ("strategy=mine.MeanTuned", ", or your own class: strategy._target_=mine.MeanTuned;"),
-        ("strategy=FedAvg", ", or your own class: strategy._target_=module.Class;"),
+        ("strategy=Hybrid", ", or your own class: strategy._target_=module.Class;"),
         ("aggregator=mine.Mean", ", or your own class: aggregator._target_=mine.Mean;"),
     ],
 )
