@@ -40,6 +40,7 @@ def pack_state(
     Raises:
         CheckpointError: An array has a type that cannot be stored.
     """
+    state = dict(sorted(state.items()))  # the order in memory differs after resuming
     layouts: dict[tuple[str, ...], int] = {}
     held = {
         name: layouts.setdefault(value.layout.names, len(layouts))

@@ -33,7 +33,7 @@ def packed(tensors: Mapping[str, Array], texts: Mapping[str, str]) -> bytes:
 
 
 def unpacked(content: bytes, where: str) -> tuple[dict[str, Array], dict[str, str]]:
-    """Return the tensors and texts of a file.
+    """Return the tensors, in the order of their names, and the texts of a file.
 
     Args:
         content: The whole file.
@@ -49,7 +49,7 @@ def unpacked(content: bytes, where: str) -> tuple[dict[str, Array], dict[str, st
         if METADATA not in metadata and "format_version" in metadata:  # version 3 and earlier
             raise _other_version(where, metadata["format_version"])
         texts: dict[str, str] = dict(json.loads(metadata[METADATA]))
-        tensors = load(content)
+        tensors = dict(sorted(load(content).items()))  # safetensors returns them in random order
         intact = texts.pop("checksum") == _checksum(tensors, texts)
         version = texts.pop("format_version")
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -284,6 +284,9 @@ class Simulation:
         rows = self._kept(commit)
         if not rows:
             rows, stopped = self._work(commit, observers, stopped)
+            if stopped:  # a stop discards the round in flight, whose devices may have written states
+                self._checkpoint.look()
+                self._checkpoint.clean()
         reported = self._checkpoint.reported
         if warning := undefined_metrics(self._job, rows, self._evaluated):
             observers.on_warning(warning)

@@ -127,3 +127,10 @@ def test_texts_are_stored_beside_a_state(tmp_path, momentum, state):
 def test_equal_layouts_are_stored_once(momentum, state):
     content = pack_state("state", {"a": state["own"], "b": 2 * state["own"]}, momentum, {})
     assert content.count(state["own"].layout.names[0].encode()) == 1
+
+
+def test_bytes_do_not_depend_on_the_order_of_the_state(momentum, state):
+    other = state["own"].select(state["own"].layout.select(lambda parameter: parameter.group == "head"))
+    given = {"b": state["own"], "a": other}
+    contents = {pack_state("state", dict(pairs), momentum, {}) for pairs in (given.items(), reversed(given.items()))}
+    assert len(contents) == 1

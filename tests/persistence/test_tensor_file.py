@@ -19,6 +19,11 @@ def content():
     return packed(TENSORS, TEXTS)
 
 
+def test_tensors_are_in_the_order_of_their_names():
+    found, _ = unpacked(packed({name: np.zeros(1) for name in "hcbgadfe"}, TEXTS), "file")
+    assert list(found) == sorted(found)
+
+
 def assert_round_trip(tensors):
     found, texts = unpacked(packed(tensors, TEXTS), "file")
     assert texts == TEXTS

@@ -70,12 +70,14 @@ class SynchronousClock(Clock):
     def _wait(self, commit: Commit, without: Ids, batteries: Batteries) -> tuple[float, Ids]:
         """Return when enough devices are available, and the selected devices, ascending.
 
-        If the run ends before that, the devices are empty.
+        If the run ends before that, the devices are empty. Once fewer devices than a cohort are not quarantined, all of
+        them are enough.
         """
         cohort, candidates = self._cohort, self.devices.candidates
         count = math.ceil(cohort * self.schedule.overselection) if cohort else len(candidates)
+        needed = min(cohort or 1, len(candidates) - len(without))
         time = since = float(commit.clock["time"][0]) if commit.clock else 0.0
-        while time - since <= LONGEST_WAIT and len(candidates) - len(without) >= (cohort or 1):
+        while needed and time - since <= LONGEST_WAIT:
             if time >= self._limit(commit):
                 return time, candidates[:0]
 
@@ -83,7 +85,7 @@ class SynchronousClock(Clock):
                 return self.devices.eligible(ids[~np.isin(ids, without)], time, batteries)
 
             ids = self._select(eligible, count, commit)
-            if len(ids) >= (cohort or 1):
+            if len(ids) >= needed:
                 return time, ids
             time += WAIT
         raise self._no_devices(commit.round + 1, since, without)

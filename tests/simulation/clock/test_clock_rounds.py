@@ -162,13 +162,11 @@ class Diverges(FedAvg):
         return replace(update, tensors={"weights": np.nan * update.tensors["weights"]}) if device.id == 2 else update
 
 
-@pytest.mark.parametrize("schedule", ["synchronous", "fedbuff"])
-def test_quarantine_below_a_cohort_is_named(simulation, on_clock, momentum, tmp_path, schedule):
-    name, needed = ("fleet.cohort", 7) if schedule == "synchronous" else ("fleet.schedule.buffer", 7)
-    kind = {"kind": schedule, **({"buffer": needed} if schedule == "fedbuff" else {})}
-    fleet = on_clock(momentum, kind, quarantine_after=1, cohort=7)
+def test_quarantine_below_a_buffer_is_named(simulation, on_clock, momentum, tmp_path):
+    fleet = on_clock(momentum, {"kind": "fedbuff", "buffer": 7}, quarantine_after=1, cohort=7)
     expected = (
-        rf"^round 2: {name} expects 7 devices, but 6 are left, since 1 are quarantined \(fleet\.quarantine_after\); "
+        r"^round 2: fleet.schedule.buffer expects 7 devices, but 6 are left, since 1 are quarantined "
+        r"\(fleet\.quarantine_after\); "
     )
     with pytest.raises(SimulationError, match=expected):
         simulation(Diverges(), tmp_path, fleet=fleet, rounds=3).run()
@@ -286,6 +284,34 @@ def test_too_few_devices_for_long_name_the_setting(
     fleet = on_clock(momentum, schedule, str(tmp_path / "trace.csv"), cohort=5)
     with pytest.raises(SimulationError, match=advice):
         simulation(FedAvg(), tmp_path / "run", fleet=fleet).run()
+
+
+@pytest.fixture
+def diverging(fleet_data):
+    """Return data on which the updates of some devices are not finite."""
+
+    def of(devices):
+        x = fleet_data.x.copy()
+        x[np.concatenate([fleet_data.train(device) for device in devices])] = np.nan
+        return replace(fleet_data, x=x)
+
+    return of
+
+
+@pytest.mark.parametrize("kind", ["synchronous", "oort"])
+def test_rounds_go_on_with_fewer_devices_than_a_cohort_after_quarantine(
+    simulation, on_clock, momentum, diverging, tmp_path, kind
+):
+    fleet = on_clock(momentum, kind, cohort=6, quarantine_after=1)
+    simulation(FedAvg(), tmp_path, data=diverging([2, 4]), fleet=fleet, rounds=4).run(observers=[])
+    assert read_lines(tmp_path / "rounds.jsonl")[-1]["devices"] == 5
+
+
+def test_quarantine_of_all_devices_is_named(simulation, on_clock, momentum, diverging, tmp_path):
+    fleet = on_clock(momentum, cohort=7, quarantine_after=1, min_devices=0)
+    run = simulation(FedAvg(), tmp_path, data=diverging(range(7)), fleet=fleet, rounds=2)
+    with pytest.raises(SimulationError, match=r"expects 7 devices, but 0 are left, since 7 are quarantined"):
+        run.run(observers=[])
 
 
 REFUSED = [

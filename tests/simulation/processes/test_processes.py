@@ -354,6 +354,25 @@ def test_stop_drops_the_round_begun_ahead(simulation, tmp_path):
     assert strategy.count.value <= 2
 
 
+class SlowFedPer(FedPer):
+    """A strategy whose devices have written states of round 2 by the time that the callback stops the run."""
+
+    def local(self, device, broadcast):
+        if device.round == 2 and device.id > 3:
+            time.sleep(0.1)
+        return super().local(device, broadcast)
+
+
+@pytest.mark.usefixtures("single_blocks")
+def test_states_of_the_round_begun_ahead_are_removed(simulation, tmp_path):
+    def stops(record):
+        time.sleep(0.2)
+        return True
+
+    simulation(SlowFedPer(), tmp_path, rounds=6, backend=ProcessesBackend(2), callbacks=[stops]).run()
+    assert {path.name.split(".")[1] for path in (tmp_path / "checkpoint").rglob("*.safetensors")} == {"1"}
+
+
 HELPERS = """
 import os, time
 from types import SimpleNamespace
