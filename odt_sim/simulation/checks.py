@@ -78,6 +78,7 @@ def checked_job(
     data = named_as(model, data)
     check_fit(model, data, plan)
     job = Job(model, data, strategy, plan, seed, storage, fleet, aggregator, runtime, attack=attack)
+    check_min_devices(job)
     check_aggregator(job)
     check_attack(job)
     check_accumulation(job)
@@ -249,6 +250,26 @@ def check_accumulation(job: Job) -> None:
         )
 
 
+def check_min_devices(job: Job) -> None:
+    """Check that stragglers leave enough devices in a round.
+
+    Raises:
+        ConfigurationError: A round drops so many stragglers that fewer than `fleet.min_devices` contribute.
+    """
+    most, least = _on_time(job), job.fleet.min_devices
+    if most < least:
+        raise ConfigurationError(
+            f"fleet.min_devices: expected at most {most}, since {job.cohort - most} of a round's {job.cohort} devices are "
+            f"stragglers (fleet.stragglers), which the strategy {job.strategy.name} drops, found {least}"
+        )
+
+
+def _on_time(job: Job) -> int:
+    """Return the number of devices in a round that are no stragglers, or send partial work."""
+    waits = job.strategy.alone or job.strategy.partial_work
+    return job.cohort - (0 if waits else straggler_count(job.cohort, job.fleet.stragglers))
+
+
 def check_aggregator(job: Job) -> None:
     """Check that the strategy allows the aggregator, and that a round has enough updates for it.
 
@@ -257,7 +278,7 @@ def check_aggregator(job: Job) -> None:
         ConfigurationError: A round has too few devices.
         SimulationError: The aggregator's check failed.
     """
-    aggregator, strategy, fleet = job.effective_aggregator, job.strategy, job.fleet
+    aggregator, strategy = job.effective_aggregator, job.strategy
     if type(aggregator) is Mean:
         return
     if strategy.keeps_updates:
@@ -265,8 +286,7 @@ def check_aggregator(job: Job) -> None:
             f"strategy {strategy.name}: combines updates itself and does not use aggregator {aggregator.name}; "
             "choose aggregator=mean or another strategy"
         )
-    slow = 0 if strategy.partial_work else straggler_count(job.cohort, fleet.stragglers)
-    check_updates(job, job.cohort - slow)
+    check_updates(job, _on_time(job))
 
 
 def check_attack(job: Job) -> None:

@@ -21,6 +21,7 @@ from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.fedprox import FedProx
 from odt_sim.strategies.head_only import HeadOnly
 from odt_sim.strategies.local import Local
 from odt_sim.user_code import user_frames
@@ -350,12 +351,11 @@ def test_too_few_devices_end_the_run(scaled, simulation, tmp_path):
     assert not (tmp_path / "summary.json").exists()
 
 
-def test_too_few_devices_in_time_end_the_run(simulation, tmp_path):
-    settings = {"fleet": Fleet(cohort=4, min_devices=4, stragglers=0.5), "plan": TrainingPlan(2, 0.05)}
-    with pytest.raises(
-        SimulationError, match=r"round 1: 2 devices .* is 4; 2 were stragglers \(fleet\.stragglers\); ask for fewer"
-    ):
-        simulation(FedAvg(), tmp_path, **settings).run()
+def test_stragglers_are_named_where_too_few_devices_end_the_run(scaled, simulation, tmp_path):
+    settings = {"fleet": Fleet(min_devices=4, stragglers=0.4), "plan": TrainingPlan(3, 0.05)}
+    message = r"round 1: 0 devices .* is 4; left out 4 \(.*\), 3 were stragglers \(fleet\.stragglers\); a smaller"
+    with pytest.raises(SimulationError, match=message):
+        simulation(FedAvg(), tmp_path, data=scaled(*range(7)), **settings).run()
 
 
 def test_round_without_updates_changes_nothing(scaled, results, momentum, fleet_data, tmp_path):
@@ -366,6 +366,18 @@ def test_round_without_updates_changes_nothing(scaled, results, momentum, fleet_
 
 
 # --- what is refused before a run starts -------------------------------------------------------------------------------
+
+
+def test_stragglers_that_leave_too_few_devices_are_refused(simulation, tmp_path, grouped):
+    settings = {"fleet": Fleet(cohort=4, min_devices=4, stragglers=0.5), "plan": TrainingPlan(2, 0.05)}
+    message = (
+        r"^fleet\.min_devices: expected at most 2, since 2 of a round's 4 devices are stragglers \(fleet\.stragglers\), "
+        r"which the strategy fedavg drops, found 4$"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        simulation(FedAvg(), tmp_path, **settings)
+    for strategy in (FedProx(), Local()):  # partial work counts; devices that train alone have no stragglers
+        simulation(strategy, tmp_path, model=grouped, **settings)
 
 
 @pytest.mark.parametrize(
