@@ -105,11 +105,26 @@ class Memory:
         queries = _flat(embeddings)
         squares = (queries**2).sum(axis=1)[:, np.newaxis] + (self.embeddings**2).sum(axis=1)
         distances = np.sqrt(np.maximum(squares - 2 * queries @ self.embeddings.T, 0))
-        nearest = np.argsort(distances, axis=1, kind="stable")[:, : self.neighbours]
+        nearest = _nearest(distances, self.neighbours)
         near = np.take_along_axis(distances, nearest, axis=1)
         weights = np.exp(near[:, :1] - near)  # same ratios as exp(-distance), but never all 0
         shares = weights / weights.sum(axis=1, keepdims=True)
         return np.asarray(np.einsum("rk,rko->ro", shares, self.targets[nearest]))
+
+
+def _nearest(distances: Array, count: int) -> Array:
+    """Return the columns of the `count` smallest distances of each row, ascending; the first of equal ones comes first.
+
+    This is a stable sort of whole rows, which would take most of the time of devices with thousands of examples.
+    """
+    if count >= distances.shape[1]:
+        return np.argsort(distances, axis=1, kind="stable")
+    columns = np.sort(np.argpartition(distances, count - 1, axis=1)[:, :count], axis=1)
+    near = np.take_along_axis(distances, columns, axis=1)
+    nearest = np.take_along_axis(columns, np.argsort(near, axis=1, kind="stable"), axis=1)
+    tied = (distances <= near.max(axis=1, keepdims=True)).sum(axis=1) > count  # any of the last could be taken
+    nearest[tied] = np.argsort(distances[tied], axis=1, kind="stable")[:, :count]
+    return nearest
 
 
 def _memory(device: Device, neighbours: int) -> Memory:

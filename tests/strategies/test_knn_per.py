@@ -13,7 +13,7 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.base import ServerState
 from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.knn_per import KNNPer, Memory
+from odt_sim.strategies.knn_per import KNNPer, Memory, _nearest
 
 Simulate = Callable[..., Any]
 NEIGHBOURS = 3
@@ -91,6 +91,14 @@ def test_distant_neighbours_count() -> None:
     memory = Memory(np.array([[0.0], [1]]), np.eye(2), 10, 1.0, "sparse_categorical_crossentropy", False)
     outputs = memory(np.array([[1e4]], np.float32), np.zeros((1, 2), np.float32))
     np.testing.assert_allclose(outputs, [[1 / (1 + exp(1)), exp(1) / (1 + exp(1))]])
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 9, 20])
+@pytest.mark.parametrize("digits", [0, 1, 9])  # few digits make ties
+def test_nearest_are_those_of_a_stable_sort(count: int, digits: int) -> None:
+    distances = np.random.default_rng(0).random((50, 9)).round(digits)
+    expected = np.argsort(distances, axis=1, kind="stable")[:, :count]
+    np.testing.assert_array_equal(_nearest(distances, count), expected)
 
 
 def test_memory_uses_the_deployed_body(grouped: TrainableModel, small_data: FederatedData) -> None:
