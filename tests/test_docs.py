@@ -44,6 +44,7 @@ SLOW = (
     "docs/how-to/deploy",
     "docs/how-to/moving",
     "docs/how-to/trackers",
+    "docs/how-to/check-claims",
 )
 
 Blocks = list[tuple[str, str, str]]
@@ -149,6 +150,15 @@ def test_page_of_strategies_says_what_the_code_says() -> None:
             "P": strategy.partial_work,
         }
         assert marks == [mark for mark, holds in declared.items() if holds], name
+
+
+def test_readme_counts_the_strategies() -> None:
+    page = (DOCS / "how-to/choose-strategy.md").read_text().partition("## All strategies")[2]
+    rows = re.compile(r"^\| (`.+?`) \|", re.MULTILINE)
+    of_section = [len(re.findall("`", "".join(rows.findall(section)))) // 2 for section in page.split("\n### ")[1:]]
+    assert page.split("\n### ")[1].startswith("One model for all users")
+    counted = f"| {sum(of_section)}, of which {sum(of_section[1:])} personalize |"
+    assert counted in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *map(str, DOCS.rglob("*.md"))])
