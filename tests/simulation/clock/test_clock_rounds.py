@@ -327,7 +327,7 @@ REFUSED = [
     ),
     (Local(), "fedbuff", {}, StrategyError, r"strategy local: has no server to update asynchronously"),
     (FedAvg(), "synchronous", {"stragglers": 0.5}, ConfigurationError, r"fleet.stragglers: expected 0"),
-    (FedAvg(), "oort", {"profiles": None}, ConfigurationError, r"fleet.schedule: needs fleet.profiles"),
+    (FedAvg(), "oort", {"profiles": None}, ConfigurationError, r"fleet.schedule: needs the times of fleet.profiles"),
 ]
 
 
