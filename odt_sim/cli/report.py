@@ -72,6 +72,7 @@ def print_comparison(
     """
     from rich.console import Console
 
+    from odt_sim.cli.libyaml import use_libyaml
     from odt_sim.files import write_file
     from odt_sim.report.comparison import compare
     from odt_sim.report.comparison_csv import comparison_csv
@@ -79,6 +80,7 @@ def print_comparison(
     from odt_sim.report.page import page_path, write_report
     from odt_sim.simulation.submitted import is_submitted
 
+    use_libyaml()  # three files of each run
     comparison = compare(folders, **options)
     page = output or page_path(folders)
     write_report(comparison, page, further)

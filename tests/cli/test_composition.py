@@ -91,3 +91,9 @@ def test_unknown_key_of_a_run_takes_one_further_composition(run, folder, composi
     assert (code, err) == (1, "error: run.round: unknown setting; did you mean run.rounds?\n")
     assert [each for each in compositions if "run.round=3" in each] == compositions[:1]
     assert len(compositions) == 2
+
+
+def test_report_reads_runs_by_libyaml(odt_sim, folder, monkeypatch):
+    monkeypatch.setattr(yaml, "SafeLoader", yaml.loader.SafeLoader)
+    assert odt_sim("report", "nothing")[0] == 1
+    assert yaml.SafeLoader is getattr(yaml, "CSafeLoader", yaml.loader.SafeLoader)
