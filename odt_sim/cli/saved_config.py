@@ -88,6 +88,15 @@ def saved_config(folder: Path) -> DictConfig:
     return _read(folder / ".hydra" / CONFIG, lambda saved: _completed(_config(saved)))
 
 
+def saved_tracker(folder: Path) -> DictConfig | None:
+    """Return the tracker's settings in the saved configuration of a run; None if an older one has none.
+
+    Raises:
+        ConfigurationError: The file is damaged.
+    """
+    return _read(folder / ".hydra" / CONFIG, lambda saved: cast(DictConfig | None, _config(saved).get("tracker")))
+
+
 def saved_overrides(folder: Path) -> list[str]:
     """Return the saved overrides of a run.
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from odt_sim.cli.components import build
 from odt_sim.cli.messages import warn
 from odt_sim.cli.report import print_tables
-from odt_sim.cli.saved_config import is_saved, saved_config
+from odt_sim.cli.saved_config import is_saved, saved_tracker
 from odt_sim.errors import OdtSimError, SimulationError
 from odt_sim.persistence.run import find_runs
 from odt_sim.trackers.base import Tracker, WrittenReport
@@ -31,7 +31,7 @@ def track_report(comparison: "Comparison", folder: Path) -> None:
     tracker is built again.
     """
     try:
-        node = next((saved_config(path).get("tracker") for path in find_runs([folder]) if is_saved(path)), None)
+        node = next((saved_tracker(path) for path in find_runs([folder]) if is_saved(path)), None)
         if not _takes_reports(node):
             return
         tracker: Tracker = build(node, "tracker")
