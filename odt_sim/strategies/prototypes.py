@@ -31,10 +31,11 @@ def mean_prototypes(before: Tensors, sent: Tensors) -> Tensors:
         sent: Mean of the devices' messages, with equal weights.
     """
     sums, counts = (array_of(sent[name]) for name in (PROTOTYPES, COUNTS))
-    new = sums / np.maximum(counts, np.finfo(np.float32).tiny)[:, np.newaxis]
+    held = counts[:, np.newaxis] > 0  # hostile devices may make a count negative
+    new = np.divide(sums, counts[:, np.newaxis], out=np.zeros_like(sums), where=held)
     if PROTOTYPES in before:
         kept, seen = (array_of(before[name]) for name in (PROTOTYPES, COUNTS))
-        new = np.where(counts[:, np.newaxis] > 0, new, kept)
+        new = np.where(held, new, kept)
         counts = np.where(counts > 0, counts, seen)
     return {PROTOTYPES: np.asarray(new, np.float32), COUNTS: np.asarray(counts, np.float32)}
 

@@ -24,7 +24,7 @@ from odt_sim.strategies.fedphp import FedPHP
 from odt_sim.strategies.fedproto import FedProto
 from odt_sim.strategies.fedrod import FedRoD
 from odt_sim.strategies.moon import Moon
-from odt_sim.strategies.prototypes import NearestPrototype
+from odt_sim.strategies.prototypes import NearestPrototype, mean_prototypes
 
 Simulate = Callable[..., Any]
 RATE, EPOCHS = 0.1, 2  # as in the runs, see conftest
@@ -355,3 +355,9 @@ def test_model_without_the_term_is_refused(small_mlp: TrainableModel) -> None:
 def test_settings_out_of_range(kind: Any, settings: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"strategy\.{next(iter(settings))}: expected a .*number.*, found "):
         kind(**settings)
+
+
+def test_prototype_of_a_negative_count_is_zero() -> None:
+    """A hostile device that flips the sign of its message makes a count negative."""
+    sent = {"prototypes": np.array([[-2, 4], [6, 3]], np.float32), "counts": np.array([-1, 3], np.float32)}
+    np.testing.assert_array_equal(mean_prototypes({}, sent)["prototypes"], [[0, 0], [2, 1]])

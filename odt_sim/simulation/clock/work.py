@@ -31,7 +31,8 @@ ROUNDS_BEFORE = 2
 class EmptyEngine:
     """A stand-in for an interpreter: it stores weights and slots, and returns zeros for everything else.
 
-    Training changes one parameter of the body, so that later embeddings count as computed again.
+    A scheduled learning rate is 1, since strategies divide by it. Training changes one parameter of the body, so that
+    later embeddings count as computed again.
     """
 
     def __init__(self, model: TrainableModel) -> None:
@@ -47,6 +48,8 @@ class EmptyEngine:
             self._kept |= inputs
         elif signature.startswith("train") and self._changes:
             self._kept[self._changes] = self.call("parameters")[self._changes] + 1
+        if signature == "schedule":
+            return {"learning_rate": np.ones((), np.float32)}
         rows = next((len(value) for value in inputs.values() if np.ndim(value)), 0)
         outputs = self._model.signatures[signature].outputs
         return {name: self._output(name, tensor, rows) for name, tensor in outputs.items()}

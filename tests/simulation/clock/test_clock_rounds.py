@@ -15,6 +15,7 @@ from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
 from odt_sim.fleet.conditions import conditions
 from odt_sim.simulation.clock import asynchronous, rounds
 from odt_sim.simulation.clock.devices import Devices
+from odt_sim.simulation.clock.work import EmptyEngine
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.strategies import FedAvg, FedPer, FedProx, Local
 from odt_sim.testing import random_data
@@ -68,6 +69,11 @@ WITH_A_SERVER = [
     for name in odt_sim.strategies.__all__
     if name not in ("Local", "FedALA")  # the passes of FedALA's second round depend on its losses
 ]
+
+
+def test_scheduled_rate_is_not_zero_while_work_is_counted(momentum):
+    """Strategies such as q-FFL divide by it."""
+    assert EmptyEngine(momentum).call("schedule", step=np.int32(0))["learning_rate"].item() == 1
 
 
 @pytest.mark.parametrize("strategy", WITH_A_SERVER)
