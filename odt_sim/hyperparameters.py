@@ -45,5 +45,5 @@ def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy
         ConfigurationError: The value is not a whole number, or too small.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ConfigurationError(f"{group}.{name}: expected a whole number, at least {low}, found {value!r}")
+        raise ConfigurationError(f"{group}.{name}: expected a whole number of at least {low}, found {value!r}")
     return value

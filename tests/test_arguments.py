@@ -80,7 +80,7 @@ def test_calls_without_an_argument_end_with_pythons_error():
 MISTAKES = {
     "TrainableModel(path)": (
         lambda m: TrainableModel("m.tflite"),
-        r"TrainableModel: .* by TrainableModel\.load",
+        r"TrainableModel: .* use TrainableModel\.load",
     ),
     "load": (lambda m: TrainableModel.load(None), r"TrainableModel\.load: path: expected a path, found None"),
     "from_content": (lambda m: TrainableModel.from_content("m"), r"content: expected bytes, found 'm'"),
@@ -90,7 +90,7 @@ MISTAKES = {
     ),
     "Weights": (
         lambda m: Weights(m.layout, [1.0]),
-        r"weights: expected a layout.*, found a Layout and a list; make",
+        r"weights: expected a layout.*, found a Layout and a list; build",
     ),
     "own_metrics": (lambda m: own_metrics(3), r"own_metrics: functions: expected a list, found 3"),
     "npz": (lambda m: npz(3), r"npz: path: expected a path, found 3"),

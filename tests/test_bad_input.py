@@ -110,7 +110,7 @@ CASES = {
     ),
     "no path": (["model=tflite"], r"model: Missing mandatory value: .*; set it: model\.path=\.\.\."),
     # data
-    "no such array": ([*NPZ, "data.path=good.npz", "data.y=z"], r"data good\.npz: has no array 'z'; there are: x, y"),
+    "no such array": ([*NPZ, "data.path=good.npz", "data.y=z"], r"data good\.npz: has no array 'z'; found: x, y"),
     "wrong shape": (
         [*NPZ, "data.path=small.npz"],
         r"data small: x has shape \[5, 8, 1\] per example, the model's train signature takes \[8, 8, 1\]; choose",

@@ -248,7 +248,7 @@ def check_labels(
     if wrong.any():
         first = np.argwhere(wrong)[0]
         raise DataError(
-            f"{where}: {np.count_nonzero(wrong)} labels are out of range, the first one is {y[tuple(first)]} in "
+            f"{where}: {np.count_nonzero(wrong)} labels are out of range, the first is {y[tuple(first)]} in "
             f"example {first[0]}; expected 0..{classes - 1} for {classes} classes; "
             + label_advice(y, dtype, y[tuple(first)], advice)
         )

@@ -121,7 +121,7 @@ def not_trainable(graph: Graph, roles: Roles, *, flex: bool = False) -> str:
     unset = _unset(graph, roles)
     if unset and "initialize" not in roles:
         return (
-            f"{len(unset)} of its variables have no initial values, the first one is {unset[0].name}; "
+            f"{len(unset)} of its variables have no initial values, the first is {unset[0].name}; "
             "export it with initial values, or with a signature 'initialize'"
         )
     return ""

@@ -46,9 +46,7 @@ def check_signatures(flat: FlatModel, where: str, *, flex: bool = False, further
             raise ModelError(f"{where}: no signature {name!r}, found {found}; it is not trainable, {_EXPORT}")
     if flat.uninitialized:
         first, count = flat.uninitialized[0], len(flat.uninitialized)
-        raise ModelError(
-            f"{where}: {count} of its variables have no initial values, the first one is {first}; {_EXPORT}"
-        )
+        raise ModelError(f"{where}: {count} of its variables have no initial values, the first is {first}; {_EXPORT}")
     _check_rows(flat, "train", ("x", "y"), where)
     _check_rows(flat, "infer", ("x",), where)
     _check_train_inputs(flat, further, where)

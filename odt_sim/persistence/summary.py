@@ -128,7 +128,7 @@ def summarize(
     Args:
         rounds: The lines of `rounds.jsonl`.
         devices: The lines of `devices.jsonl`.
-        metrics: The metrics of the task; the first one is used for comparisons.
+        metrics: The metrics of the task; the first is used for comparisons.
         fleet: The numbers of all devices and of unseen devices if only some were evaluated; None if `devices` are all.
         reported_round: The round after which the devices were evaluated; None for the last one.
         target: A value of the task's first metric to reach, or None.

@@ -46,7 +46,7 @@ def initial_weights(model: TrainableModel, runtime: RuntimeChoice = LITERT) -> W
     if not initial.isfinite():
         first = next(name for name in initial.layout.names if not is_finite(initial[name]))
         raise ModelError(
-            f"{model.where}: its initial weights are not all finite, the first one is {first}; export it with finite "
+            f"{model.where}: its initial weights are not all finite, the first is {first}; export it with finite "
             "weights, or with a signature that takes no inputs and sets them: +model.signatures.initialize=NAME"
         )
     return Weights(initial.layout, initial.vector.copy())

@@ -101,5 +101,5 @@ def test_too_few_devices_are_refused_with_the_minimum() -> None:
 
 @pytest.mark.parametrize("selected", [0, 1.5, True])
 def test_selected_out_of_range(selected: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"aggregator\.selected: expected a whole number, at least 1"):
+    with pytest.raises(ConfigurationError, match=r"aggregator\.selected: expected a whole number of at least 1"):
         Krum(selected=selected)

@@ -125,7 +125,7 @@ def test_results_replace_those_of_a_page():
         (["fedavg"], "fedavg: expected KEY=VALUE; odt-sim benchmark --help explains the command"),
         (["tasks=digits"], "tasks: unknown argument of odt-sim benchmark; did you mean task?"),
         (["strategies=fedavg"], "strategies: unknown argument of odt-sim benchmark; did you mean strategy?"),
-        (["task=digits", "budget=0"], "benchmark.budget: expected a whole number, at least 1, found 0"),
+        (["task=digits", "budget=0"], "benchmark.budget: expected a whole number of at least 1, found 0"),
         (
             ["task=digits", "seed=0,5", "tuning_seed=5"],
             "tuning_seed: expected a seed that no compared run uses, found 5",

@@ -181,7 +181,7 @@ def test_null_group_is_refused():
 
 def test_error_of_a_component_passes_through():
     with pytest.raises(
-        ConfigurationError, match=r"^strategy\.max_epochs: expected a whole number, at least 0, found -1$"
+        ConfigurationError, match=r"^strategy\.max_epochs: expected a whole number of at least 0, found -1$"
     ):
         build(node(_target_="odt_sim.strategies.fedavg_finetune.FedAvgFineTune", max_epochs=-1), "strategy")
     with pytest.raises(DataError, match=r"^data no\.npz: no such file"):

@@ -142,7 +142,7 @@ def test_inspect_wraps_the_strategies_at_words_in_a_terminal(odt_sim, folder, di
     line = re.search("^strategies: .*$", plain, re.MULTILINE)[0]
     assert "fedper" in line
     assert "gpfl" not in line
-    assert "\nothers, by what they need:\n  category_embedding: gpfl\n" in plain
+    assert "\nother strategies, by what they need:\n  category_embedding: gpfl\n" in plain
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then detects a terminal
     wrapped = re.search(r"^strategies: (.*\n)+?(?=.*Ops)", odt_sim("inspect", "mlp.tflite")[1], re.MULTILINE)[0]

@@ -225,7 +225,7 @@ def test_resumed_search_runs_failed_trials_again(run, folder):
         ),
         (
             ["train.epochs=1,2", "hydra.sweeper.n_trials=0"],
-            r"hydra\.sweeper\.n_trials: expected a whole number, at least 1, found",
+            r"hydra\.sweeper\.n_trials: expected a whole number of at least 1, found",
         ),
         (
             ["train.epochs=1,2", "hydra.sweeper.n_trial=3"],
@@ -239,8 +239,8 @@ def test_resumed_search_runs_failed_trials_again(run, folder):
             ["train.epochs=1,2", "hydra/sweeper=basic", "+hydra.sweeper.direction=maximise"],
             r"hydra\.sweeper\.direction: unknown setting of the sweeper; remove it, or choose another hydra/sweeper",
         ),
-        (["train.epochs=1,2", "seed=0,1"], r"seed: expected one value in a search, .*; odt-sim tune runs the winner"),
-        (["data=synthetic", "data.seed=0,1"], r"data\.seed: expected one value in a search, .*; search once for each"),
+        (["train.epochs=1,2", "seed=0,1"], r"seed: expected one value, .*; odt-sim tune runs the winner"),
+        (["data=synthetic", "data.seed=0,1"], r"data\.seed: expected one value, .*; search once for each"),
         (["partition.alpha=interval(0.1,1)"], r"partition\.alpha: expected one value, since a search over several"),
     ],
 )

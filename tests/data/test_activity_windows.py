@@ -79,7 +79,9 @@ def test_damaged_file_is_named(folder):
 
 def test_signals_of_different_lengths_are_refused(folder):
     (folder / "train" / "Inertial Signals" / "body_acc_x_train.txt").write_text("1 2\n3 4\n")
-    with pytest.raises(DataError, match=r"its signals have different shapes \[\(2, 2\), \(6, 8\)\]; download it again"):
+    with pytest.raises(
+        DataError, match=r"its signals have different shapes, \[\(2, 2\), \(6, 8\)\]; download it again"
+    ):
         uci_har(folder)
 
 

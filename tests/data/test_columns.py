@@ -149,7 +149,7 @@ def test_npz_reads_the_arrays_of_a_prefix(tmp_path: Path) -> None:
         "item": A[:, 1].tolist(),
     }
     assert dataset.classes == {"stars": 5, "price": None}
-    with pytest.raises(DataError, match=r"d\.npz: has no array 'z'; there are: x_user, x_item, y_stars"):
+    with pytest.raises(DataError, match=r"d\.npz: has no array 'z'; found: x_user, x_item, y_stars"):
         npz(tmp_path / "d.npz", x="z")
 
 

@@ -38,7 +38,7 @@ def test_hugging_face_columns_become_a_data_set(rows):
 
 
 def test_missing_hugging_face_column_is_refused(rows):
-    with pytest.raises(DataError, match="has no column 'pixels'; there are: image, label, writer, text"):
+    with pytest.raises(DataError, match="has no column 'pixels'; found: image, label, writer, text"):
         hugging_face(rows, "pixels", "label")
     with pytest.raises(DataError, match="x has dtype"):
         hugging_face(rows, "text", "label")

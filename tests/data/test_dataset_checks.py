@@ -136,7 +136,7 @@ def test_converted_arrays_are_not_copied():
         (Dataset("d", X[:0], Y[:0]), "data d: has no examples"),
         (Dataset("d", np.float32(1), Y), "data d: found x .*; expected arrays with the examples on the first axis"),
         (Dataset("d", np.array(["a", "b", "c"]), Y), "data d: x has dtype <U1, expected numbers"),
-        (Dataset("d", np.array([[2**40], [0], [0]]), Y), r"data d: x reaches 0\.\.1099511627776, .* fit int32"),
+        (Dataset("d", np.array([[2**40], [0], [0]]), Y), r"data d: x ranges over 0\.\.1099511627776, .* fit int32"),
         (
             Dataset("d", np.array([[1], [np.nan], [np.inf]]), Y),
             "data d: x has 2 values that are NaN or infinite .*, the first in example 1",

@@ -58,7 +58,7 @@ def test_days_and_months_in_both_orders_are_refused():
 
 @pytest.mark.parametrize("text", ["NaT", ""])
 def test_text_that_is_no_date_is_refused(text):
-    with pytest.raises(ValueError, match=f"^'{text}' is no date$"):
+    with pytest.raises(ValueError, match=f"^'{text}' is not a date$"):
         days("2025-03-04", text)
 
 

@@ -143,7 +143,7 @@ def test_unknown_split_method_is_refused():
             partial(pathological, classes_per_device=1.5),
             2,
             0,
-            r"partition\.classes_per_device: .*, found 1\.5; correct it",
+            r"partition\.classes_per_device: .*, found 1\.5",
         ),
     ],
 )
@@ -257,8 +257,8 @@ def test_error_about_a_device_names_its_user(method, users, named):
             r"d: returned a generator, expected a list of index arrays, .*list\(\.\.\.\)$",
         ),
         (None, "d: returned a NoneType, expected a list of index arrays, one per device"),
-        ([[0.0, 1.0, 2.0]], r"gave device 0 float64 \[3\], expected a list of example indices$"),
-        ([0], r"gave device 0 int64 \[\], expected a list of example indices$"),
+        ([[0.0, 1.0, 2.0]], r"assigned device 0 float64 \[3\], expected a list of example indices$"),
+        ([0], r"assigned device 0 int64 \[\], expected a list of example indices$"),
     ],
 )
 def test_partition_of_another_type_is_refused_in_one_line(parts, message):

@@ -163,7 +163,7 @@ def test_unusable_sounds_are_refused(tmp_path, stores, monkeypatch):
         DataError, match=r"1\.wav: has 8000 samples per second, expected 16000; resample it, or set data\.rate=8000"
     ):
         audio(folder, store=stores)
-    with pytest.raises(DataError, match=r"1\.wav: is shorter than a frame of 0\.04 seconds; set data\.seconds"):
+    with pytest.raises(DataError, match=r"1\.wav: is shorter than one frame of 0\.04 seconds; set data\.seconds"):
         audio(folder, rate=8000, transform="mfcc", store=stores)
     save_sound(folder / "bo" / "yes" / "1.wav", [], rate=16_000)
     with pytest.raises(DataError, match=r"1\.wav: has no samples; replace or remove it"):

@@ -116,7 +116,7 @@ def test_split_is_chosen(datasets, tmp_path, saved, stores):
 
 
 def test_unusable_folders_and_columns_are_refused(datasets, saved, stores, tmp_path):
-    with pytest.raises(DataError, match=r"has no column 'pixels'; there are: image, sound, tokens"):
+    with pytest.raises(DataError, match=r"has no column 'pixels'; found: image, sound, tokens"):
         saved_hugging_face(saved, "pixels", "label", store=stores)
     with pytest.raises(DataError, match=r"column 'kind' has dtype .*, expected numbers"):
         saved_hugging_face(saved, "kind", "label", store=stores)

@@ -179,7 +179,7 @@ def test_drift_of_a_store_is_refused(tmp_path, stores):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("size",), "has no column 'size'; there are: who, age, weight, kind"),
+        (("size",), "has no column 'size'; found: who, age, weight, kind"),
         (("kind", "owner"), "has no column 'owner'"),
         (("kind", "weight"), "users is float64"),
         (("kind", None, ["who", "age"]), "rows 0..3: column 'who' is not a column of numbers"),

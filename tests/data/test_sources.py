@@ -111,7 +111,7 @@ def test_damaged_npz_is_refused(saved):
 
 
 def test_missing_array_lists_the_others(saved):
-    with pytest.raises(DataError, match=r"points\.npz: has no array 'y'; there are: x, label, who"):
+    with pytest.raises(DataError, match=r"points\.npz: has no array 'y'; found: x, label, who"):
         npz(saved)
 
 

@@ -92,7 +92,7 @@ def test_columns_form_several_inputs_and_targets(path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("size",), "has no column 'size'; there are: who, age, weight, note, kind"),
+        (("size",), "has no column 'size'; found: who, age, weight, note, kind"),
         (("kind", "owner"), "has no column 'owner'"),
         (("size:size",), r"has no column 'size:size'; .*so quote the mapping: 'data.KEY=\{...,size:size}'"),
         (("kind", "who", ["note"]), "feature 'note' is not numeric"),
@@ -111,7 +111,7 @@ def test_wrong_columns_are_refused(csv, arguments, message):
         ("age", r"^data\.features: expected a list of columns, found 'age'; write it as \[age\]$"),
         ([], r"^data\.features: expected at least one column, found \[\]; null uses all numeric ones$"),
         ({"x": []}, r"^data\.features: expected at least one column, found \{'x': \[\]\}; null"),
-        (["weight", "age"], r"^data\.features: contains the target 'age', which must not be an input; leave it out$"),
+        (["weight", "age"], r"^data\.features: contains the target 'age', which cannot be an input; leave it out$"),
     ],
 )
 def test_wrong_features_are_refused(csv, features, message):

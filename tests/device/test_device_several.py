@@ -126,7 +126,7 @@ def test_both_heads_train_on_embeddings(heads: TrainableModel) -> None:
         ),
         ((USER, ITEM, ITEM), RATING, r"x: expected the arrays user, item, found 3 without names"),
         ((USER, ITEM[:5]), RATING, r"x: lengths differ: 0 \[14\], 1 \[5\]; each array needs one row"),
-        ((USER, ITEM), (RATING, RATING), r"y: expected a single array, found 2: 0 \[14\], 1 \[14\]; give one"),
+        ((USER, ITEM), (RATING, RATING), r"y: expected a single array, found 2: 0 \[14\], 1 \[14\]; pass one"),
         ((USER, ITEM + 0.5), RATING, r"x, item: expected int32, found float64; convert it"),
         ((USER, ITEM), RATING + 2, r"train, y: label \d is out of range, recommender has classes 0..3"),
     ],

@@ -315,7 +315,7 @@ def test_arguments_of_another_type_are_refused(softmax: TrainableModel, rows: Dr
         Device(softmax, (x, y), plan={"epochs": 2})  # type: ignore[arg-type]
     for examples, found in ((x, "ndarray"), ((x, y, y), "tuple of 3"), (Dataset("made", x, y), "Dataset")):
         with pytest.raises(
-            DataError, match=rf"^device 3, train: expected the pair \(x, y\), found {found}; give inputs"
+            DataError, match=rf"^device 3, train: expected the pair \(x, y\), found {found}; pass inputs"
         ):
             Device(softmax, examples, id=3)  # type: ignore[arg-type]
 

@@ -117,7 +117,7 @@ def test_partial_restore_keeps_the_rest(momentum: TrainableModel, rows: Draw) ->
 def test_weights_of_another_model_are_refused(softmax: TrainableModel, digits_mlp: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 2))
     before = device.parameters().vector
-    with pytest.raises(ModelError, match="no parameter 'mlp/dense_0/kernel'; there are softmax_regression/"):
+    with pytest.raises(ModelError, match="no parameter 'mlp/dense_0/kernel'; expected one of softmax_regression/"):
         device.restore(Device(digits_mlp, rows(digits_mlp, 2)).parameters())
     name = softmax.layout.names[0]
     other_shape = Layout((Parameter(name, (64, 20)),))

@@ -185,7 +185,7 @@ def test_wrong_offsets_are_refused(grouped: TrainableModel, adam: TrainableModel
     device = Device(grouped, rows(grouped, 2))
     with pytest.raises(
         ModelError,
-        match=r"holds the 6 trainable parameters, 63 floats; found 8 of 73; select the model's trainable_layout",
+        match=r"consists of the 6 trainable parameters, 63 floats; found 8 of 73; select the model's trainable_layout",
     ):
         device.set_gradient_offset(device.parameters())
     for mu in (np.nan, np.inf, "1"):

@@ -54,9 +54,9 @@ def alone() -> keras.Model:
     [
         (object, 2, "expected a built Keras model, found object"),
         (open_model, 2, "expected a built Keras model, found Sequential"),
-        (network, 0, "expected a whole number, at least 1, found 0"),
+        (network, 0, "expected a whole number of at least 1, found 0"),
         (alone, 2, "model 'alone' has no Dense, EinsumDense, Embedding or convolution below its head"),
-        (lambda: add_adapters(network(), 2), 4, "layer 'words' of model 'network' has adapters already"),
+        (lambda: add_adapters(network(), 2), 4, "layer 'words' of model 'network' already has adapters"),
     ],
 )
 def test_models_without_a_place_for_adapters_are_refused(model: Any, rank: int, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Models of which an example's output depends on the others of its batch are refused with a fixed number of rows."""
+"""Models of which an example's output depends on the other of its batch are refused with a fixed number of rows."""
 
 from pathlib import Path
 from typing import Any
@@ -95,19 +95,19 @@ def test_other_code_passes_and_leaves_the_model_unchanged(build: Any) -> None:
 
 def test_large_model_that_mixes_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odt_sim.export.row_mixing.LARGE", 10)
-    with pytest.raises(ExportError, match=r"^layer 'centre': an example's output depends on the others"):
+    with pytest.raises(ExportError, match=r"^layer 'centre': an example's output depends on the other"):
         checked(sequential(Centring(name="centre")))
 
 
 def test_saved_model_that_mixes_rows_is_refused(tmp_path: Path) -> None:
     sequential(Centring()).export(tmp_path / "saved", verbose=False)
-    with pytest.raises(ExportError, match=r"^model 'saved_model': an example's output depends on the others"):
+    with pytest.raises(ExportError, match=r"^model 'saved_model': an example's output depends on the other"):
         checked(model_of(tmp_path / "saved"))
 
 
 def test_any_number_of_rows_needs_no_padding(tmp_path: Path) -> None:
     model, settings = sequential(Centring()), {"loss": "sparse_categorical_crossentropy", "optimizer": "sgd"}
-    with pytest.raises(ExportError, match="an example's output depends on the others"):
+    with pytest.raises(ExportError, match="an example's output depends on the other"):
         export_model(model, tmp_path / "m.tflite", **settings, batch_size=BATCH)
     path = export_model(model, tmp_path / "m.tflite", **settings, batch_size=None)
     x, y = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32), np.zeros(5, np.int32)

@@ -162,7 +162,7 @@ def test_digest_is_that_of_the_intervals(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["0,0,10", "0,9,20"], "two intervals of device 0 overlap: 0 to 10 and 9 to 20; join them"),
+        (["0,0,10", "0,9,20"], "two intervals of device 0 overlap, 0 to 10 and 9 to 20; merge them"),
         (["4,0,10"], "line 2: expected a device from 0 to 3, found 4"),
         (["1,10,10"], "line 2: expected 0 <= from < to, found 10 and 10"),
         (["1,-1,10"], "line 2: expected 0 <= from < to, found -1 and 10"),

@@ -71,7 +71,7 @@ def test_calibration_is_taken_from_the_run_then_the_cache_and_measured_once(
 def test_file_that_is_no_calibration_of_the_model_is_refused(softmax: TrainableModel, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text(KNOWN.to_json())
-    with pytest.raises(ConfigurationError, match="of a file with fingerprint ffffffffffff, expected "):
+    with pytest.raises(ConfigurationError, match="measured a file with fingerprint ffffffffffff, expected "):
         Calibration.read(path, softmax)
     for text in ("{}", "[]", "no", KNOWN.to_json().replace("0.002", "-1"), KNOWN.to_json().replace(": 1,", ": 9,")):
         path.write_text(text)

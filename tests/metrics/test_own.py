@@ -109,7 +109,7 @@ def accuracy(outputs, targets):
     ("functions", "message"),
     [
         ([accuracy], "metrics: accuracy is already the name of a metric; rename the function"),
-        ([share_right, share_right], "metrics: share_right is the name of another metric"),
+        ([share_right, share_right], "metrics: share_right is already the name of a metric"),
         (
             [lambda outputs, targets: 1.0],
             "metrics: expected functions with a name, found <lambda>; define them with def",

@@ -22,7 +22,7 @@ def test_the_manifest_orders_inputs_and_outputs(recommender: TrainableModel, hea
     ]
     assert heads.classes_by_target == {"kind": 3, "size": None}
     assert not {"x_user", "x_item", "y", "y_kind"} & (recommender.capabilities | heads.capabilities)
-    with pytest.raises(ModelError, match="has the inputs user, item; expected a model with one"):
+    with pytest.raises(ModelError, match="has the inputs user, item; expected exactly one"):
         _ = recommender.x
 
 

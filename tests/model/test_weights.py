@@ -200,7 +200,7 @@ def test_errors_name_the_difference() -> None:
         Weights(LAYOUT, np.zeros(9, np.float32))
     with pytest.raises(ModelError, match=r"found float64 \[10\]; convert it by \.astype\(np\.float32\)"):
         Weights(LAYOUT, np.zeros(10))
-    with pytest.raises(ModelError, match="no parameter 'gamma'; there are kernel, bias, scale"):
+    with pytest.raises(ModelError, match="no parameter 'gamma'; expected one of kernel, bias, scale"):
         weights["gamma"]
     with pytest.raises(ModelError, match="no parameter 'gamma'"):
         weights.select(Layout((Parameter("gamma", ()),)))

@@ -101,7 +101,7 @@ def test_gathered_state_is_a_copy(devices):
 
 def test_state_of_another_model_is_refused(tmp_path, devices, adam, state):
     devices.save(Version(1, 0), {0: state})
-    with pytest.raises(CheckpointError, match="of another model"):
+    with pytest.raises(CheckpointError, match="belongs to a different model"):
         DeviceStore(Folder(tmp_path), adam).load(0, Version(1, 0))
 
 
@@ -112,7 +112,7 @@ def test_copy_of_another_file_is_refused(tmp_path, devices, state):
         path = tmp_path / store.state_name(copy)
         shutil.copy(tmp_path / "devices/000/0.1.safetensors", path)
         with pytest.raises(
-            CheckpointError, match=rf"^{path}: a copy of devices/000/0\.1\.safetensors; restore its own"
+            CheckpointError, match=rf"^{path}: contains a copy of devices/000/0\.1\.safetensors; restore its own"
         ):
             devices.load(0, copy)
 

@@ -75,7 +75,7 @@ def test_first_of_equals_is_selected():
 def test_selection_without_validation_figures_is_refused():
     groups = {name: [make("fedavg", None)] for name in "ab"}
     assert chosen(groups) == []
-    with pytest.raises(ConfigurationError, match="none of the 2 configurations of fedavg has figures on validation"):
+    with pytest.raises(ConfigurationError, match="none of the 2 configurations of fedavg has validation metrics"):
         selected_only(groups)
     assert chosen({"a": [make("fedavg", None)]}) == ["a"]  # the only candidate
 

@@ -94,7 +94,7 @@ def test_targets_that_are_too_large_for_the_loss_are_warned_of(loss, delta, size
     run = Simulation(with_loss(regression, loss, delta), data, FedAvg(), rounds=1, directory=tmp_path)
     recorder = Recorder()
     run.run(observers=[recorder])
-    expected = f"data prices: y is of the size 5e+03, where {loss} hardly trains at usual learning rates"
+    expected = f"data prices: y has values of about 5e+03, for which {loss} hardly trains at usual learning rates"
     assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
 
 
@@ -487,7 +487,10 @@ def test_frames_of_a_prompt_are_the_users(file):
 
 @pytest.mark.parametrize("directory", [None, 3])
 def test_directory_that_is_no_path_is_refused(simulation, directory):
-    with pytest.raises(ConfigurationError, match=rf"directory: expected the path of a folder, found {directory}; give"):
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"directory: expected the path of a folder, such as 'runs/fedavg', found {directory}",
+    ):
         simulation(FedAvg(), directory)
 
 
@@ -508,7 +511,7 @@ def test_states_of_more_than_1000_devices_have_several_folders(simulation, cloud
     [
         (
             {"model": "digits.tflite"},
-            "model: expected an instance of TrainableModel, found 'digits.tflite'; load it by",
+            "model: expected an instance of TrainableModel, found 'digits.tflite'; load it with",
         ),
         ({"data": ([], [])}, "data: expected an instance of FederatedData, found tuple; distribute a data set over"),
         ({"strategy": FedPer}, "strategy: expected an instance of Strategy, found the class FedPer; pass FedPer()"),

@@ -208,7 +208,7 @@ def test_copy_of_another_commit_is_refused(simulation, folder):
     shutil.copy(path.with_stem(other), path)
     round, [line] = read(storage, run)
     assert round == DIED - 1
-    assert line.startswith(f"{path}: a copy of {other}.safetensors; restore its own content")
+    assert line.startswith(f"{path}: contains a copy of {other}.safetensors; restore its own content")
 
 
 def without(name):

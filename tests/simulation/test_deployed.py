@@ -171,13 +171,13 @@ def test_commands_on_a_run_from_python_name_the_way_in_python(simulation: Any, t
     way = (
         rf"^{tmp_path}: contains no .hydra/config.yaml, since the run was started from Python; create the same "
         rf"Simulation there: "
-        r"simulation.deployed\(\[ID\]\) gives devices .*, list\(odt_sim.deploy.write.deploy\(simulation, .*\)\) writes the"
+        r"simulation.deployed\(\[ID\]\) returns devices .*, list\(odt_sim.deploy.write.deploy\(simulation, .*\)\) writes the"
     )
     with pytest.raises(ConfigurationError, match=way):
         Results.load(tmp_path).device(0).model()
     with pytest.raises(ConfigurationError, match=way):
         deploy_command([str(tmp_path), "--device", "0"])
-    with pytest.raises(StrategyError, match=r"or simulation.deployed\(\[ID\]\) for a run from Python$"):
+    with pytest.raises(StrategyError, match=r"or simulation.deployed\(\[ID\]\) for a run started from Python$"):
         Results.load(tmp_path).model()
     files = [
         row["file"] for rows in deploy(simulation(FedPer(), tmp_path), tmp_path / "phones", [0], []) for row in rows

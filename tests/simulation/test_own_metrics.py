@@ -125,5 +125,5 @@ def test_single_device_measures_it(own, momentum, fleet_data):
 def test_unknown_metric_and_taken_names_are_refused(own, simulation, tmp_path):
     with pytest.raises(ConfigurationError, match=r"run\.metric: expected one of accuracy, loss, .*, found f1"):
         simulation(FedAvg(), tmp_path, metric="f1")
-    with pytest.raises(ConfigurationError, match="metrics: train_share is the name of another column"):
+    with pytest.raises(ConfigurationError, match="metrics: train_share is already the name of a column"):
         simulation(FedAvg(), tmp_path, metrics=[own.train_share])

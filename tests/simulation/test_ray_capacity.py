@@ -94,6 +94,6 @@ def test_room_used_by_other_work_is_awaited(ray_session, monkeypatch):
     cpus = int(ray.cluster_resources()["CPU"])
     assert 0 <= room.wait_for_room({"CPU": 1.0}, cpus + 1, least=0) <= cpus
     assert room.wait_for_room({"CPU": 0.0}, 5, least=5) == 5
-    message = rf"backend\.actors: {cpus + 1} actors need CPU 1 each, only \d+ fit after 0\.3 s beside"
+    message = rf"backend\.actors: {cpus + 1} actors need CPU 1 each, only \d+ fit after 0\.3 s next to"
     with pytest.raises(SimulationError, match=message):
         room.wait_for_room({"CPU": 1.0}, cpus + 1, least=cpus + 1)

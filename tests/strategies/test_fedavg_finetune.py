@@ -161,7 +161,7 @@ def test_head_tuning_needs_a_head(foreign: Path) -> None:
 
 def test_settings_out_of_range() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"strategy\.max_epochs: expected a whole number, at least 0, found -1"
+        ConfigurationError, match=r"strategy\.max_epochs: expected a whole number of at least 0, found -1"
     ):
         FedAvgFineTune(-1)
     with pytest.raises(ConfigurationError, match=r"strategy\.layers: expected one of all, head, chosen, found 'last'"):

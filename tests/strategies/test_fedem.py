@@ -101,5 +101,7 @@ def test_example_losses_average_to_the_loss(softmax: TrainableModel, data: Feder
 
 
 def test_components_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy\.components: expected a whole number, at least 1, found 0"):
+    with pytest.raises(
+        ConfigurationError, match=r"strategy\.components: expected a whole number of at least 1, found 0"
+    ):
         FedEM(components=0)

@@ -114,5 +114,5 @@ def test_limited_models_arrive_in_turn(simulate: Simulate, softmax: TrainableMod
 
 @pytest.mark.parametrize(("name", "least"), [("unseen_epochs", 0), ("models", 1)])
 def test_settings_out_of_range(name: str, least: int) -> None:
-    with pytest.raises(ConfigurationError, match=rf"strategy\.{name}: expected a whole number, at least {least}"):
+    with pytest.raises(ConfigurationError, match=rf"strategy\.{name}: expected a whole number of at least {least}"):
         FedFomo(**{name: least - 1})

@@ -95,6 +95,6 @@ def test_needs_a_body_and_a_head(foreign: Path, softmax: TrainableModel) -> None
 @pytest.mark.parametrize("epochs", [-1, 1.5, "many", True])
 def test_epochs_out_of_range(epochs: Any) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"strategy\.unseen_epochs: expected a whole number, at least 0, found"
+        ConfigurationError, match=r"strategy\.unseen_epochs: expected a whole number of at least 0, found"
     ):
         FedPer(epochs)

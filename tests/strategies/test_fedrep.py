@@ -80,6 +80,6 @@ def test_needs_train_head_and_train_body(digits_mlp: TrainableModel, small_mlp: 
 
 def test_epochs_out_of_range() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"strategy\.head_epochs: expected a whole number, at least 1, found 0"
+        ConfigurationError, match=r"strategy\.head_epochs: expected a whole number of at least 1, found 0"
     ):
         FedRep(0)

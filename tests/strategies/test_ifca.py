@@ -134,5 +134,5 @@ def test_diverged_model_is_not_chosen(softmax: TrainableModel, data: FederatedDa
 
 def test_settings_out_of_range() -> None:
     for settings, name in (({"clusters": 0}, "clusters"), ({"warm_up_rounds": -1}, "warm_up_rounds")):
-        with pytest.raises(ConfigurationError, match=rf"strategy\.{name}: expected a whole number, at least "):
+        with pytest.raises(ConfigurationError, match=rf"strategy\.{name}: expected a whole number of at least "):
             IFCA(**settings)

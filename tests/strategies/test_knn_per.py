@@ -120,5 +120,7 @@ def test_needs(digits_mlp: TrainableModel, softmax_with_embedding: TrainableMode
     other = replace(softmax_with_embedding, loss="kl_divergence")
     with pytest.raises(StrategyError, match=r"mixes class probabilities .* under kl_divergence; choose another"):
         KNNPer().check(other)
-    with pytest.raises(ConfigurationError, match=r"strategy\.neighbours: expected a whole number, at least 1, found 0"):
+    with pytest.raises(
+        ConfigurationError, match=r"strategy\.neighbours: expected a whole number of at least 1, found 0"
+    ):
         KNNPer(0)

@@ -101,5 +101,5 @@ def test_model_that_trains_more_is_refused(with_adapters: TrainableModel) -> Non
 
 
 def test_rank_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy\.rank: expected a whole number, at least 1, found 0"):
+    with pytest.raises(ConfigurationError, match=r"strategy\.rank: expected a whole number of at least 1, found 0"):
         LoRA(rank=0)

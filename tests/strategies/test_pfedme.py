@@ -92,9 +92,9 @@ def test_needs_a_gradient_offset(adam: TrainableModel) -> None:
     ("setting", "value", "expected"),
     [
         ("regularization", 0, "a number above 0"),
-        ("inner_steps", 0, "a whole number, at least 1"),
+        ("inner_steps", 0, "a whole number of at least 1"),
         ("outer_learning_rate", -1, "a number above 0"),
-        ("unseen_epochs", -1, "a whole number, at least 0"),
+        ("unseen_epochs", -1, "a whole number of at least 0"),
     ],
 )
 def test_settings_out_of_range(setting: str, value: float, expected: str) -> None:

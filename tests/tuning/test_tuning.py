@@ -122,7 +122,7 @@ def test_interrupted_command_says_how_to_resume():
     [
         ([], "strategy: expected the names of strategies"),
         (["strategy=fedavg", "fedprox"], "fedprox: expected KEY=VALUE"),
-        (["strategy=fedavg", "budget=0"], "tune.budget: expected a whole number, at least 1, found 0"),
+        (["strategy=fedavg", "budget=0"], "tune.budget: expected a whole number of at least 1, found 0"),
         (["strategy=fedavg", "budget=many"], "tune.budget: expected a whole number, found 'many'"),
         (
             ["strategy=fedavg", "seed=0,5", "tuning_seed=5"],
@@ -141,7 +141,7 @@ def test_interrupted_command_says_how_to_resume():
             ["strategy=fedavg,ditto", "train.learning_rate=0.1", "train.epochs=1"],
             "strategy=fedavg: nothing to search, since train.learning_rate, train.epochs each have a single value;",
         ),
-        (["strategy=fedavg", "partition=iid,dirichlet"], "partition: expected one value in a search"),
+        (["strategy=fedavg", "partition=iid,dirichlet"], "partition: expected one value, since a search"),
         (
             ["strategy=fedavg", "model=digits_mlp", "data=npz", "data.path=missing.npz"],
             "data missing.npz: no such file; give the path of an .npz file",
