@@ -115,7 +115,7 @@ CASES = {
         [*NPZ, "data.path=small.npz"],
         r"data small: x has shape \[5, 8, 1\] per example, the model's train signature takes \[8, 8, 1\]; choose",
     ),
-    "wrong dtype": ([*NPZ, "data.path=words.npz"], r"data words: x has dtype int32, .* takes float32; .*convert it"),
+    "wrong dtype": ([*NPZ, "data.path=words.npz"], r"data words: x has dtype int32, .* takes float32; .*convert the data"),
     "targets of a regression": ([*NPZ, "data.path=values.npz"], r"data values: y has (shape|dtype) .* takes"),
     "labels too large": (
         [*NPZ, "data.path=labels.npz"],

@@ -113,7 +113,7 @@ def test_settings_out_of_range(attack: type, settings: dict[str, Any], message: 
 def test_attacks_on_models_that_they_do_not_fit(
     momentum: TrainableModel, regression: TrainableModel, digits_mlp: TrainableModel
 ) -> None:
-    with pytest.raises(ConfigurationError, match="attack backdoor: expected a model of images"):
+    with pytest.raises(ConfigurationError, match="attack backdoor: expected a model for images"):
         Backdoor().check(momentum)
     with pytest.raises(
         ConfigurationError, match="attack label_poisoning: expected a model with class numbers as targets,"

@@ -169,7 +169,7 @@ def test_unusable_sounds_are_refused(tmp_path, stores, monkeypatch):
     with pytest.raises(DataError, match=r"1\.wav: has no samples; replace or remove it"):
         audio(folder, seconds=1, store=stores)
     (folder / "bo" / "yes" / "1.wav").write_text("text")
-    with pytest.raises(DataError, match=r"1\.wav: is not a readable sound \(.*\); replace or remove it"):
+    with pytest.raises(DataError, match=r"1\.wav: is not a readable sound file \(.*\); replace or remove it"):
         audio(folder, store=stores)
     with pytest.raises(ConfigurationError, match=r"data\.coefficients: expected 1\.\.40, at most data\.mels, found 41"):
         AudioFormat(coefficients=41)

@@ -119,7 +119,7 @@ def test_times_that_are_no_dates_are_refused(tmp_path, stores):
 def test_dates_as_texts_are_refused_with_advice(tmp_path, stores):
     path = tmp_path / "visits.parquet"
     pq.write_table(pa.table({"day": ["2025-03-31", "2025-04-01"], "x": [1.0, 2.0], "y": [0, 1]}), path)
-    with pytest.raises(DataError, match=r"column 'day' contains text such as 2025-03-31, .*timestamps"):
+    with pytest.raises(DataError, match=r"column 'day' contains text such as 2025-03-31, .*to_datetime"):
         parquet(path, "y", features=["x"], times="day", store=stores)
 
 

@@ -237,7 +237,7 @@ def test_missing_flex_environment_is_explained(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(ConfigurationError, match=r"create one: python3\.11 -m venv flex"):
         find_python()
     monkeypatch.setenv("ODT_SIM_FLEX_PYTHON", str(tmp_path))
-    with pytest.raises(ConfigurationError, match=f"{tmp_path} is no program"):
+    with pytest.raises(ConfigurationError, match=f"{tmp_path} is not a program"):
         find_python()
 
 

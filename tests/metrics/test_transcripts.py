@@ -68,7 +68,10 @@ def test_distances_are_those_of_the_definition(pairs: list[tuple[tuple[int, ...]
         ([[1, 255]], r"^data a: example 0 has the label 255; .*followed by zeros: pad with 0,"),
         ([[1.0, -1.0]], r"^data a: example 0 has the label -1\.0; .*followed by zeros: pad with 0,"),
         ([[1, 2], [0, 3]], r"^data a: example 1 has a 0 before a label; .*number the labels from 1$"),
-        ([[1, 2], [2, 2]], r"^data a: example 1 needs 3 frames, .*, the model's output has 2; leave out such examples"),
+        (
+            [[1, 2], [2, 2]],
+            r"^data a: example 1 needs 3 frames, .*, but the model's output has 2; leave out such examples",
+        ),
     ],
 )
 def test_targets_that_cannot_be_spelled_are_refused(y: list[list[int]], message: str) -> None:

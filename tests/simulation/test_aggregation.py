@@ -201,7 +201,7 @@ def test_round_with_too_few_updates_ends_the_run(simulation, tmp_path):
 def test_another_aggregator_cannot_resume_the_run(simulation, tmp_path):
     simulation(FedAvg(), tmp_path, rounds=1, aggregator=TrimmedMean(0.1)).run()
     for aggregator, name in ((Median(), "aggregator trimmed_mean"), (TrimmedMean(0.2), r"aggregator\.hostile 0\.1")):
-        with pytest.raises(CheckpointError, match=f"of a run with {name}, but this run has"):
+        with pytest.raises(CheckpointError, match=f"belongs to a run with {name}, but this run has"):
             simulation(FedAvg(), tmp_path, rounds=2, aggregator=aggregator).run(resume=True)
 
 

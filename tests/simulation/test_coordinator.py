@@ -124,7 +124,7 @@ def test_features_that_are_too_large_for_usual_steps_are_warned_of(size, standar
 def test_more_unseen_devices_than_others_are_warned_of(unseen, warned, simulation, tmp_path):
     recorder = Recorder()
     simulation(FedAvg(), tmp_path, rounds=1, fleet=Fleet(unseen=unseen)).run(observers=[recorder])
-    expected = "fleet.unseen: 4 of 7 devices never train, only 3 do; set a smaller fleet.unseen, or 0 to train"
+    expected = "fleet.unseen: 4 of 7 devices never train, only 3 do; set a smaller fleet.unseen, or 0 to train all"
     assert recorder.warnings == [expected] * warned
 
 

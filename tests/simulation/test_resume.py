@@ -360,7 +360,10 @@ def test_resume_with_changed_code_of_a_strategy_warns(simulation, tmp_path, line
         simulation(redefined("pass"), tmp_path).run(observers=[DiesAfterRound(2)])
     recorder = Recorder()
     simulation(redefined(line), tmp_path).run(resume=True, observers=[recorder])
-    message = "strategy Mine: its code has changed since round 2; for results of a single version, start a new run"
+    message = (
+        "strategy Mine: its code has changed since round 2; for results of a single version, start a new run "
+        "in another folder"
+    )
     assert recorder.warnings == [message] * warns
 
 

@@ -71,7 +71,7 @@ def test_data_with_other_names_is_refused(recommender: TrainableModel, tmp_path:
     ):
         Simulation(recommender, data, FedAvg(), rounds=1, directory=tmp_path)
     single = federate(check(Dataset("films", USER, RATING, users=USER)), by_user, None, 0)
-    with pytest.raises(DataError, match="data films: x: expected the arrays user, item, found a single one"):
+    with pytest.raises(DataError, match="data films: x: expected the arrays user, item, found a single array"):
         Simulation(recommender, single, FedAvg(), rounds=1, directory=tmp_path)
 
 

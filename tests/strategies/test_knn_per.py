@@ -118,7 +118,7 @@ def test_needs(digits_mlp: TrainableModel, softmax_with_embedding: TrainableMode
     with pytest.raises(StrategyError, match="strategy knn_per: needs embed, which the model digits_mlp lacks"):
         KNNPer().check(digits_mlp)
     other = replace(softmax_with_embedding, loss="kl_divergence")
-    with pytest.raises(StrategyError, match=r"mixes class probabilities .* under kl_divergence; choose another"):
+    with pytest.raises(StrategyError, match=r"mixes class probabilities .* with loss kl_divergence; choose another"):
         KNNPer().check(other)
     with pytest.raises(
         ConfigurationError, match=r"strategy\.neighbours: expected a whole number of at least 1, found 0"
