@@ -290,7 +290,7 @@ def test_run_resumes_after_a_failed_write(folder, softmax, monkeypatch, capsys):
     limit = limited(len(softmax.content) + 100)
     child = subprocess.run([*COMMAND, "run", *given], cwd=folder, capture_output=True, text=True, preexec_fn=limit)
     assert child.returncode == 1
-    assert re.match(r"error: \S+full/rounds\.jsonl: cannot write it \(.+\); make room", child.stderr.splitlines()[-1])
+    assert re.match(r"error: \S+full/rounds\.jsonl: cannot write it \(.+\); free space", child.stderr.splitlines()[-1])
     monkeypatch.chdir(folder)
     committed = len((folder / "full" / "rounds.jsonl").read_text().splitlines())
     assert 2 < committed < 500

@@ -60,7 +60,7 @@ def test_images_are_resized_and_get_channels(pictures, stores):
     dataset = images(pictures, size=[3, 5], channels=3, store=stores)
     assert dataset.x.shape == (4, 3, 5, 3)
     np.testing.assert_allclose(dataset.x[3], 100 / 255, rtol=1e-6)
-    with pytest.raises(DataError, match=r"4\.png has shape \[4, 6, 3\], and .*3\.png \[2, 2, 1\]; set data\.size="):
+    with pytest.raises(DataError, match=r"4\.png has shape \[4, 6, 3\], but .*3\.png has \[2, 2, 1\]; set data\.size="):
         images(pictures, store=stores)
 
 
@@ -129,7 +129,7 @@ def test_sounds_become_waveforms(tmp_path, stores):
     assert (dataset.y.tolist(), dataset.users.tolist(), dataset.classes) == ([0, 1], ["al", "bo"], 2)
     assert is_mapped(dataset.x)
     with pytest.raises(
-        DataError, match=r"1\.wav has shape \[3\], and .*2\.flac \[4\]; set data\.seconds to pad or cut"
+        DataError, match=r"1\.wav has shape \[3\], but .*2\.flac has \[4\]; set data\.seconds to pad or cut"
     ):
         audio(tmp_path / "words", store=stores)
 
