@@ -136,7 +136,7 @@ def test_missing_values_are_named(csv):
     csv.write_text("who,age,kind\nbo,1,yes\n,2,no\nbo,,yes\n")
     with pytest.raises(DataError, match="columns 'who', 'age' have rows with missing values; fill or remove them"):
         table(csv, "kind", "who")
-    with pytest.raises(DataError, match="column 'age' has missing values; fill or remove those rows"):
+    with pytest.raises(DataError, match="column 'age' has rows with missing values; fill or remove them"):
         table(csv, "kind")
 
 
