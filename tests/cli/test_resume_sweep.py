@@ -74,7 +74,7 @@ def test_job_that_fails_again_is_reported_again(odt_sim, folder):
     fails = ["-m", "strategy._target_=mine.Surprises,mine.Halfway", *FEW, "run.rounds=1", "hydra.sweep.dir=sweep"]
     assert odt_sim("run", *fails)[0] == 1
     code, out, error = odt_sim("run", RESUME)
-    assert (code, error.count("done already")) == (1, 1)
+    assert (code, error.count("already done")) == (1, 1)
     assert re.search(r"failed\s+Surprises", out)
 
 
