@@ -40,7 +40,7 @@ def test_the_manifest_orders_inputs_and_outputs(recommender: TrainableModel, hea
         (
             "heads",
             reshape("loss", "inputs", "y_kind", [8, 2]),
-            r"input 'y_kind' of 'loss' is int32 \[8, 2\], elsewhere",
+            r"input 'y_kind' of 'loss' is int32 \[8, 2\], but elsewhere",
         ),
         ("heads", rename("loss", "outputs", "losses", "errors"), "'loss' should return 'losses', float32"),
         (
