@@ -31,7 +31,7 @@ def test_interrupted_run_counts_as_failed(tmp_path):
     RunFolder(tmp_path).append_rounds(round_record(1))
     run = load_run(tmp_path)
     assert len(run.rounds) == 1
-    assert "no summary.json" in run.error
+    assert "summary.json is missing" in run.error
     assert run.name == tmp_path.name
 
 

@@ -207,7 +207,7 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     page.click("#tab-personalize")
     press(page, "Train")
     sentence = page.wait_for_selector("#personalize .notice.failed").inner_text()
-    assert sentence.startswith("Make at least two examples of a class")
+    assert sentence.startswith("Add at least two examples of one class")
     remove = page.get_by_role("button", name="Remove the last")
     assert not remove.is_visible()  # there is none
     draw(page, "1", 0.0)

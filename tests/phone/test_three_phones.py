@@ -310,7 +310,7 @@ def test_phone_that_is_left_out_says_why(
         page.set_input_files("#file", {"name": "own.csv", "mimeType": "text/csv", "buffer": lines.encode()})
         with pytest.raises(SimulationError, match=r"left out 3 \(loss not finite on device 0;"):
             running.finish()
-        page.get_by_text("The loss of this phone's training is not finite, so the run leaves it out; scale").wait_for()
+        page.get_by_text("The loss of this phone's training is not finite, so the run excludes it; scale").wait_for()
         assert page.locator("#status").get_attribute("class") == "notice failed"
 
 
