@@ -15,7 +15,7 @@ def check_model(model: Any, id: int) -> None:
     """Check that a model is loaded."""
     if not isinstance(model, TrainableModel):
         raise ConfigurationError(
-            f"device {id}: expected a TrainableModel, found {type(model).__name__}; load it by TrainableModel.load(path)"
+            f"device {id}: expected a TrainableModel, found {type(model).__name__}; load it with TrainableModel.load(path)"
         )
 
 
@@ -41,7 +41,7 @@ def checked_pair(given: Any, what: str) -> tuple[Any, Any]:
     if not isinstance(given, Sequence) or len(given) != 2:
         count = f" of {len(given)}" if isinstance(given, Sequence) else ""
         found = f"{type(given).__name__}{count}"
-        raise DataError(f"{what}: expected the pair (x, y), found {found}; give inputs and targets")
+        raise DataError(f"{what}: expected the pair (x, y), found {found}; pass inputs and targets")
     return given[0], given[1]
 
 

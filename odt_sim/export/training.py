@@ -95,7 +95,7 @@ class Training:
         targets, outputs = keras.tree.flatten(y), keras.tree.flatten(y_pred)
         if any(objective.function is None for objective in self.objectives):
             raise ExportError(
-                "loss: the model's class uses a compiled loss, found none; give loss=..., or compile with one"
+                "loss: the model's class uses a compiled loss, found none; pass loss=..., or compile with one"
             )
         given = tf.ones(tf.shape(outputs[0])[:1]) if sample_weight is None else sample_weight
         return self.loss(targets, outputs, self.weights(targets, given, [output.shape for output in outputs]), given)

@@ -37,7 +37,7 @@ def winners_section(choice: Choice) -> Section:
         f"{choice['tuning_seed']}, which is none of the reported seeds. Test examples have no part in the choice. Ranges are "
         "in Hydra's syntax; log: on a logarithmic scale."
     )
-    notes = [f"{each}: no trial has a validation figure." for each in choice["searched"] if each not in found]
+    notes = [f"{each}: no trial has a validation metric." for each in choice["searched"] if each not in found]
     return Section("Tuning", caption, Table(HEADINGS, rows), notes)
 
 

@@ -308,7 +308,7 @@ def test_unsuitable_examples_are_refused(softmax: TrainableModel, rows: Draw) ->
 def test_arguments_of_another_type_are_refused(softmax: TrainableModel, rows: Draw) -> None:
     x, y = rows(softmax, 2)
     with pytest.raises(
-        ConfigurationError, match=r"^device 0: expected a TrainableModel, found str; load it by Tr.*\.load"
+        ConfigurationError, match=r"^device 0: expected a TrainableModel, found str; load it with Tr.*\.load"
     ):
         Device("model.tflite", (x, y))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"^device 0: plan: expected a TrainingPlan, found dict; pass an inst"):

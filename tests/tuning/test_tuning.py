@@ -269,7 +269,7 @@ def test_page_and_table_name_trials_ranges_and_strategies_without_a_winner():
         ["fedavg", "5 (1 failed)", "0.5", "train.learning_rate=0.02", "tag(log,interval(0.01,1))"],
         ["", "", "", "train.epochs=2", "int(interval(1,5))"],
     ]
-    assert section.notes == ["fedprox: no trial has a validation figure."]
+    assert section.notes == ["fedprox: no trial has a validation metric."]
     console = Console(file=io.StringIO(), width=80)
     console.print(winners_table(choice))
     assert "train.learning_rate=0.02" in console.file.getvalue()

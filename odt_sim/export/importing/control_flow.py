@@ -46,4 +46,4 @@ def loop(operator: Operator) -> list[Value]:
         if not constant:
             return values
         values = operator.run(operator.options.bodySubgraphIndex, values)
-    raise Refusal(f"is a loop of more than {MOST_ITERATIONS} turns, which is too long to unroll")
+    raise Refusal(f"is a loop of more than {MOST_ITERATIONS} iterations, which is too long to unroll")

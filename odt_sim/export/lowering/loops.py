@@ -58,7 +58,7 @@ def unrolled(inputs: list[Value], condition: Run, body: Run) -> list[Value]:
             return values
         values = body(values)
     if any(isinstance(value, TensorList) for value in inputs):
-        raise Refusal(f"is a loop of more than {MOST_ITERATIONS} turns, which is too long to unroll; use fewer turns")
+        raise Refusal(f"is a loop of more than {MOST_ITERATIONS} iterations, which is too long to unroll; use fewer")
     return _while(inputs, condition, body)
 
 

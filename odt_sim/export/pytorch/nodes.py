@@ -41,7 +41,7 @@ def check_buffers(graphs: Sequence[Any]) -> None:
     for name in (name for name in changed if name in read):
         node = changed[name]
         raise ExportError(
-            f"torch: {described(node)} changes the buffer {name!r}, and a file carries the statistics of "
+            f"torch: {described(node)} changes the buffer {name!r}, but a file only supports the "
             "statistics of BatchNorm; compute the buffer from parameters, or do not change it"
         )
 
