@@ -63,7 +63,7 @@ def test_float_targets_are_regression():
     assert dataset.y.dtype == np.float32
     assert dataset.classes is None
     with pytest.raises(
-        DataError, match=r"data d: expected one class label for each example, found values to regress; use .*iid"
+        DataError, match=r"data d: expected one class label for each example, found regression targets; use .*iid"
     ):
         dataset.labels()
 
@@ -85,7 +85,7 @@ def test_one_hot_targets_without_classes_get_advice():
 
 @pytest.mark.parametrize("y", [np.full((3, 4), 0.5), np.array([[-1, 2.0]] * 3), np.ones((3, 1))])
 def test_other_values_get_no_one_hot_advice(y):
-    with pytest.raises(DataError, match="found values to regress; use a partition"):
+    with pytest.raises(DataError, match="found regression targets; use a partition"):
         check(Dataset("d", X, y)).labels()
 
 

@@ -196,7 +196,7 @@ def test_wrong_target_is_refused(target, message, python_file):
 
 
 def test_wrong_arguments_are_refused(python_file):
-    with pytest.raises(DataError, match=r"'columns'; the function takes \(rows=4\)"):
+    with pytest.raises(DataError, match=r"'columns'; the signature of the function is \(rows=4\)"):
         function(f"{python_file}:pair", columns=3)
 
 

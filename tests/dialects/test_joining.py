@@ -142,7 +142,7 @@ def test_output_is_not_overwritten(joined: Path, files: dict[str, Path], capsys:
         ({"optimizer": "train_head"}, r"expected one weight float32\[3\] and its gradient, found bias float32\[3\]"),
         (
             {"initialize": "bottleneck"},
-            r"its weights are float32\[3\], float32\[5, 3\]; 'initialize' returns float32\[20",
+            r"its weights are float32\[3\], float32\[5, 3\], but 'initialize' returns float32\[20",
         ),
         ({"bottleneck": "nowhere"}, "cannot read the model"),
     ],

@@ -142,7 +142,7 @@ def test_an_ignored_class_is_version_4_and_others_have_no_such_key() -> None:
         (without("loss"), "loss"),
         (without("format_version"), "format_version"),
         (changed(surplus=1), "surplus"),
-        (changed(format_version=5), "format version 5, this odt_sim reads up to 4; upgrade"),
+        (changed(format_version=5), "format version 5, but this odt_sim reads up to 4; upgrade"),
         (changed(loss="hinge"), "its loss is 'hinge', expected one of sparse_categorical_crossentropy"),
         (changed(batch_size="4"), "batch_size is '4', expected a int"),
         (changed(batch_size=0), "its batch_size is 0, expected at least 1"),
@@ -156,7 +156,7 @@ def test_an_ignored_class_is_version_4_and_others_have_no_such_key() -> None:
         (changed_outputs(task="guess"), "output 'rating' has task 'guess'"),
         (
             changed_outputs(loss="hinge"),
-            "its loss is 'sparse_categorical_crossentropy', that of its first output 'hinge'",
+            "its loss is 'sparse_categorical_crossentropy', but that of its first output is 'hinge'",
         ),
         (changed_outputs(metrics=1), "damaged"),
         (changed_outputs(ignore_class="0"), "its output 'rating' has ignore_class '0', expected an int"),

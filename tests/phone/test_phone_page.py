@@ -384,7 +384,7 @@ def test_training_that_diverges_restores_the_weights(
     page, _ = opened(Subject.random(regression))
     page.click("#tab-personalize")
     press(page, "Train")
-    page.wait_for_selector('#personalize .notice.failed:has-text("Make at least two examples")')
+    page.wait_for_selector('#personalize .notice.failed:has-text("Add at least two examples")')
     rows = regression_rows()
     lines = ["\n".join(",".join(map(str, row)) for row in each.tolist()) for each in (rows, 30_000 * rows)]
     choose(page, "rows.csv", lines[0].encode())

@@ -188,7 +188,7 @@ def test_commands_on_a_run_from_python_name_the_way_in_python(simulation: Any, t
 def test_strategy_without_a_global_model_is_refused(simulation: Any, tmp_path: Path) -> None:
     simulation(FedPer(), tmp_path).run()
     with pytest.raises(
-        StrategyError, match=r"has no global model, .* strategy fedper leaves .*; deploy a device: .*Python"
+        StrategyError, match=r"has no global model, .* strategy fedper keeps .*; deploy a device: .*Python"
     ):
         list(deploy(simulation(FedPer(), tmp_path), tmp_path / "deploy", None))
 
