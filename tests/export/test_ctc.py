@@ -95,7 +95,7 @@ def test_training_agrees_with_keras_in_full_and_partial_batches(exported: Traina
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        ([1, 2, CLASSES], rf"example 0 has the label {CLASSES}; .* takes the labels 1\.\.{CLASSES - 1} and zeros"),
+        ([1, 2, CLASSES], rf"example 0 has the label {CLASSES}; .* the labels 1\.\.{CLASSES - 1}, followed by zeros"),
         ([1, 0, 2], r"example 0 has a 0 before a label"),
     ],
 )

@@ -192,7 +192,7 @@ def test_round_with_too_few_updates_ends_the_run(simulation, tmp_path):
     run = simulation(Sends([1, 2, 3, float("nan"), 5, 6, 7]), tmp_path, fleet=Fleet(), aggregator=Krum(0.2))
     with pytest.raises(
         SimulationError,
-        match=r"^round 1: aggregator krum: expected at least 7 updates, .*, found 6; choose .*; left out 1 "
+        match=r"^round 1: aggregator krum: expected at least 7 updates, .*, found 6; use .*; left out 1 "
         r"\(update not finite on device 3\); a smaller train\.learning_rate may help$",
     ):
         run.run()
