@@ -11,7 +11,7 @@ from odt_sim.aggregators import Aggregator
     [(Strategy, "loca", "local"), (Strategy, "keep_updates", "keeps_updates"), (Aggregator, "combined", "combine")],
 )
 def test_misspelt_member_is_warned_of(base, name, meant):
-    with pytest.warns(UserWarning, match=f"Mine.{name}: {base.__name__} has no {name}; rename it if {meant} is meant"):
+    with pytest.warns(UserWarning, match=f"Mine.{name}: {base.__name__} has no {name}; rename it if you mean {meant}"):
         type("Mine", (base,), {name: None})
 
 

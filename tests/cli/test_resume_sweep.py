@@ -178,7 +178,7 @@ def test_submitted_sweep_warns_of_lost_results_and_prints_absolute_paths(odt_sim
 def test_submitted_run_warns_of_lost_results(capsys, monkeypatch, place, warns):
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", '{"runtime_env": {"working_dir": "gcs://_ray_pkg.zip"}}')
     Places().on_run_start(OmegaConf.create({"hydra": {"run": {"dir": place}}}))
-    assert ("lasts: hydra.run.dir=/shared/..." in capsys.readouterr().err) is warns
+    assert ("permanent folder: hydra.run.dir=/shared/..." in capsys.readouterr().err) is warns
 
 
 def test_resume_hint_is_absolute_outside_of_the_first_folder():

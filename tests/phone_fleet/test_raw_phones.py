@@ -471,7 +471,7 @@ def test_run_ends_by_the_validation_examples_that_only_phones_have(softmax: Trai
         RawPhone(address[0])
         printed += child.communicate(timeout=SECONDS)[1]
     assert child.returncode == 0, printed
-    assert "chooses on validation examples" not in printed
+    assert "makes choices on validation examples" not in printed
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["stopped"] == "validation accuracy did not improve in 1 evaluation, round 2"
 
