@@ -184,7 +184,9 @@ def test_columns_of_one_name_are_refused():
 
     frame = pd.DataFrame([[0.5, 1.5, 0], [2.5, 3.5, 1]], columns=["a", "a", "y"])
     for settings in ({}, {"features": ["a"]}):
-        with pytest.raises(DataError, match=r"^data data_frame: has several columns named 'a'; rename or drop all but one$"):
+        with pytest.raises(
+            DataError, match=r"^data data_frame: has several columns named 'a'; rename or drop all but one$"
+        ):
             data_frame(frame, "y", **settings)
 
 

@@ -18,7 +18,9 @@ def test_page_says_where_the_file_trains(capsys: pytest.CaptureFixture[str], tmp
     assert main(["doctor", str(tmp_path / "app.tflite")]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "trains on bare LiteRT yes tried here" in out
-    assert "trains in a browser (LiteRT.js) no takes any number of rows, which LiteRT.js cannot run; fix the number" in out
+    assert (
+        "trains in a browser (LiteRT.js) no takes any number of rows, which LiteRT.js cannot run; fix the number" in out
+    )
     assert "D303 no signature returns the weights read only by infer" in out
     assert "do: Export a signature that returns every weight." in out
 
