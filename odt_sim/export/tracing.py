@@ -34,7 +34,7 @@ def _reason(error: Exception) -> str:
     line = one_line(error)
     if not isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
         return line
-    return f"{line.partition('. You can attempt')[0]}; use fixed numbers, or a Keras layer, in place of it"
+    return f"{line.partition('. You can attempt')[0]}; use fixed numbers, or a Keras layer, instead"
 
 
 def concrete(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:

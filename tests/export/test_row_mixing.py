@@ -1,4 +1,4 @@
-"""Models of which an example's output depends on the other of its batch are refused with a fixed number of rows."""
+"""Models of which an example's output depends on the other examples of its batch are refused with a fixed number of rows."""
 
 from pathlib import Path
 from typing import Any
