@@ -170,9 +170,10 @@ class Clock(ABC):
         waits = self.schedule.check_in * uniform(self.job.seed, "check-in", ids, commit.round)
         return self.devices.plan(ids, time, waits, works, batteries)
 
-    def _no_devices(self, round: int, since: float, without: Collection[int]) -> SimulationError:
+    def _no_devices(self, round: int, since: float, without: Collection[int], enough: int) -> SimulationError:
+        """Return the error of a round for which fewer than `enough` devices are available, or not quarantined."""
         days, (name, needed) = LONGEST_WAIT / HOUR / 24, self._needed
-        if (left := len(self.devices.candidates) - len(without)) < needed:
+        if (left := len(self.devices.candidates) - len(without)) < (enough or 1):
             return SimulationError(
                 f"round {round}: {name} expects {needed} devices, but {left} are left, since {len(without)} are quarantined "
                 "(fleet.quarantine_after); ask for fewer, or correct why they fail: excluded_reasons in rounds.jsonl"

@@ -88,7 +88,7 @@ class SynchronousClock(Clock):
             if len(ids) >= needed:
                 return time, ids
             time += WAIT
-        raise self._no_devices(commit.round + 1, since, without)
+        raise self._no_devices(commit.round + 1, since, without, needed)
 
     def _select(self, eligible: Callable[[Ids], Ids], count: int, commit: Commit) -> Ids:
         """Return the selected devices, ascending; fewer than `count` if fewer are eligible."""

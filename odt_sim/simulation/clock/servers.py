@@ -60,7 +60,7 @@ class BufferedClock(Clock):
                 until=self._limit(commit),
             )
         except NoDeviceError as error:
-            raise self._no_devices(commit.round + 1, error.args[0], without) from error
+            raise self._no_devices(commit.round + 1, error.args[0], without, self._needed[1]) from error
         return None if arrived is None else self._appointed(server, arrived, starts.batteries)
 
     def _appointed(self, server: Server, arrived: Arrivals, batteries: Batteries) -> Appointment:
