@@ -32,7 +32,7 @@ def test_the_manifest_orders_inputs_and_outputs(recommender: TrainableModel, hea
         (
             "recommender",
             rename("infer", "inputs", "x_user", "x_who"),
-            "'train' takes x_item, x_user, 'infer' x_item, x_who",
+            "'train' takes x_item, x_user, but 'infer' takes x_item, x_who",
         ),
         ("recommender", rename("train", "inputs", "x_user", "user"), "signature 'train' has an unknown input 'user'"),
         ("recommender", reshape("train", "inputs", "x_item", []), r"input 'x_item' of 'train' is int32 \[\]"),
