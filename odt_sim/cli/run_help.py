@@ -87,7 +87,7 @@ def _group(name: str, *, in_full: bool = False) -> Iterator[str]:
             yield from _section(section)
     if name in OPTIONS:
         chosen = default_options().get(name)
-        yield f"{name}: choose one; {chosen} by default" if chosen else f"+{name}: choose one"
+        yield f"{name}: choose an option (default: {chosen})" if chosen else f"+{name}: choose an option"
         for option in options(name):
             yield from _section(option, "  ") if in_full else [_entry(option.name.partition("=")[2], option.summary)]
 

@@ -31,7 +31,7 @@ def test_overview_names_settings_and_options_within_a_screen_or_two(shown):
 def test_group_shows_its_settings_in_full_and_an_option_in_a_line(shown):
     _, text, _ = shown("--help", "fleet")
     assert "  fleet.schedule.deadline=null\n      synchronous, oort: seconds after which" in text
-    assert "\nfleet: choose one; default by default\n" in text
+    assert "\nfleet: choose an option (default: default)\n" in text
     _, text, _ = shown("-h", "strategy")
     assert "  scaffold            FedAvg with control variates against client drift" in text
     assert "strategy.option" not in text

@@ -161,7 +161,7 @@ function files(trainer, add, done) {
     "div",
     {},
     element("p", {}, `A .csv or .npy file has one row per example: ${form.text}. It is read here and sent nowhere.`),
-    element("div", { class: "row" }, element("label", { class: "file" }, "Take a file", chooser)),
+    element("div", { class: "row" }, element("label", { class: "file" }, "Choose a file", chooser)),
     notice.element,
   );
 }
