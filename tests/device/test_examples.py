@@ -67,8 +67,8 @@ def test_fitting_rows_are_not_copied() -> None:
         ([[0.0, 1.0, 2.0]], FLOATS, r"what: expected examples of shape \[2\], found \[3\]"),
         ([0.0, 1.0], FLOATS, r"what: expected examples of shape \[2\], found \[\]"),
         (0.5, FLOATS, r"what: expected examples of shape \[2\]"),
-        ([[0, 0], [0, np.nan]], FLOATS, "what: example 1 holds NaN or infinity"),
-        ([[0, 0], [0, 0], [1e39, 0]], FLOATS, "what: example 2 holds NaN or infinity"),
+        ([[0, 0], [0, np.nan]], FLOATS, "what: example 1 contains NaN or infinity"),
+        ([[0, 0], [0, 0], [1e39, 0]], FLOATS, "what: example 2 contains NaN or infinity"),
     ],
 )
 def test_wrong_rows_are_refused(values: Any, tensor: TensorInfo, message: str) -> None:

@@ -82,7 +82,7 @@ def test_measured_phone_has_its_speed_and_memory_and_the_rest_of_the_nearest_cla
             "lacks the column 'share' and has an unknown column 'shares'; expected name, share, ",
         ),
         ([{**asdict(PLAIN), "speed": "fast"}], "line 2: expected a number for speed, found 'fast'"),
-        ([{**asdict(PLAIN), "train_watts": -3}], "line 2: train_watts: expected a number of at least 0, found -3.0"),
+        ([{**asdict(PLAIN), "train_watts": -3}], "line 2: train_watts: expected a number of at least 0 and at most 500"),
         ([{**asdict(PLAIN), "share": "nan"}], "line 2: share: expected a number above 0, found nan"),
         ([asdict(PLAIN), asdict(PLAIN)], "has two classes named 'plain'; rename one"),
     ],

@@ -71,7 +71,9 @@ def test_sum_has_the_bits_of_numpy_for_any_shape(shape):
 @pytest.mark.parametrize("sizes", [(3, 1), (1, 3), (PIECE, 2 * PIECE)])
 def test_updates_of_different_shapes_are_refused(sizes):
     parts = [Trained({"v": np.ones(size, np.float32)}, {"v": None}, 1.0, (i,)) for i, size in enumerate(sizes)]
-    with pytest.raises(SimulationError, match=rf"update 'v': of shape \({sizes[1]},\) from device 1, \({sizes[0]},\)"):
+    with pytest.raises(
+        SimulationError, match=rf"update 'v': has shape \({sizes[1]},\) from device 1, but \({sizes[0]},\)"
+    ):
         join(parts)
 
 
