@@ -79,7 +79,9 @@ def test_pieces_join_to_tensors_of_any_kind_and_shape(single: Any, size: int) ->
 
 
 def test_different_tensors_are_refused(single: Any) -> None:
-    message = "device 1 sent v [2], but device 0 sent v [1]; send the same tensors from all devices, or choose aggregator="
+    message = (
+        "device 1 sent v [2], but device 0 sent v [1]; send the same tensors from all devices, or choose aggregator="
+    )
     with pytest.raises(StrategyError, match=re.escape(message)):
         Median().combine(single([1.0], [1.0, 2.0]), 2, np.random.default_rng(0))
     with pytest.raises(StrategyError, match=r"device 1 sent other \[1\], v \[1\], but device 0 sent v \[1\]"):
