@@ -2,7 +2,7 @@
 
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from odt_sim.cli.settings import default_options
@@ -74,10 +74,8 @@ def _about(topic: str) -> Iterator[str]:
             yield from _section(_named(key, name))
     elif key in OPTIONS or key in {section.name for section in groups()}:
         yield from _group(key)
-    elif "." in key:
-        yield from _found([each for each in _all() if each.name != key], topic, key, whole_key=True)
     else:
-        yield from _found(_all(), topic, topic, whole_key=False)
+        yield from _found(topic)
 
 
 def _group(name: str, *, in_full: bool = False) -> Iterator[str]:
@@ -112,22 +110,23 @@ def _named(group: str, name: str) -> Section:
     raise ConfigurationError(f"{group}={name}: {group} has no such option; {advice}")
 
 
-def _found(sections: Iterable[Section], topic: str, text: str, *, whole_key: bool) -> Iterator[str]:
+def _found(topic: str) -> Iterator[str]:
     """Yield the settings with a key or its beginning, or all settings and options that contain a word.
 
     Raises:
         ConfigurationError: There are none.
     """
+    key, word = topic.partition("=")[0], topic.lower()
 
     def fits(setting: Setting) -> bool:
-        if whole_key:
-            return setting.key == text or setting.key.startswith(f"{text}.")
-        return text.lower() in f"{setting.key} {setting.text}".lower()
+        if "." in key:
+            return setting.key == key or setting.key.startswith(f"{key}.")
+        return word in f"{setting.key} {setting.text}".lower()
 
     lines: list[str] = []
-    for section in sections:
+    for section in _all():
         settings = [setting for setting in section.settings if fits(setting)]
-        named = not whole_key and text.lower() in f"{section.name} {section.summary}".lower()
+        named = "." not in key and word in f"{section.name} {section.summary}".lower()
         if settings or named:
             lines += _section(section._replace(settings=settings))
     if not lines:
