@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from odt_sim.cli.settings import default_options
-from odt_sim.cli.settings_reference import OPTIONS, Section, groups, option_names, options, shown_value
+from odt_sim.cli.settings_reference import OPTIONS, Section, groups, option, option_names, options, shown_value
 from odt_sim.declarations import Setting
 from odt_sim.errors import ConfigurationError
 
@@ -86,8 +86,8 @@ def _group(name: str, *, in_full: bool = False) -> Iterator[str]:
     if name in OPTIONS:
         chosen = default_options().get(name)
         yield f"{name}: choose an option (default: {chosen})" if chosen else f"+{name}: choose an option"
-        for option in options(name):
-            yield from _section(option, "  ") if in_full else [_entry(option.name.partition("=")[2], option.summary)]
+        for each in options(name):
+            yield from _section(each, "  ") if in_full else [_entry(each.name.partition("=")[2], each.summary)]
 
 
 def _all() -> Iterator[Section]:
@@ -104,7 +104,7 @@ def _named(group: str, name: str) -> Section:
     """
     known = option_names(group)
     if name in known:
-        return next(option for option in options(group) if option.name == f"{group}={name}")
+        return option(group, name)
     near = get_close_matches(name, known, 1)
     advice = f"did you mean {group}={near[0]}?" if near else f"odt-sim run --help {group} lists its options"
     raise ConfigurationError(f"{group}={name}: {group} has no such option; {advice}")

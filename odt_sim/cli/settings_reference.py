@@ -51,7 +51,7 @@ def groups() -> list[Section]:
 
 def options(group: str) -> list[Section]:
     """Return the shipped options of a group, such as `conf/strategy/fedavg.yaml`."""
-    return [_option(group, name) for name in option_names(group)]
+    return [option(group, name) for name in option_names(group)]
 
 
 def option_names(group: str) -> list[str]:
@@ -62,7 +62,8 @@ def option_names(group: str) -> list[str]:
     return [name.removesuffix(".yaml") for name in names if name.endswith(".yaml")]
 
 
-def _option(group: str, name: str) -> Section:
+def option(group: str, name: str) -> Section:
+    """Return a shipped option of a group."""
     comments = [line for line in _text(group, name).splitlines() if line.startswith("# ") and "@package" not in line]
     values = _values(group, name)
     settings: list[Setting] = []
@@ -129,8 +130,8 @@ def markdown() -> str:
     for group in OPTIONS:
         lines += [f"## Options of {group}", ""]
         lines += [f"Default: `{group}={chosen[group]}`.", ""] if group in chosen else []
-        for option in options(group):
-            lines += [f"### `{option.name}`", "", option.summary, "", *_table(option.settings)]
+        for each in options(group):
+            lines += [f"### `{each.name}`", "", each.summary, "", *_table(each.settings)]
     return "\n".join(lines)
 
 
