@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from typing import TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from odt_sim.simulation.time_limit import OutOfTime, timed
 from odt_sim.strategies.base import Tensors, Update
 
 Result = TypeVar("Result")
-Selected = tuple[int, Sequence[Indices]]
+Selected = tuple[Task, int, Sequence[Indices]]
 
 MOST_BYTES = 1 << 24
 """The maximum bytes of training rows and weights of the devices that are prepared before the first of them trains."""
@@ -69,9 +70,22 @@ class Worker:
         Raises:
             SimulationError: The strategy failed on a device.
         """
+        return next(self.train_each([task], broadcast))
+
+    def train_each(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
+        """Train the devices of several blocks, one block after another, and yield the sum of each block's results.
+
+        Raises:
+            SimulationError: The strategy failed on a device.
+        """
+        devices = self._prepared(tasks)
+        return (self._train(task, broadcast, islice(devices, len(task.devices))) for task in tasks)
+
+    def _train(self, task: Task, broadcast: Tensors, devices: Iterator[Device]) -> Trained:
         states = RoundStates(self._store, task.round if task.saves is None else task.saves)
         trained, single = Trained(), len(task.devices) == 1
-        for group in self._on_groups(task, lambda device: self._update(device, task, broadcast)):
+        most = max(1, MOST_BYTES // (4 * self._job.model.layout.size))
+        while group := [(device, self._update(device, task, broadcast)) for device in islice(devices, most)]:
             parts = [self._trained(device, update, task, states) for device, update in group]
             group.clear()  # frees the devices before the next ones train
             if single:
@@ -82,10 +96,23 @@ class Worker:
         states.write()
         return trained
 
-    def _groups(self, task: Task) -> Iterator[list[Selected]]:
-        """Yield the devices of a block in groups that are prepared before their first device trains."""
+    def _prepared(self, tasks: Sequence[Task]) -> Iterator[Device]:
+        """Yield the devices of blocks in order; those of a group are prepared before the first, see `Device.prepare`."""
+        for group in self._groups(tasks):
+            devices = [self._loaded(*each) for each in group]
+            if len(devices) > 1:
+                for device in devices:
+                    device.prepare()
+            pool = self._pool
+            for each in group:
+                device = devices.pop(0)
+                yield device if self._pool is pool else self._loaded(*each)  # a failure drops the interpreters
+                del device
+
+    def _groups(self, tasks: Sequence[Task]) -> Iterator[list[Selected]]:
+        """Yield the devices of blocks in groups whose training rows and weights fit into `MOST_BYTES`."""
         group, held = list[Selected](), 0
-        for each in self._selected(task):
+        for each in chain.from_iterable(map(self._selected, tasks)):
             size = self._size(each)
             if group and held + size > MOST_BYTES:
                 yield group
@@ -96,7 +123,7 @@ class Worker:
 
     def _size(self, device: Selected) -> int:
         """Return the bytes of a device's training examples and of its weights."""
-        _, (train, _) = device
+        _, _, (train, _) = device
         data, weights = self._job.data, 4 * self._job.model.layout.size
         return weights + len(train) * sum(rows.nbytes // len(rows) for rows in (data.x, data.y))
 
@@ -106,29 +133,7 @@ class Worker:
         All devices are split at once, because training evicts the data that splitting needs from the processor's
         caches.
         """
-        return [(id, self._job.data.arrived(id, task.round)[:2]) for id in task.devices]
-
-    def _on_groups(self, task: Task, work: Callable[[Device], Result]) -> Iterator[list[tuple[Device, Result]]]:
-        """Run `work` on the devices of a block; yield groups of devices with their results, in order.
-
-        All devices of a group are loaded and prepared before the first one works, see `Device.prepare`.
-        """
-        for group in self._groups(task):
-            devices = [self._loaded(task, *each) for each in group]
-            if len(devices) > 1:
-                for device in devices:
-                    device.prepare()
-            results, pool = list[tuple[Device, Result]](), self._pool
-            for each in group:
-                device = devices.pop(0)
-                if self._pool is not pool:  # the interpreters were dropped
-                    device = self._loaded(task, *each)
-                try:
-                    results.append((device, work(device)))
-                finally:
-                    device.release()
-            del device
-            yield results
+        return [(task, id, self._job.data.arrived(id, task.round)[:2]) for id in task.devices]
 
     def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
         """Return a row for each device of a block, from `Evaluation.row` or `unmeasured`; keep no state.
@@ -148,8 +153,8 @@ class Worker:
 
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[tuple[Device, Result]]:
         """Run `work` on the devices of a block; yield each device with its result, in order."""
-        for id, parts in self._selected(task):
-            device = self._loaded(task, id, parts)
+        for each in self._selected(task):
+            device = self._loaded(*each)
             try:
                 yield device, work(device)
             finally:
@@ -194,7 +199,10 @@ class Worker:
             device.plan = device.plan.part(device.random("stragglers"))
         if device.id in task.units:
             device.plan = device.plan.with_amount(task.units[device.id])
-        return self._within_limits(device, lambda: self._local(device, task, broadcast))
+        try:
+            return self._within_limits(device, lambda: self._local(device, task, broadcast))
+        finally:
+            device.release()
 
     def _trained(self, device: Device, update: Update | Excluded, task: Task, states: RoundStates) -> Trained:
         strategy, aggregator = self._job.strategy, self._job.effective_aggregator

@@ -229,8 +229,22 @@ def test_rows_of_devices_prepared_at_once_are_bounded(job, momentum, monkeypatch
     of_batch = momentum.batch_size * (6 + 1) * 4
     monkeypatch.setattr("odt_sim.simulation.worker.MOST_BYTES", 3 * 4 * momentum.layout.size + 9 * of_batch)
     worker = Worker(job(FedAvg(), data=zeros(momentum, [1, 4, 4, 1, 20, 1])))
-    groups = worker._groups(Task("train", 1, tuple(range(6))))
-    assert [[id for id, _ in group] for group in groups] == [[0, 1, 2], [3], [4], [5]]
+    groups = worker._groups([Task("train", 1, (0, 1)), Task("train", 1, (2, 3, 4, 5))])
+    assert [[id for _, id, _ in group] for group in groups] == [[0, 1, 2], [3], [4], [5]]
+
+
+@pytest.mark.parametrize("most", [1, 1 << 12, 1 << 24])
+def test_blocks_that_are_prepared_together_have_the_sums_of_single_ones(job, monkeypatch, most):
+    job = job(FedPer())
+    broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
+    tasks = [Task("train", 1, devices) for devices in ((0, 2), (1,), (3, 4, 5))]
+    single = [Worker(job).train(task, broadcast) for task in tasks]
+    monkeypatch.setattr("odt_sim.simulation.worker.MOST_BYTES", most)
+    together = list(Worker(job).train_each(tasks, broadcast))
+    assert [each.contributed for each in together] == [[0, 2], [1], [3, 4, 5]]
+    for found, expected in zip(together, single, strict=True):
+        np.testing.assert_array_equal(found.sums["weights"], expected.sums["weights"])
+        assert found.stateful == expected.stateful
 
 
 @pytest.mark.usefixtures("single_steps")

@@ -3,7 +3,7 @@
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from odt_sim.control_groups import cores
@@ -22,6 +22,12 @@ AHEAD = 8
 
 TOGETHER = 4
 """The number of results that are added at once."""
+
+FRACTION = 0.8
+"""The fraction of the remaining blocks that are divided into one share for each process; see `in_shares`."""
+
+MOST_AT_A_TIME = 8
+"""The maximum number of devices of blocks that a process trains at a time, so that they are prepared together."""
 
 CAN_FORK = sys.platform == "linux"
 """Whether forks of this process can run devices: macOS libraries may crash in a fork that starts no new program."""
@@ -147,13 +153,18 @@ class ProcessesBackend:
         """
         job, crew = self._job()
         half = AHEAD * self.processes // 2
-        order = iter(in_turn(job.costs(tasks), half))
+        costs = job.costs(tasks)
+        devices = [len(task.devices) if method == "train" else MOST_AT_A_TIME for task in tasks]
+        shares = deque(in_shares(in_turn(costs, half), costs, devices, self.processes))
         sent: dict[int, tuple[Sent, int]] = {}
 
         def send(count: int) -> None:
-            if numbers := list(islice(order, count)):
+            some = list[Sequence[int]]()
+            while shares and sum(map(len, some)) < count:
+                some.append(shares.popleft())
+            if numbers := [*chain.from_iterable(some)]:
                 addressed = [messages.addressed(tasks[number]) for number in numbers]
-                batch = crew.send(method, addressed, messages.broadcast)
+                batch = crew.send(method, addressed, messages.broadcast, [*map(len, some)])
                 sent.update((number, (batch, position)) for position, number in enumerate(numbers))
 
         def results() -> Iterator[Any]:
@@ -186,3 +197,32 @@ def in_turn(costs: Sequence[float], last: int) -> list[int]:
     """
     first = max(0, len(costs) - last)
     return [*range(first), *sorted(range(first, len(costs)), key=lambda number: -costs[number])]
+
+
+def in_shares(order: Sequence[int], costs: Sequence[float], devices: Sequence[int], processes: int) -> list[list[int]]:
+    """Divide blocks into shares that one process runs at a time: large ones first, single blocks at the end.
+
+    A fraction of the blocks is divided among the processes, then the same fraction of the others, and so on, so that
+    processes end together although they differ in speed: factoring, by Hummel, Schonberg and Flynn 1992, Factoring: A
+    Method for Scheduling Parallel Loops.
+
+    Args:
+        order: The numbers of the blocks in the order in which they begin.
+        costs: The cost of each block, in any unit.
+        devices: The number of devices in each block.
+        processes: The number of processes.
+    """
+    shares, left = list[list[int]](), sum(costs)
+    most = cost = 0.0  # of the current share
+    held = 0
+    for number in order:
+        if not shares or cost + costs[number] > most or held + devices[number] > MOST_AT_A_TIME:
+            left -= cost
+            if len(shares) % processes == 0:
+                most = FRACTION * left / processes
+            shares.append([])
+            cost, held = 0.0, 0
+        shares[-1].append(number)
+        cost += costs[number]
+        held += devices[number]
+    return shares

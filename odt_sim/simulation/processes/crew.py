@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -21,11 +22,12 @@ from odt_sim.simulation.job import Job, Task
 from odt_sim.simulation.processes.helper import (
     FAILED,
     Batch,
-    Block,
     Done,
     Method,
+    Share,
     Shared,
     carried,
+    results,
     run_helper,
     wait,
 )
@@ -55,13 +57,17 @@ class Sent:
     here: dict[int, Any] = field(default_factory=dict)
     there: dict[int, int] = field(default_factory=dict)
 
+    def share(self, position: int) -> Share:
+        """Return a share with a single block."""
+        return Share(self.batch.id, self.place, position, position + 1)
+
 
 class Crew:
     """A worker in this process, and one in each of its forks, the helpers.
 
-    Each idle process takes the next block; this process does so while it waits for a result. A block that fails is
-    repeated here, so that errors are the same as in a run in one process. If a helper dies, all helpers are ended, and
-    this process continues alone.
+    Each idle process takes the next share of blocks; this process does so while it waits for a result. A block that
+    fails is repeated here, so that errors are the same as in a run in one process. If a helper dies, all helpers are
+    ended, and this process continues alone.
     """
 
     def __init__(self, job: Job, worker: Worker, helpers: int) -> None:
@@ -77,7 +83,7 @@ class Crew:
         """
         self._job, self._worker = job, worker
         self._sent: dict[int, Sent] = {}
-        self._unsent = deque[Block]()  # blocks that wait for room in the queue
+        self._unsent = deque[Share]()  # shares that wait for room in the queue
         self._in_flight = 0  # blocks that were sent and whose results are not taken yet
         self._batches = 0
         self._broadcast: tuple[int, int, Tensors] = (0, 0, {})  # number, place and tensors of the last broadcast
@@ -111,13 +117,14 @@ class Crew:
         self._helpers.append(helper)
         self._events.register(helper.sentinel, select.POLLIN)
 
-    def send(self, method: Method, tasks: Sequence[Task], broadcast: Tensors) -> Sent:
+    def send(self, method: Method, tasks: Sequence[Task], broadcast: Tensors, sizes: Sequence[int]) -> Sent:
         """Send blocks; they begin as soon as a process is idle.
 
         Args:
             method: The worker's method.
             tasks: The blocks.
             broadcast: The server's broadcast.
+            sizes: The numbers of consecutive blocks that a process runs at a time; their sum is the number of blocks.
         """
         place = _lowest_free({sent.place for sent in self._sent.values()})
         self._batches += 1
@@ -125,7 +132,8 @@ class Crew:
         self._embeddings.clear()
         sent = self._sent[batch.id] = Sent(batch, place, read_only(broadcast), len(tasks))
         self._shared.batches.write(place, batch.plain())
-        self._unsent.extend(Block(batch.id, place, position) for position in range(len(tasks)))
+        ends = list(accumulate(sizes))
+        self._unsent.extend(Share(batch.id, place, *ends) for ends in zip([0, *ends], ends, strict=False))
         self._fill()
         return sent
 
@@ -161,7 +169,7 @@ class Crew:
 
     def drop(self) -> None:
         """Drop the sent blocks, because their results are not needed; helpers finish the blocks that they have begun."""
-        while self._shared.blocks.get():
+        while self._shared.shares.get():
             pass
         self._unsent.clear()
         self._sent.clear()
@@ -197,12 +205,14 @@ class Crew:
         """Send blocks while there is room for their results."""
         if not self._unsent:
             return
-        some = [self._unsent.popleft() for _ in range(min(len(self._unsent), ROOM - self._in_flight))]
-        self._in_flight += len(some)
-        self._shared.blocks.put(some)
+        some = list[Share]()
+        while self._unsent and self._in_flight + len(self._unsent[0].positions) <= ROOM:
+            some.append(self._unsent.popleft())
+            self._in_flight += len(some[-1].positions)
+        self._shared.shares.put(some)
 
     def _advance(self, wanted: Sent, position: int) -> None:
-        """Receive results; without any, run a block here; without any block, wait for a helper.
+        """Receive results; without any, run a share here; without any share, wait for a helper.
 
         Args:
             wanted: The batch of the block whose result is needed next.
@@ -210,19 +220,23 @@ class Crew:
         """
         if self._receive():
             return
-        if message := self._shared.blocks.get():
-            block = Block(*message)
-            self._try(self._sent[block.batch], block.position)
-        elif (block := Block(wanted.batch.id, wanted.place, position)) in self._unsent:  # later results take the room
-            self._unsent.remove(block)
-            self._in_flight += 1
-            self._try(wanted, position)
+        if message := self._shared.shares.get():
+            self._try(Share(*message))
+        elif share := self._unsent_share(wanted, position):
+            self._unsent.remove(share)  # later results take the room
+            self._in_flight += len(share.positions)
+            self._try(share)
         elif not self._helpers:  # a helper that died had taken the block
-            self._try(wanted, position)
+            self._try(wanted.share(position))
         else:
             ready = {file for file, _ in wait(self._events)}
             if dead := [helper for helper in self._helpers if helper.sentinel in ready]:
                 self._go_on_alone(dead[0])
+
+    def _unsent_share(self, sent: Sent, position: int) -> Share | None:
+        """Return the unsent share with a block; None if it was sent."""
+        own = (share for share in self._unsent if share.batch == sent.batch.id and position in share.positions)
+        return next(own, None)
 
     def _go_on_alone(self, dead: BaseProcess) -> None:
         """End all helpers after one died, so that no result arrives twice or late, and scarce memory is freed."""
@@ -247,17 +261,18 @@ class Crew:
                 self._free(done.result)  # its block was dropped
         return some
 
-    def _try(self, sent: Sent, position: int) -> None:
-        """Run a block here; if it fails, it is repeated when its result is needed, so that the first error is raised."""
+    def _try(self, share: Share) -> None:
+        """Run blocks here; those that fail are repeated when their results are needed, to raise the first error."""
+        sent, positions = self._sent[share.batch], iter(share.positions)
         try:
-            sent.here[position] = self._do(sent, position)
+            for value in results(self._worker, sent.batch, share, sent.received):
+                sent.here[next(positions)] = value
         except Exception:
-            sent.there[position] = FAILED
+            sent.there.update(dict.fromkeys(positions, FAILED))
 
     def _do(self, sent: Sent, position: int) -> Any:
         """Run a block here and return its result."""
-        batch = sent.batch
-        return getattr(self._worker, batch.method)(batch.tasks[position], sent.received)
+        return next(results(self._worker, sent.batch, sent.share(position), sent.received))
 
     def _learn(self, embeddings: Sequence[Embedded]) -> None:
         """Copy the embeddings of a helper's result, which may be views, and send them to helpers with the next batch."""

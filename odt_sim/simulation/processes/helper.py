@@ -5,7 +5,7 @@ import mmap
 import os
 import select
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -67,12 +67,25 @@ class Batch:
         return cls(id, method, tasks_of(tasks), *rest)
 
 
-class Block(NamedTuple):
-    """A block to run: its batch's id, the batch's number in its mailbox, and the block's position in the batch."""
+class Share(NamedTuple):
+    """Consecutive blocks of a batch for one process.
+
+    Attributes:
+        batch: The batch's id.
+        place: The batch's number in its mailbox.
+        first: The position of the first block in the batch.
+        end: The position after the last block.
+    """
 
     batch: int
     place: int
-    position: int
+    first: int
+    end: int
+
+    @property
+    def positions(self) -> range:
+        """The positions of the blocks."""
+        return range(self.first, self.end)
 
 
 class Done(NamedTuple):
@@ -84,10 +97,10 @@ class Done(NamedTuple):
 
 
 class Shared:
-    """Queues and memory that the run's process shares with its helpers; an idle process takes a block from `blocks`.
+    """Queues and memory that the run's process shares with its helpers; an idle process takes a share from `shares`.
 
     Attributes:
-        blocks: The blocks to run.
+        shares: The blocks to run.
         done: The blocks that helpers ran.
         batches: The batches of these blocks.
         broadcasts: The server's broadcasts.
@@ -100,14 +113,22 @@ class Shared:
 
     def __init__(self, helpers: int) -> None:
         """Create queues and memory for a number of helpers."""
-        self.blocks, self.done = Queue(len(Block._fields)), Queue(len(Done._fields))
+        self.shares, self.done = Queue(len(Share._fields)), Queue(len(Done._fields))
         self.batches, self.broadcasts, self.results = Mailbox(), Mailbox(), Mailbox()
         self.taken = mmap.mmap(-1, ROOM * max(1, helpers))
 
     def close(self) -> None:
         """Free queues and memory, once the helpers have ended."""
-        for each in (self.blocks, self.done, self.batches, self.broadcasts, self.results, self.taken):
+        for each in (self.shares, self.done, self.batches, self.broadcasts, self.results, self.taken):
             each.close()
+
+
+def results(worker: Worker, batch: Batch, share: Share, received: Tensors) -> Iterator[Any]:
+    """Run the blocks of a share, one after another, and yield their results."""
+    tasks = batch.tasks[share.first : share.end]
+    if batch.method == "train":
+        return worker.train_each(tasks, received)
+    return (worker.evaluate(task, received) for task in tasks)
 
 
 def carried(embeddings: Sequence[Embedded]) -> tuple[Embedded, ...]:
@@ -150,7 +171,7 @@ def run_helper(helper: int, job: Job, embeddings: EmbeddingCache, shared: Shared
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
-    os.close(shared.blocks.writer)
+    os.close(shared.shares.writer)
     # Interpreters and connections of the parent must not be used from two processes.
     worker = Worker(replace(job, storage=deepcopy(job.storage)), embeddings=embeddings)
     _Helper(helper, worker, shared).run()
@@ -168,44 +189,48 @@ class _Helper:
     def run(self) -> None:
         """Run blocks, and capture the text that they print."""
         with redirect_stdout(self._out), redirect_stderr(self._err):  # until an error ends this process
-            self._do_blocks()
+            self._do_shares()
 
-    def _do_blocks(self) -> None:
-        blocks, done, idle = self._shared.blocks, self._shared.done, select.poll()
-        idle.register(blocks.reader, select.POLLIN)
+    def _do_shares(self) -> None:
+        shares, idle = self._shared.shares, select.poll()
+        idle.register(shares.reader, select.POLLIN)
         while True:
             try:
-                message = blocks.get()
+                message = shares.get()
             except EOFError:
                 return
             if message is None:
                 wait(idle)
             else:
-                block = Block(*message)
-                done.put([Done(block.batch, block.position, self._result(block))])
+                self._do(Share(*message))
 
-    def _result(self, block: Block) -> int:
-        """Run a block and return the number of its result."""
+    def _do(self, share: Share) -> None:
+        """Run the blocks of a share; if one fails, the parent repeats it and the blocks after it, with their output."""
+        positions = iter(share.positions)
         try:
-            batch = self._batch_of(block)
-            received = self._received(batch)
-            value = getattr(self._worker, batch.method)(batch.tasks[block.position], received)
-            number = self._shared.taken.find(b"\0", self._own, self._own + ROOM)
-            content, arrays = plain_result(value)
-            result = content, taken(self._out), taken(self._err), carried(self._computed)
-            self._shared.results.write(number, result, arrays)
-        except Exception:  # the parent repeats the block, with its output and its error
+            batch = self._batch_of(share)
+            for value in results(self._worker, batch, share, self._received(batch)):
+                number = self._written(value)
+                self._shared.done.put([Done(share.batch, next(positions), number)])
+        except Exception:
             taken(self._out), taken(self._err)
-            return FAILED
+            self._shared.done.put(Done(share.batch, position, FAILED) for position in positions)
+
+    def _written(self, value: Any) -> int:
+        """Write a block's result, and return its number."""
+        number = self._shared.taken.find(b"\0", self._own, self._own + ROOM)
+        content, arrays = plain_result(value)
+        result = content, taken(self._out), taken(self._err), carried(self._computed)
+        self._shared.results.write(number, result, arrays)
         self._shared.taken[number] = 1
         self._computed.clear()
         return number
 
-    def _batch_of(self, block: Block) -> Batch:
-        if self._batch.id != block.batch:
-            sent, _ = self._shared.batches.read(block.place)
+    def _batch_of(self, share: Share) -> Batch:
+        if self._batch.id != share.batch:
+            sent, _ = self._shared.batches.read(share.place)
             self._batch = Batch.of(sent)
-            assert self._batch.id == block.batch  # otherwise the batch was dropped and its place reused
+            assert self._batch.id == share.batch  # otherwise the batch was dropped and its place reused
             self._worker.learn(self._batch.embeddings)
         return self._batch
 

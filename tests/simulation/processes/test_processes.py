@@ -28,7 +28,7 @@ from odt_sim.simulation import cohort
 from odt_sim.simulation.job import Job, Task
 from odt_sim.simulation.messages import Messages
 from odt_sim.simulation.processes import ProcessesBackend, crew
-from odt_sim.simulation.processes.backend import in_turn
+from odt_sim.simulation.processes.backend import MOST_AT_A_TIME, in_shares, in_turn
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.simulation.sums import join
 from odt_sim.strategies.fedavg import FedAvg
@@ -62,6 +62,29 @@ def test_blocks_wait_for_none_that_has_not_begun(costs, last):
     order = in_turn(costs, last)
     assert sorted(order) == list(range(len(costs)))
     assert all(order.index(number) < number + last for number in range(len(costs)))
+
+
+@pytest.mark.parametrize(
+    ("costs", "devices", "processes", "shares"),
+    [
+        ([], [], 2, []),
+        ([1], [1], 2, [[0]]),
+        ([5] * 10, [1] * 10, 2, [[0, 1, 2, 3], [4, 5, 6, 7], [8], [9]]),
+        ([5] * 6, [3] * 6, 1, [[0, 1], [2, 3], [4], [5]]),  # no more than eight devices at a time
+        ([20, 2, 2, 2, 2, 2], [1] * 6, 2, [[0], [1, 2, 3, 4, 5]]),  # a block may cost more than a share
+    ],
+)
+def test_shares_become_smaller(costs, devices, processes, shares):
+    assert in_shares(range(len(costs)), costs, devices, processes) == shares
+
+
+@given(st.lists(st.tuples(st.integers(1, 99), st.integers(1, 32))), st.integers(1, 9))
+def test_shares_keep_the_order_and_their_limit(blocks, processes):
+    costs, devices = [cost for cost, _ in blocks], [count for _, count in blocks]
+    shares = in_shares(in_turn(costs, 8), costs, devices, processes)
+    assert [number for share in shares for number in share] == in_turn(costs, 8)
+    assert all(len(share) == 1 or sum(devices[i] for i in share) <= MOST_AT_A_TIME for share in shares)
+    assert all(len(share) == 1 or sum(costs[i] for i in share) <= sum(costs) / processes for share in shares)
 
 
 @pytest.mark.parametrize(
@@ -387,13 +410,13 @@ class Worker:
     def learn(self, embeddings):
         pass
 
-    def train(self, task, received):
+    def train_each(self, tasks, received):
         os.write(1, f"{os.getpid()}\\n".encode())
         time.sleep(60)
 
 helper.Worker, helper.replace = lambda job, embeddings: Worker(), lambda job, **_: job
 crew = Crew(SimpleNamespace(storage=None), Worker(), 2)
-crew.send("train", [Task("train", 1, (i,)) for i in range(2)], {})
+crew.send("train", [Task("train", 1, (i,)) for i in range(2)], {}, [1, 1])
 time.sleep(60)
 """
 
