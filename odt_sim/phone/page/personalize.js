@@ -91,7 +91,7 @@ class Personal {
       this.list,
       element("div", { class: "row" }, this.last),
       element("h2", {}, "Training"),
-      element("div", { class: "row" }, element("label", { for: "interval" }, "Figures every"), this.interval, this.start),
+      element("div", { class: "row" }, element("label", { for: "interval" }, "Metrics every"), this.interval, this.start),
       this.notice.element,
       this.figures,
       element("h2", {}, "Kept in this browser"),
