@@ -84,6 +84,7 @@ def test_page_describes_the_comparison(page):
         assert fact in text
     assert "fedper has the highest mean test accuracy" in text
     assert "odt-sim run strategy=fedavg_finetune seed=2" in text
+    assert "95\N{NO-BREAK SPACE}% confidence interval" in text
 
 
 def test_page_has_every_device_of_every_seed(page):
