@@ -24,7 +24,8 @@ def winners_table(choice: Choice) -> ConsoleTable:
     for heading in HEADINGS:
         table.add_column(heading, no_wrap=heading != HEADINGS[-1], overflow="fold")
     for name, cells in _rows(choice):
-        table.add_row(name, *cells)
+        *others, values = cells
+        table.add_row(name, *others, values.replace(",", ", "))  # so that a narrow console breaks no number
     return table
 
 

@@ -274,3 +274,5 @@ def test_page_and_table_name_trials_ranges_and_strategies_without_a_winner():
     console.print(winners_table(choice))
     assert "train.learning_rate=0.02" in console.file.getvalue()
     assert "5 (1 failed)" in console.file.getvalue()
+    words = console.file.getvalue().split()
+    assert {"tag(log,", "interval(0.01,", "1))"} <= {*words}  # the narrow table broke no number
