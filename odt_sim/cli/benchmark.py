@@ -37,18 +37,23 @@ from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import Plan
 from odt_sim.user_code import add_working_folder
 
-USAGE = """usage: odt-sim benchmark [task=A,B] [strategy=A,B] [budget=5] [seed=0,1,2] [tuning_seed=1000] [jobs=N]
-                         [output=benchmark] [markdown=FILE] [config_dir=DIR] [TASK.KEY=VALUE ...] [OVERRIDE ...]
+USAGE = """usage: odt-sim benchmark [task=A,B] [strategy=A,B] [budget=5] [seed=0,1,2]
+                         [tuning_seed=1000] [jobs=N] [output=benchmark]
+                         [markdown=FILE] [config_dir=DIR]
+                         [TASK.KEY=VALUE ...] [OVERRIDE ...]
 
-  task          tasks; default: all in conf/experiment/benchmark, without those that lack their data
+  task          tasks; default: all in conf/experiment/benchmark, without those
+                that lack their data
   strategy      strategies; default: all in conf/strategy
   budget        trials per strategy and task
   seed          seeds of the compared runs
   tuning_seed   seed of all trials
   jobs          parallel processes; default: one per core
   output        output folder; repeat the command to resume
-  markdown      also write the results to this file, replacing all after its line "## Results"
-  config_dir    folder with your own options, such as DIR/experiment/benchmark/mine.yaml
+  markdown      also write the results to this file, replacing all after its
+                line "## Results"
+  config_dir    folder with your own options, such as
+                DIR/experiment/benchmark/mine.yaml
   TASK.KEY      a setting of one task: uci_har.data.path=uci_har
   OVERRIDE      settings of all runs
 """

@@ -14,19 +14,19 @@ USAGE = """usage: odt-sim run [-m] [OVERRIDE ...]
 
 Run an experiment, or with -m a sweep over comma-separated values.
 
-  odt-sim run strategy=fedper fleet.devices=50       choose an option of a group, set a key
-  odt-sim run -m strategy=local,fedavg seed=0,1,2    sweep
-  odt-sim run +experiment=demo                       run a shipped experiment
-  odt-sim run +user.note=mine                        add your own key, for use as ${user.note}
-  odt-sim run --cfg job                              print the configuration
-  odt-sim run --config-dir DIR                       add a folder with your own options
+  odt-sim run strategy=fedper fleet.devices=50     choose an option, set a key
+  odt-sim run -m strategy=local,fedavg seed=0,1,2  sweep
+  odt-sim run +experiment=demo                     run a shipped experiment
+  odt-sim run +user.note=mine                      add a key, for ${user.note}
+  odt-sim run --cfg job                            print the configuration
+  odt-sim run --config-dir DIR                     add a folder of options
 
 More help:
-  odt-sim run --help fleet                           the settings and the options of a group
-  odt-sim run --help strategy=fedper                 an option and its settings
-  odt-sim run --help fleet.schedule                  a key, or all keys that begin with it
-  odt-sim run --help battery                         all settings and options that contain a word
-  odt-sim run --help all                             everything
+  odt-sim run --help fleet            the settings and the options of a group
+  odt-sim run --help strategy=fedper  an option and its settings
+  odt-sim run --help fleet.schedule   a key, or all keys that begin with it
+  odt-sim run --help battery          settings and options that contain a word
+  odt-sim run --help all              everything
 """
 WIDEST = 110  # characters of a line, in wide terminals, too
 

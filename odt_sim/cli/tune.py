@@ -31,16 +31,18 @@ from odt_sim.tuning.processes import LOG, Sweep, run_sweeps
 from odt_sim.tuning.winners import Winner, choice_of, first_error, winner
 from odt_sim.user_code import add_working_folder
 
-USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2] [tuning_seed=1000] [jobs=1] [output=DIR]
-                    [OVERRIDE ...]
+USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2]
+                    [tuning_seed=1000] [jobs=1] [output=DIR] [OVERRIDE ...]
 
   strategy      strategies to tune and to compare
   budget        trials per strategy
   seed          seeds of the compared runs
   tuning_seed   seed of all trials
   jobs          strategies that are tuned at the same time
-  output        folder; default: one in tuning/, which the same command finds again
-  OVERRIDE      settings of all runs; an interval replaces the default range: train.learning_rate=tag(log,interval(0.01,1))
+  output        folder; default: one in tuning/, which the same command finds
+                again
+  OVERRIDE      settings of all runs; an interval replaces the default range:
+                train.learning_rate=tag(log,interval(0.01,1))
 """
 OWN = {"strategy": "", "budget": "20", "seed": "0,1,2", "tuning_seed": "1000", "jobs": "1", "output": ""}
 SET_BY_COMMAND = {
