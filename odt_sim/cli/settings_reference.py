@@ -1,6 +1,7 @@
 """All settings and options; `python -m odt_sim.cli.settings_reference` prints them as Markdown."""
 
 import ast
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -126,18 +127,25 @@ def markdown() -> str:
     lines = ["# Settings", "", "Set a key with `odt-sim run key=value`, and choose an option with `group=option`.", ""]
     chosen = default_options()
     for section in groups():
-        lines += [f"## {section.name}", "", section.summary, "", *_table(section.settings)]
+        lines += [f"## {section.name}", "", _escaped(section.summary), "", *_table(section.settings)]
     for group in OPTIONS:
         lines += [f"## Options of {group}", ""]
         lines += [f"Default: `{group}={chosen[group]}`.", ""] if group in chosen else []
         for each in options(group):
-            lines += [f"### `{each.name}`", "", each.summary, "", *_table(each.settings)]
+            lines += [f"### `{each.name}`", "", _escaped(each.summary), "", *_table(each.settings)]
     return "\n".join(lines)
 
 
 def _table(settings: Iterable[Setting]) -> list[str]:
-    rows = [f"| `{each.key}` | {each.kind} | `{shown_value(each.default)}` | {each.text} |" for each in settings]
+    rows = [
+        f"| `{each.key}` | {each.kind} | `{shown_value(each.default)}` | {_escaped(each.text)} |" for each in settings
+    ]
     return ["| key | type | default | meaning |", "|---|---|---|---|", *rows, ""] if rows else []
+
+
+def _escaped(text: str) -> str:
+    """Return text in which Markdown does not read `_target_` as emphasis, unless it is in backticks already."""
+    return re.sub(r"(?<!`)_target_", r"\\_target\\_", text)
 
 
 if __name__ == "__main__":
