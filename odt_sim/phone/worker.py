@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from odt_sim.phone.phones import PhoneError, Phones
 from odt_sim.phone.runtime import PhonePool
 from odt_sim.simulation.evaluation import Evaluation, Row
 from odt_sim.simulation.exclusion import AWAY, TIMED_OUT, Excluded
-from odt_sim.simulation.job import Job, Task
+from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.time_limit import OutOfTime
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
@@ -65,8 +66,11 @@ class PhoneWorker(Worker):
 
         return self._devices.map(one, task.devices)
 
-    def _on_groups(self, task: Task, work: Callable[[Device], Result]) -> Iterator[list[tuple[Device, Result]]]:
-        yield [*self._on_each(task, work)]
+    def train_each(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
+        """Train the devices of each block concurrently; see `Worker.train_each`."""
+        for task in tasks:
+            done = self._on_each(task, partial(self._update, task=task, broadcast=broadcast))
+            yield self._sum(task, [[*done]])
 
     def _of_phone(self, id: int, task: Task) -> PhoneDevice:
         job, phone = self._job, self._phones.connected(id)

@@ -28,6 +28,7 @@ from odt_sim.strategies.base import Tensors, Update
 
 Result = TypeVar("Result")
 Selected = tuple[Task, int, Sequence[Indices]]
+Done = tuple[Device, Update | Excluded]
 
 MOST_BYTES = 1 << 24
 """The maximum bytes of training rows and weights of the devices that are prepared before the first of them trains."""
@@ -79,13 +80,20 @@ class Worker:
             SimulationError: The strategy failed on a device.
         """
         devices = self._prepared(tasks)
-        return (self._train(task, broadcast, islice(devices, len(task.devices))) for task in tasks)
+        return (self._sum(task, self._trained_in_groups(task, broadcast, devices)) for task in tasks)
 
-    def _train(self, task: Task, broadcast: Tensors, devices: Iterator[Device]) -> Trained:
+    def _trained_in_groups(self, task: Task, broadcast: Tensors, devices: Iterator[Device]) -> Iterator[list[Done]]:
+        """Train the devices of a block; yield them in groups whose weights fit into `MOST_BYTES`."""
+        own = islice(devices, len(task.devices))
+        most = max(1, MOST_BYTES // (4 * self._job.model.layout.size))
+        while group := [(device, self._update(device, task, broadcast)) for device in islice(own, most)]:
+            yield group
+
+    def _sum(self, task: Task, groups: Iterable[list[Done]]) -> Trained:
+        """Return the sum of the results of a block."""
         states = RoundStates(self._store, task.round if task.saves is None else task.saves)
         trained, single = Trained(), len(task.devices) == 1
-        most = max(1, MOST_BYTES // (4 * self._job.model.layout.size))
-        while group := [(device, self._update(device, task, broadcast)) for device in islice(devices, most)]:
+        for group in groups:
             parts = [self._trained(device, update, task, states) for device, update in group]
             group.clear()  # frees the devices before the next ones train
             if single:
