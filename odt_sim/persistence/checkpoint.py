@@ -171,6 +171,10 @@ class Checkpoint:
         unneeded = np.setdiff1d(_files(dropped), _files(self._kept.values()), assume_unique=True)
         self._storage.delete([*map(commit_name, sorted(needed - self._needed() - {0})), *state_names(unneeded)])
 
+    def report_last(self) -> None:
+        """Report the last commit, because it validates best; no file changes."""
+        self._reported = self._last
+
     def _needed(self) -> set[int]:
         """Return the rounds of the kept commits, and those from which devices still train when the run is resumed.
 

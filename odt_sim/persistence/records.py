@@ -150,6 +150,13 @@ class RoundRecord(Record):
     bytes_wifi: Annotated[int | None, "bytes received and sent on Wi-Fi"] = None
     bytes_cellular: Annotated[int | None, "bytes received and sent on the cellular network"] = None
 
+    def with_evaluation(self, figures: Mapping[str, Any], not_evaluated: Mapping[int, str] | None) -> "RoundRecord":
+        """Return the record with this evaluation instead of its own; without figures, of a round without evaluation."""
+        known = {name: self[name] for name in self if name not in {*self.figures, "not_evaluated"}}
+        own = {name: value for name, value in known.items() if name not in self.OPTIONAL}
+        missing = {} if not_evaluated is None else {"not_evaluated": not_evaluated}
+        return RoundRecord.of({**own, **figures, **missing, **known})
+
     def __post_init__(self) -> None:
         """Convert device ids to numbers, because JSON keys are texts."""
         object.__setattr__(self, "excluded_reasons", _by_device(self.excluded_reasons))

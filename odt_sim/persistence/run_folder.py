@@ -90,6 +90,16 @@ class RunFolder:
                 write_file(self.path / name, _lines(record for record in read() if record.round <= rounds))
                 sync_names(self.path)
 
+    def replace_last_round(self, record: RoundRecord) -> None:
+        """Replace the last line of `rounds.jsonl`.
+
+        Raises:
+            CheckpointError: The file is damaged before its last line.
+            FileError: The file cannot be written.
+        """
+        write_file(self.path / ROUNDS, _lines([*self.rounds()[:-1], record]))
+        sync_names(self.path)
+
     def rounds(self) -> list[RoundRecord]:
         """Return the rounds' records in order, without an incomplete last line; empty without a file.
 

@@ -44,7 +44,13 @@ from odt_sim.simulation.code import record_code
 from odt_sim.simulation.commits import Commits, Write
 from odt_sim.simulation.deployed import checked_ids, deployed
 from odt_sim.simulation.evaluation import Row
-from odt_sim.simulation.finish import unchosen_round, undefined_metrics, write_model, write_results
+from odt_sim.simulation.finish import (
+    evaluate_last_round,
+    unchosen_round,
+    undefined_metrics,
+    write_model,
+    write_results,
+)
 from odt_sim.simulation.job import Job, Trained
 from odt_sim.simulation.round import RoundInFlight, Rounds
 from odt_sim.simulation.run_settings import identity, settings
@@ -98,7 +104,7 @@ class Simulation:
             fleet: The devices that take part; by default all devices in every round.
             plan: The local training; by default one epoch at the model's own learning rate.
             evaluate_every: The number of rounds between two evaluations; None for about ten evaluations. The last
-                planned round is always evaluated.
+                round is always evaluated.
             target: A value of the task's first metric, or of `metric`; the summary reports the number of rounds to
                 reach it. None for none.
             seed: The random seed of cohorts, unseen devices and batch orders; at least 0.
@@ -348,6 +354,10 @@ class Simulation:
                     waits = waits and 1 < record.round < self._rounds - 1
                     stopped = commits.begin(commit, record, write, waits=waits)
                 stopped = commits.end_all() or stopped
+            if stopped:
+                self._evaluated = evaluate_last_round(self._steps, self._folder, commit)
+                if reported_round(self._evaluated, self._job.metrics[0]) == commit.round:
+                    self._checkpoint.report_last()
             return list(self._steps.evaluate("final", self._checkpoint.reported)), stopped
         finally:
             self._backend.close()

@@ -23,7 +23,22 @@ from odt_sim.simulation.clock.work import LocalWork
 from odt_sim.simulation.cohort import choose_unseen
 from odt_sim.simulation.evaluation import DEPLOY_WORK, Row
 from odt_sim.simulation.job import Job
+from odt_sim.simulation.round import Rounds
 from odt_sim.simulation.start import initial_weights
+
+
+def evaluate_last_round(steps: Rounds, folder: RunFolder, last: Commit) -> Sequence[RoundRecord]:
+    """Evaluate the last round of a stopped run, unless its evaluation was due; return the records of all rounds.
+
+    This evaluation is not committed: resuming drops it, so that a run that then continues has the same bits as one that
+    was never stopped.
+    """
+    records = folder.rounds()
+    if not records[-1].figures:
+        rows = list(steps.evaluate("evaluate", last))
+        records[-1] = steps.evaluated(records[-1], rows, records[-1].seconds)
+        folder.replace_last_round(records[-1])
+    return records
 
 
 def undefined_metrics(job: Job, rows: Sequence[Row], rounds: Sequence[RoundRecord]) -> str | None:

@@ -259,7 +259,7 @@ class Rounds:
         if not rows:
             return replace(record, seconds=seconds)
         columns, missing = evaluation_columns(rows, self._job.metrics), not_evaluated(rows)
-        return replace(record, seconds=seconds, figures=columns, not_evaluated=missing)
+        return replace(record.with_evaluation(columns, missing), seconds=seconds)
 
     def _cohort(self, commit: Commit) -> list[int]:
         """Return the devices of the round after a commit, chosen by the strategy or drawn."""

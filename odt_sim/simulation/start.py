@@ -91,16 +91,26 @@ def start(
         raise ConfigurationError(
             f"run.rounds: {folder.path} already has {commit.round} rounds, found {rounds}; set more"
         )
-    recorded, first_metric = recorded[: commit.round], job.metrics[0]
+    recorded, first_metric = _committed(recorded, commit), job.metrics[0]
     checkpoint.begin(commit, reported_round(recorded, first_metric), reported_round(recorded[:-1], first_metric))
     # Truncate the records first: shortened records fit the checkpoint both with and without its later commits.
     folder.truncate_rounds(commit.round)
+    if recorded:
+        folder.replace_last_round(recorded[-1])
     checkpoint.clean()
     if commit.round < rounds:
         folder.reopen()
     remove_temporaries(folder.path, (INITIAL_MODEL, TRAINED_MODEL, TIMELINE, *RECORDS))
     write_file(folder.path / INITIAL_MODEL, job.model.content)
     return commit, recorded
+
+
+def _committed(recorded: Sequence[RoundRecord], commit: Commit) -> list[RoundRecord]:
+    """Return the records of a commit's rounds, without the uncommitted evaluation of a stopped run's last round."""
+    records = list(recorded[: commit.round])
+    if not records or checksum(records) == commit.records:
+        return records
+    return [*records[:-1], records[-1].with_evaluation({}, None)]
 
 
 def _may_be_left(records: Sequence[RoundRecord], committed: int) -> bool:
@@ -147,7 +157,7 @@ def _check_recorded(
             f"{directory / ROUNDS}: has {len(numbers)} rounds, but the checkpoint in {checkpoint.rstrip('/')} has "
             f"{commit.round}; {advice}"
         )
-    if checksum(recorded[: commit.round]) != commit.records:
+    if checksum(_committed(recorded, commit)) != commit.records:
         raise CheckpointError(
             f"{directory / ROUNDS}: damaged, its lines up to round {commit.round} differ from the committed ones; "
             "start a new run in another folder"

@@ -13,6 +13,7 @@ from odt_sim.observers.base import Observer
 from odt_sim.strategies.fedper import FedPer
 
 SETTINGS = {"rounds": 6, "evaluate_every": 1}
+STOPPED_AT_4 = {"rounds": 6, "evaluate_every": 3}
 
 
 @pytest.fixture
@@ -87,6 +88,29 @@ def test_stopped_run_goes_on_without_the_callback(own, results, simulation, tmp_
     whole = results(FedPer(), tmp_path / "whole", **SETTINGS)
     results(FedPer(), tmp_path / "stopped", **SETTINGS, callbacks=[own.stop_after])
     simulation(FedPer(), tmp_path / "stopped", **SETTINGS).run(resume=True)
+    whole.read(tmp_path / "stopped").assert_same_bits(whole)
+
+
+def test_round_after_which_a_run_stops_is_evaluated(own, results, tmp_path):
+    short = results(FedPer(), tmp_path / "short", **{**STOPPED_AT_4, "rounds": 4})
+    found = results(FedPer(), tmp_path / "found", **STOPPED_AT_4, callbacks=[partial(own.stop_after, rounds=4)])
+    assert (found.rounds, found.devices) == (short.rounds, short.devices)
+    assert found.summary["reported_round"] == short.summary["reported_round"]
+
+
+def test_resumed_run_that_stops_again_has_the_same_bits(own, results, simulation, tmp_path):
+    settings = {**STOPPED_AT_4, "callbacks": [partial(own.stop_after, rounds=4)]}
+    ended = results(FedPer(), tmp_path, **settings)
+    again = simulation(FedPer(), tmp_path, **settings)
+    again.run(resume=True)
+    ended.read(tmp_path).assert_same_bits(ended)
+    assert len(list(again.deployed([0]))) == 1
+
+
+def test_run_that_stopped_between_evaluations_goes_on_without_the_callback(own, results, simulation, tmp_path):
+    whole = results(FedPer(), tmp_path / "whole", **STOPPED_AT_4)
+    results(FedPer(), tmp_path / "stopped", **STOPPED_AT_4, callbacks=[partial(own.stop_after, rounds=4)])
+    simulation(FedPer(), tmp_path / "stopped", **STOPPED_AT_4).run(resume=True)
     whole.read(tmp_path / "stopped").assert_same_bits(whole)
 
 
