@@ -60,9 +60,10 @@ def check_labels(name: str, model: TrainableModel) -> None:
     Raises:
         ConfigurationError: It has a different target, or several.
     """
-    (first, target), *others = model.targets.items()
+    target, *others = model.targets.values()
     if others or model.classes is None or np.dtype(target.dtype).kind != "i" or len(target.shape) != 1:
+        found = f"{len(others) + 1} targets" if others else f"the target {target.dtype} {list(target.shape)}"
         raise ConfigurationError(
-            f"attack {name}: expected a model with class numbers as targets, found {model.name} with "
-            f"{', '.join((first or 'y', *(other for other, _ in others)))}; choose another attack, or write your own"
+            f"attack {name}: expected a model with one target, a class number for each example, found {model.name} with "
+            f"{found}; choose another attack, or write your own"
         )
