@@ -10,6 +10,7 @@ McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Dece
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Unpack
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
-from odt_sim.misspelt import warn_of_misspelt
+from odt_sim.misspelt import ALIKE, warn_of_misspelt
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.tensors import ServerState as ServerState
 from odt_sim.model.tensors import Tensors as Tensors
@@ -226,9 +227,10 @@ class Strategy:
         """
         missing = sorted(self.needed(model) - model.capabilities)
         if missing:
-            has = ", ".join(sorted(model.capabilities))
+            alike = [known for name in missing for known in get_close_matches(name, model.capabilities, 1, ALIKE)]
+            has = f" (it has {', '.join(alike)})" if alike else ""
             plain = " (plain_sgd: SGD without momentum, clipping and weight decay)" if "plain_sgd" in missing else ""
             raise StrategyError(
-                f"strategy {self.name}: needs {', '.join(missing)}, which the model {model.name} lacks (it has {has}); "
+                f"strategy {self.name}: needs {', '.join(missing)}, which the model {model.name} lacks{has}; "
                 f"export the model with it{plain} or choose another strategy"
             )

@@ -42,7 +42,7 @@ def test_needs_are_checked(softmax: TrainableModel, digits_mlp: TrainableModel) 
     FedPer().check(digits_mlp)
     with pytest.raises(
         StrategyError,
-        match=r"needs embed, set_gradient_offset, which the model softmax lacks \(it has gradient_offset, head, ",
+        match=r"needs embed, set_gradient_offset, which the model softmax lacks \(it has gradient_offset\); export ",
     ):
         Demanding().check(softmax)
 
