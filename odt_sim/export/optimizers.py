@@ -150,11 +150,13 @@ def schedule_of(given: Any) -> Schedule | None:
     if not isinstance(rate, Mapping):
         return None
     settings, schedules = dict(rate), keras.optimizers.schedules
-    name = str(settings.pop("name", ""))
-    kind = class_at(name, schedules.LearningRateSchedule) if "." in name else getattr(schedules, name, None)
-    if kind is None:
-        known = [known for known in dir(schedules) if known[0].isupper()]
-        raise ExportError(f"learning_rate: expected a name from {', '.join(known)} or a class's path, found {name!r}")
+    base, name = schedules.LearningRateSchedule, str(settings.pop("name", None) or "")
+    known = [known for known in dir(schedules) if known[0].isupper() and known != base.__name__]
+    if "." not in name and name not in known:
+        raise ExportError(
+            f"learning_rate.name: expected {', '.join(known)}, or the path of your own class, found {name or 'none'}"
+        )
+    kind = class_at(name, base) if "." in name else getattr(schedules, name)
     try:
         return kind(**settings)
     except (TypeError, ValueError) as error:

@@ -179,7 +179,11 @@ def test_optimizers_from_settings() -> None:
     [
         (
             {"name": "SGD", "learning_rate": {"name": "Cosine"}},
-            r"learning_rate: expected a name from CosineDecay, ",
+            r"learning_rate\.name: expected CosineDecay, ",
+        ),
+        (
+            {"name": "SGD", "learning_rate": {"name": ""}},
+            r"learning_rate\.name: expected CosineDecay, .*, or the path of your own class, found none$",
         ),
         ({"name": "SGD", "learning_rate": {"name": "CosineDecay"}}, r"learning_rate: CosineDecay does not accept"),
         ({"name": "no_such.Optimizer"}, r"no_such\.Optimizer: cannot be imported"),
