@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from odt_sim.arguments import names_arguments
+from odt_sim.counting import counted
 from odt_sim.declarations import flatten
 from odt_sim.errors import ConfigurationError
 from odt_sim.extras import package
@@ -134,7 +135,7 @@ class Results:
         return _data_frame([{**_common(run), **record} for run in self._runs for record in records(run)])
 
     def __repr__(self) -> str:
-        return f"Results of {len(self.runs)} runs"
+        return f"Results of {counted(len(self.runs), 'run')}"
 
 
 @dataclass(frozen=True)

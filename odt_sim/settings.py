@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from odt_sim.counting import counted
 from odt_sim.declarations import REQUIRED, Range, Settings, fits, setting
 from odt_sim.errors import ConfigurationError
 
@@ -303,7 +304,8 @@ class Fleet(Settings, group="fleet"):
             if not least <= value <= most:
                 unseen = f", {self.unseen_count} of them unseen (fleet.unseen)" if name != "unseen" else ""
                 raise ConfigurationError(
-                    f"fleet.{name}: expected {least} to {most}, found {value}; there are {devices} devices{unseen}"
+                    f"fleet.{name}: expected {least} to {most}, found {value}; the fleet has "
+                    f"{counted(devices, 'device')}{unseen}"
                 )
 
 

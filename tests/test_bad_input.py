@@ -119,7 +119,7 @@ CASES = {
     "targets of a regression": ([*NPZ, "data.path=values.npz"], r"data values: y has (shape|dtype) .* takes"),
     "labels too large": (
         [*NPZ, "data.path=labels.npz"],
-        r"data labels: 4 labels are out of range, the first is 10 in example 9; expected 0\.\.9 for 10 classes; the labels",
+        r"data labels: 4 labels out of range, the first is 10 in example 9; expected 0\.\.9 for 10 classes; the labels",
     ),
     "NaN": ([*NPZ, "data.path=hole.npz"], r"data hole: x has 1 value that is NaN or infinite .*, the first in example 7; "),
     "a device with too few examples": (
@@ -203,7 +203,7 @@ CASES = {
     ),
     "a path that is a number": (["data=npz", "data.path=5"], r"data\.path: expected text, found 5"),
     "a percentage to reach": (["run.target=85"], r"run\.target: expected an accuracy from 0 to 1, found 85"),
-    "too many unseen": (["fleet.unseen=4"], r"fleet\.unseen: expected 0 to 3, found 4; there are 4 devices"),
+    "too many unseen": (["fleet.unseen=4"], r"fleet\.unseen: expected 0 to 3, found 4; the fleet has 4 devices"),
     "stragglers with one epoch": (
         ["fleet.stragglers=0.5"],
         r"train\.epochs: expected at least 2 with fleet\.stragglers=0\.5, found 1; a straggler does fewer epochs",

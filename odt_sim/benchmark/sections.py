@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from odt_sim.benchmark.results import MEAN, Results, TaskResult
+from odt_sim.counting import counted
 from odt_sim.metrics.names import higher_is_better
 from odt_sim.metrics.units import duration, significant
 from odt_sim.report import description
@@ -36,11 +37,7 @@ _TITLES = {
 
 def headline(results: Results) -> str:
     """Return the title: the numbers of strategies and tasks."""
-    return f"{_counted(len(results.strategies), 'strategy', 'strategies')} on {_counted(len(results.tasks), 'task', 'tasks')}"
-
-
-def _counted(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"
+    return f"{counted(len(results.strategies), 'strategy', 'strategies')} on {counted(len(results.tasks), 'task')}"
 
 
 def finding(results: Results) -> str:
@@ -80,7 +77,7 @@ def facts(results: Results) -> dict[str, str]:
         "tasks": ", ".join(task.name for task in results.tasks),
         "trials per strategy": ", ".join(budgets),
         "seeds": known["seeds"],
-        "time": f"{duration(results.seconds / results.jobs)} in {_counted(results.jobs, 'process', 'processes')}",
+        "time": f"{duration(results.seconds / results.jobs)} in {counted(results.jobs, 'process', 'processes')}",
         **{name: known[name] for name in ("versions", "machine") if name in known},
     }
 
@@ -157,7 +154,7 @@ def _unranked_row(results: Results, name: str, questions: int) -> Row:
     costs = [_ratio(results.relative(name, key)) for key in COST_HEADINGS]
     unknown = [Cell(UNKNOWN)] * questions
     return Row(
-        Name(name, notes=[f"{run} of {_counted(len(results.tasks), 'task', 'tasks')}"]),
+        Name(name, notes=[f"{run} of {counted(len(results.tasks), 'task')}"]),
         [Cell(UNKNOWN), Cell(UNKNOWN), *_against_cells(results, name), *unknown, *costs],
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.counting import counted
 from odt_sim.data.columns import Array as Array
 from odt_sim.data.columns import Columns, Rows, arrays_of, several
 from odt_sim.data.columns import read_only as read_only
@@ -136,10 +137,10 @@ def summarized(examples: int, x: Rows, classes: Classes) -> str:
     targets = " and ".join(
         f"{name} of {kind}" if name else kind
         for name, count in by_target.items()
-        for kind in ["regression" if count is None else f"{count} classes"]
+        for kind in ["regression" if count is None else f"{counted(count, 'class', 'classes')}"]
     )
     shapes = " and ".join(str(list(np.shape(array)[1:])) for array in arrays_of(x).values())
-    return f"{examples:,} examples of shape {shapes}, {targets}"
+    return f"{counted(examples, 'example')} of shape {shapes}, {targets}"
 
 
 def digest_of(*rows: Rows | None) -> str:

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
+from odt_sim.counting import counted
 from odt_sim.data.columns import Array, Columns, Rows, arrays_of
 from odt_sim.data.dataset import Classes, Dataset
 from odt_sim.data.mapped import Mapped, is_mapped
@@ -248,7 +249,7 @@ def check_labels(
     if wrong.any():
         first = np.argwhere(wrong)[0]
         raise DataError(
-            f"{where}: {np.count_nonzero(wrong)} labels are out of range, the first is {y[tuple(first)]} in "
+            f"{where}: {counted(int(wrong.sum()), 'label')} out of range, the first is {y[tuple(first)]} in "
             f"example {first[0]}; expected 0..{classes - 1} for {classes} classes; "
             + label_advice(y, dtype, y[tuple(first)], advice)
         )

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from odt_sim.counting import counted
 from odt_sim.data.columns import Rows, arrays_of
 from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, read_only, summarized
 from odt_sim.data.dataset_checks import check
@@ -95,7 +96,7 @@ class FederatedData:
     def __repr__(self) -> str:
         """Return one line, without the arrays."""
         examples = summarized(len(self.indices), self.x, self.classes)
-        return f"FederatedData({self.name}: {self.devices} devices, {examples}, {self.spread})"
+        return f"FederatedData({self.name}: {counted(self.devices, 'device')}, {examples}, {self.spread})"
 
     @property
     def devices(self) -> int:
@@ -280,7 +281,7 @@ def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, se
             )
         if not len(parts) or (devices is not None and len(parts) != devices):
             raise DataError(
-                f"{where}: created {len(parts)} devices, expected {devices or 'at least 1'}; correct the partition"
+                f"{where}: created {counted(len(parts), 'device')}, expected {devices or 'at least 1'}; correct the partition"
             )
         lists = IndexLists.of(parts)
     used = lists.values

@@ -29,7 +29,8 @@ def iid(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     devices, examples = _required(devices), len(dataset.x)
     if examples < devices:
         raise DataError(
-            f"data {dataset.name}: {examples} examples are too few for {devices} devices; choose fewer devices"
+            f"data {dataset.name}: expected at least one example for each of {devices} devices, found "
+            f"{examples}; choose fewer devices"
         )
     owner = np.empty(examples, np.int64)
     owner[_generator(seed).permutation(examples)] = np.arange(examples) * devices // examples

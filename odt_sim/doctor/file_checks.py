@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from odt_sim.counting import counted
 from odt_sim.doctor import findings as kinds
 from odt_sim.doctor.findings import Finding
 from odt_sim.doctor.lost_activations import lost_activations
@@ -171,7 +172,7 @@ def _batch(graph: Graph, roles: Roles) -> Iterator[Finding]:
     tensor = graph.subgraphs[entry.subgraph].tensors[x] if x is not None else None
     if tensor is not None and tensor.shape_signature and tensor.shape_signature[0] > 0:
         rows = tensor.shape_signature[0]
-        yield Finding(kinds.STATIC_BATCH, own["name"], f"{rows} row{'s' if rows > 1 else ''} in each call")
+        yield Finding(kinds.STATIC_BATCH, own["name"], f"{counted(rows, 'row')} in each call")
 
 
 def few(texts: list[str], most: int = MOST) -> str:

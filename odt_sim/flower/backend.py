@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from odt_sim.counting import counted
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.flower.client import described
 from odt_sim.flower.messages import ACTION, body_of, content_of, task_content, trained_of
@@ -70,7 +71,7 @@ class FlowerBackend:
         if device in self._nodes:
             raise ConfigurationError(
                 f"flower: two nodes have the partition-id {device}; give each node its own, and use at most "
-                f"{self._job.data.devices} nodes"
+                f"{counted(self._job.data.devices, 'node')}"
             )
         self._nodes[device] = node
 

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
+from odt_sim.counting import counted
 from odt_sim.metrics.names import first_metric
 from odt_sim.metrics.units import suited
 from odt_sim.observers.base import Observer, RunInfo, in_notebook
@@ -188,4 +189,4 @@ def _named(reasons: Mapping[int, str]) -> str:
 
 
 def _counted(times: Counter[str]) -> str:
-    return ", ".join(f"{reason} in {count} round{'s' if count > 1 else ''}" for reason, count in times.items())
+    return ", ".join(f"{reason} in {counted(count, 'round')}" for reason, count in times.items())

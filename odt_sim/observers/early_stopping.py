@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from odt_sim.counting import counted
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.names import first_metric, higher_is_better
 from odt_sim.observers.base import Observer, RunInfo
@@ -61,8 +62,8 @@ class EarlyStopping(Observer):
             improved = self._best is None or sign * value > self._best
             self._best = sign * value if improved else self._best
             self._without_improvement = 0 if improved else self._without_improvement + 1
-            evaluations = "1 evaluation" if self._patience == 1 else f"{self._patience} evaluations"
-            stop, why = self._without_improvement >= self._patience, f"did not improve in {evaluations}"
+            stop = self._without_improvement >= self._patience
+            why = f"did not improve in {counted(self._patience, 'evaluation')}"
         if stop:
             self.reason = self.reason or f"validation {metric} {why}, round {record.round}"
         return bool(stop)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
+from odt_sim.counting import counted
 from odt_sim.metrics.continual import continual_figures
 from odt_sim.metrics.fleet import Row, fleet_figures, fraction_hurt, gains, measured_as, split_seen
 from odt_sim.metrics.rounds import rounds_to_target
@@ -110,7 +111,8 @@ class Summary(Record):
         """Return one line, with the weighted mean of the first metric."""
         metric, figures = next(iter(self.metrics.items()), ("", None))
         result = f", {metric} {figures['weighted_mean']:.4g}" if figures else ""
-        return f"Summary({self.strategy}, seed {self.seed}: {self.rounds} rounds, {self.devices} devices{result})"
+        ran = f"{counted(self.rounds, 'round')}, {counted(self.devices, 'device')}"
+        return f"Summary({self.strategy}, seed {self.seed}: {ran}{result})"
 
 
 def summarize(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from threading import Condition
 from typing import Any, NamedTuple
 
+from odt_sim.counting import counted
 from odt_sim.errors import CheckpointError, DataError, InvocationError
 from odt_sim.persistence.storage import Storage
 from odt_sim.phone.frames import Array, Message, decode, encode
@@ -176,7 +177,7 @@ class Phones:
         free = sorted(set(range(self._devices)) - set(held.values()))
         if not free:
             raise DataError(
-                f"The run has {self._devices} devices, and other phones occupy all of them; open the page in the "
+                f"The run has {counted(self._devices, 'device')}, and other phones occupy all of them; open the page in the "
                 "browser that took part before."
             )
         return free[0]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from odt_sim.counting import counted
 from odt_sim.metrics.names import higher_is_better, is_percent, title_of
 from odt_sim.metrics.rounds import IMPROVEMENT
 from odt_sim.metrics.units import significant
@@ -24,7 +25,8 @@ def title(comparison: Comparison) -> str:
     if not strategies:
         return "No complete run"
     subject = strategies[0] if len(strategies) == 1 else f"{len(strategies)} strategies"
-    return f"{subject} on {distinct(run.complete.devices for run in comparison.runs)} devices"
+    devices = distinct(run.complete.devices for run in comparison.runs)
+    return f"{subject} on {devices} device{'' if devices == '1' else 's'}"
 
 
 def settings(comparison: Comparison) -> dict[str, str]:
@@ -257,7 +259,7 @@ def _excluded(row: Configuration) -> str | None:
         f"{reason}: {times}{f' of {devices[reason]}' if reason in devices else ''}" for reason, times in reasons.items()
     )
     quarantined = sum(len(summary.quarantined) for summary in summaries)
-    suffix = f", {quarantined} devices quarantined" if quarantined else ""
+    suffix = f", {counted(quarantined, 'device')} quarantined" if quarantined else ""
     return f"{count} of {row.label}{f' ({listed})' if listed else ''}{suffix}" if count else None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim.counting import counted
 from odt_sim.metrics.names import is_percent, title_of
 from odt_sim.metrics.units import significant
 
@@ -52,7 +53,7 @@ def after(rounds: Sequence[int]) -> str:
     first, last = rounds[0], rounds[-1]
     if first < last:
         return f"after {first} to {last} rounds"
-    return f"after {first} round" + ("s" if first > 1 else "")
+    return f"after {counted(first, 'round')}"
 
 
 def heading(metric: str) -> str:

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.arguments import names_arguments
 from odt_sim.attacks.base import Attack
+from odt_sim.counting import counted
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.device import Device
 from odt_sim.device.engines import LITERT, RuntimeChoice
@@ -172,8 +173,8 @@ class Simulation:
 
     def __repr__(self) -> str:
         """Return strategy, devices, rounds, seed and folder in one line."""
-        parts = f"{self._job.strategy!r}, {self.data.devices} devices, {self._rounds} rounds, seed {self._job.seed}"
-        return f"Simulation({parts}, {str(self.directory)!r})"
+        size = f"{counted(self.data.devices, 'device')}, {counted(self._rounds, 'round')}"
+        return f"Simulation({self._job.strategy!r}, {size}, seed {self._job.seed}, {str(self.directory)!r})"
 
     @property
     def job(self) -> Job:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.counting import counted
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.metrics.fleet import evaluation_columns
@@ -200,7 +201,7 @@ class Rounds:
         lacks = flight.appointment and (not flight.appointment.groups or job.fleet.schedule.kind in ASYNCHRONOUS)
         if len(trained.contributed) < job.fleet.min_devices and not lacks:
             raise SimulationError(
-                f"round {round}: {len(trained.contributed)} devices contributed, fleet.min_devices is "
+                f"round {round}: {counted(len(trained.contributed), 'device')} contributed, fleet.min_devices is "
                 f"{job.fleet.min_devices}; {flight.missing(trained)}"
             )
         versions = commit.versions.after(round, trained.stateful)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from odt_sim.aggregators.differential_privacy import DifferentialPrivacy
+from odt_sim.counting import counted
 from odt_sim.data.columns import arrays_of
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.names import full
@@ -114,9 +115,9 @@ def _periods_left(job: Job) -> str | None:
     if arrival is None or not job.rounds or (reached := arrival.at(job.rounds) + 1) == arrival.periods:
         return None
     return (
-        f"arrival: {job.rounds} rounds reach {reached} of {arrival.periods} periods, so later examples are used "
-        f"neither in training nor in evaluation; set run.rounds to {arrival.periods * arrival.rounds}, or fewer "
-        "arrival.periods"
+        f"arrival: in {counted(job.rounds, 'round')}, a run reaches {reached} of {arrival.periods} periods, so later "
+        f"examples are used neither in training nor in evaluation; set run.rounds to {arrival.periods * arrival.rounds}, or "
+        "fewer arrival.periods"
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from odt_sim.counting import counted
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
@@ -89,7 +90,7 @@ def start(
     check(commit)
     if commit.round > rounds:
         raise ConfigurationError(
-            f"run.rounds: {folder.path} already has {commit.round} rounds, found {rounds}; set more"
+            f"run.rounds: {folder.path} already has {counted(commit.round, 'round')}, found {rounds}; set more"
         )
     recorded, first_metric = _committed(recorded, commit), job.metrics[0]
     checkpoint.begin(commit, reported_round(recorded, first_metric), reported_round(recorded[:-1], first_metric))
@@ -154,7 +155,7 @@ def _check_recorded(
                 "it is lost when its process ends; start a new run in another folder, with a persistent run.storage"
             )
         raise CheckpointError(
-            f"{directory / ROUNDS}: has {len(numbers)} rounds, but the checkpoint in {checkpoint.rstrip('/')} has "
+            f"{directory / ROUNDS}: has {counted(len(numbers), 'round')}, but the checkpoint in {checkpoint.rstrip('/')} has "
             f"{commit.round}; {advice}"
         )
     if checksum(_committed(recorded, commit)) != commit.records:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table as ConsoleTable
 
+from odt_sim.counting import counted
 from odt_sim.errors import CheckpointError
 from odt_sim.report.page import Section
 from odt_sim.report.page_tables import Cell, Name, Row, Table
@@ -34,9 +35,9 @@ def winners_section(choice: Choice) -> Section:
     rows = [Row(Name(name), [Cell(cell) for cell in cells]) for name, cells in _rows(choice)]
     found = {won["strategy"] for won in choice["winners"]}
     caption = (
-        f"{TITLE}: search by {choice['sweeper']} with a budget of {choice['budget']} trials of each strategy, all with seed "
-        f"{choice['tuning_seed']}, which is none of the reported seeds. Test examples have no part in the choice. Ranges are "
-        "in Hydra's syntax; log: on a logarithmic scale."
+        f"{TITLE}: search by {choice['sweeper']} with a budget of {counted(choice['budget'], 'trial')} of each strategy, all "
+        f"with seed {choice['tuning_seed']}, which is none of the reported seeds. Test examples have no part in the choice. "
+        "Ranges are in Hydra's syntax; log: on a logarithmic scale."
     )
     notes = [f"{each}: no trial has a validation metric." for each in choice["searched"] if each not in found]
     return Section("Tuning", caption, Table(HEADINGS, rows), notes)

@@ -90,7 +90,7 @@ def test_each_array_is_converted_like_one() -> None:
     [
         ({"a": A, "b": [0.5] * 5 + [np.nan]}, B, None, "data d: x b has 1 value that is NaN"),
         ({"a": A, "b": ["word"] * 6}, B, None, "data d: x b has dtype <U4, expected numbers"),
-        (A, {"k": np.arange(6), "v": B}, {"k": 3}, "data d: y k: 3 labels are out of range, the first is 3"),
+        (A, {"k": np.arange(6), "v": B}, {"k": 3}, "data d: y k: 3 labels out of range, the first is 3"),
         (A, {"k": np.arange(6), "v": B}, {"w": 3}, "data d: classes names 'w'; the targets are k, v"),
         (A, {"k": np.arange(6), "v": B}, 3, "data d: classes is 3, expected a mapping for the targets k, v"),
         (A, B, {"k": 3}, "data d: classes names k, but y is a single array"),

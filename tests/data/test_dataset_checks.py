@@ -148,7 +148,7 @@ def test_converted_arrays_are_not_copied():
         (Dataset("d", X, np.array([0, 1, np.nan])), "data d: y has 1 value .*, the first in example 2"),
         (
             Dataset("d", X, Y, classes=2),
-            r"data d: 1 labels are out of range, the first is 2 in example 2; expected 0\.\.1",
+            r"data d: 1 label out of range, the first is 2 in example 2; expected 0\.\.1",
         ),
         (
             Dataset("d", X, np.array([1, -1, -1])),
@@ -171,7 +171,7 @@ def test_labels_of_positions_may_be_void(void):
     y = np.array([[0, void], [1, 1], [2, void]])
     assert check(Dataset("d", X, y, classes=3)).y.tolist() == y.tolist()
     y[1, 1] = -2
-    with pytest.raises(DataError, match="1 labels are out of range, the first is -2 in example 1"):
+    with pytest.raises(DataError, match="1 label out of range, the first is -2 in example 1"):
         check(Dataset("d", X, y, classes=3))
 
 
@@ -233,7 +233,7 @@ def test_labels_of_a_classifier_become_one_hot_rows_or_floats():
     assert as_targets(y, (1,), "float32", 3).tolist() == [[0], [2]]
     assert as_targets(y, (), "float32", 3).dtype == np.float32
     assert as_targets(y, (2,), "float32", 2) is y  # a label is out of range
-    with pytest.raises(DataError, match="1 labels are out of range, the first is 2 in example 1"):
+    with pytest.raises(DataError, match="1 label out of range, the first is 2 in example 1"):
         check_against(check(Dataset("d", X[:2], y)), (2,), "float32", (2,), "float32", 2)
 
 

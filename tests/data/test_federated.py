@@ -229,7 +229,7 @@ def test_targets_of_several_values_are_split_at_random():
     [
         ([[0, 1, 2], [2, 3, 4]], "the partition of data d: uses example 2 2 times"),
         ([[0, 1, 2], [3, 4, 60]], r"the partition of data d: has indices 0\.\.60, expected 0\.\.59"),
-        ([[0, 1, 2]], "the partition of data d: created 1 devices, expected 2"),
+        ([[0, 1, 2]], "the partition of data d: created 1 device, expected 2"),
         ([[0, 1, 2], [3]], r"device 1 \(user 0\): expected at least 3 examples .*, found 1; choose"),
         ([[], []], "device 0: expected at least 3 examples .*, found 0, and too few on 1 other device; choose"),
     ],

@@ -30,7 +30,9 @@ def assert_all_used_once(parts, examples):
 @given(st.integers(1, 200), st.integers(1, 40), SEEDS)
 def test_iid_gives_equal_numbers(examples, devices, seed):
     if examples < devices:
-        with pytest.raises(DataError, match=f"{examples} examples are too few for {devices} devices"):
+        with pytest.raises(
+            DataError, match=f"expected at least one example for each of {devices} devices, found {examples}"
+        ):
             iid(balanced(examples, 3), devices, seed)
         return
     parts = iid(balanced(examples, 3), devices, seed)

@@ -442,7 +442,7 @@ def test_too_few_phones_end_the_run_and_it_can_be_resumed(softmax: TrainableMode
     running = Running(softmax, tmp_path / "run", fleet=Fleet(min_devices=2))
     good = RawPhone(running.address, "a")
     RawPhone(running.address, "b", in_round(2, "train", lambda phone, m: reply(m, {})))
-    with pytest.raises(SimulationError, match=r"round 2: 1 devices contributed, fleet\.min_devices is 2"):
+    with pytest.raises(SimulationError, match=r"round 2: 1 device contributed, fleet\.min_devices is 2"):
         running.finish()
     wait(lambda: good.ended)
     assert (good.ended, good.again) == ("The run has failed and can be resumed.", True)

@@ -57,6 +57,6 @@ def test_a_metric_may_be_undefined_on_a_period(results, arriving, tmp_path):
 @pytest.mark.parametrize(("rounds", "warned"), [(4, True), (5, False)])
 def test_run_warns_of_periods_that_it_does_not_reach(arriving, momentum, tmp_path, rounds, warned):
     made = Simulation(momentum, arriving, FedAvg(), rounds=rounds, directory=tmp_path)
-    message = "arrival: 4 rounds reach 2 of 3 periods, .*; set run.rounds to 6"
+    message = "arrival: in 4 rounds, a run reaches 2 of 3 periods, .*; set run.rounds to 6"
     with pytest.warns(UserWarning, match=message) if warned else nullcontext():
         made.run()

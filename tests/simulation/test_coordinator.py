@@ -343,7 +343,7 @@ def test_aggregate_is_that_of_the_other_devices(scaled, results, fleet_data, tmp
 def test_too_few_devices_end_the_run(scaled, simulation, tmp_path):
     one_left = {"data": scaled(0, 1, 2, 3, 5, 6), "fleet": Fleet(min_devices=2), "plan": TrainingPlan(3, 0.05)}
     message = (
-        r"round 1: 1 devices contributed, fleet\.min_devices is 2; left out 6 \(loss not finite on device "
+        r"round 1: 1 device contributed, fleet\.min_devices is 2; left out 6 \(loss not finite on device "
         r"0, 1, 2, 3, 5 and 1 more\); a smaller train\.learning_rate may help$"
     )
     with pytest.raises(SimulationError, match=message):
@@ -386,7 +386,7 @@ def test_stragglers_that_leave_too_few_devices_are_refused(simulation, tmp_path,
         ({"rounds": 0}, r"run\.rounds: expected a whole number of at least 1, found 0"),
         ({"evaluate_every": 0}, r"run\.evaluate_every: expected a whole number of at least 1 or null, found 0"),
         ({"seed": -1}, "seed: expected a whole number of at least 0, found -1"),
-        ({"fleet": Fleet(unseen=7)}, r"fleet\.unseen: expected 0 to 6, found 7; there are 7 devices"),
+        ({"fleet": Fleet(unseen=7)}, r"fleet\.unseen: expected 0 to 6, found 7; the fleet has 7 devices"),
         ({"fleet": Fleet(cohort=7, unseen=1)}, r"fleet\.cohort: expected 1 to 6, found 7; .* 1 of them unseen"),
         (
             {"fleet": Fleet(unseen=1, evaluated=1)},
@@ -416,7 +416,7 @@ def test_data_that_does_not_fit_the_model_is_refused(simulation, clouds, tmp_pat
     ):
         simulation(FedAvg(), tmp_path, data=federate(wide, iid, 3, seed=0))
     many = Dataset("many", clouds.x, clouds.y + 1, classes=4)
-    with pytest.raises(DataError, match=r"data many: 30 labels are out of range, the first is 3"):
+    with pytest.raises(DataError, match=r"data many: 30 labels out of range, the first is 3"):
         simulation(FedAvg(), tmp_path, data=federate(many, iid, 3, seed=0))
 
 

@@ -58,7 +58,7 @@ def test_actors_without_needs_always_fit():
         (
             {"CPU": 8},
             0,
-            "backend.actors: 1 actors need CPU 8 each, only 0 fit (nodes: 3, CPUs in total: 7)",
+            "backend.actors: 1 actor needs CPU 8, only 0 fit (nodes: 3, CPUs in total: 7)",
         ),
         (
             {"CPU": 1, "tablet": 1},

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.counting import counted
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.fleet.battery import Batteries
 from odt_sim.fleet.conditions import Conditions
@@ -175,8 +176,9 @@ class Clock(ABC):
         days, (name, needed) = LONGEST_WAIT / HOUR / 24, self._needed
         if (left := len(self.devices.candidates) - len(without)) < (enough or 1):
             return SimulationError(
-                f"round {round}: {name} expects {needed} devices, but {left} are left, since {len(without)} are quarantined "
-                "(fleet.quarantine_after); ask for fewer, or correct why they fail: excluded_reasons in rounds.jsonl"
+                f"round {round}: {name} expects {counted(needed, 'device')}, but {left} of {left + len(without)} are not "
+                "quarantined (fleet.quarantine_after); ask for fewer, or correct why they fail: "
+                "excluded_reasons in rounds.jsonl"
             )
         fewer = f"a smaller {name}, found {needed}, " if needed > 1 else ""
         return SimulationError(

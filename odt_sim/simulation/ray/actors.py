@@ -8,6 +8,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from odt_sim.counting import counted
 from odt_sim.errors import SimulationError
 from odt_sim.simulation.ray.call_errors import LOST, is_own_death, one_line, result
 from odt_sim.simulation.ray.capacity import node_resources
@@ -152,8 +153,8 @@ class Actors:
         """Record that an actor has started, or replace it if it died."""
         if not ready:
             raise SimulationError(
-                f"backend ray: {len(self._starting)} workers have not started after {PATIENCE} s; check the nodes of the "
-                "cluster (ray status), then resume the run"
+                f"backend ray: {counted(len(self._starting), 'worker')} did not start within {PATIENCE} s; check the "
+                "nodes of the cluster (ray status), then resume the run"
             )
         setup = ready[0]
         slot, actor = self._starting.pop(setup)

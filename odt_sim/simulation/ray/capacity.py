@@ -108,7 +108,7 @@ def free_places(needs: Resources) -> int:
 
 def _text(actors: int, needs: Resources) -> str:
     amounts = ", ".join(f"{name} {amount:g}" for name, amount in needs.items() if amount)
-    return f"{actors} actors need {amounts} each"
+    return f"1 actor needs {amounts}" if actors == 1 else f"{actors} actors need {amounts} each"
 
 
 def _fitting(needs: Resources, node: Resources) -> int:

@@ -171,7 +171,7 @@ class Diverges(FedAvg):
 def test_quarantine_below_a_buffer_is_named(simulation, on_clock, momentum, tmp_path):
     fleet = on_clock(momentum, {"kind": "fedbuff", "buffer": 7}, quarantine_after=1, cohort=7)
     expected = (
-        r"^round 2: fleet.schedule.buffer expects 7 devices, but 6 are left, since 1 are quarantined "
+        r"^round 2: fleet.schedule.buffer expects 7 devices, but 6 of 7 are not quarantined "
         r"\(fleet\.quarantine_after\); "
     )
     with pytest.raises(SimulationError, match=expected):
@@ -316,7 +316,7 @@ def test_rounds_go_on_with_fewer_devices_than_a_cohort_after_quarantine(
 def test_quarantine_of_all_devices_is_named(simulation, on_clock, momentum, diverging, tmp_path):
     fleet = on_clock(momentum, cohort=7, quarantine_after=1, min_devices=0)
     run = simulation(FedAvg(), tmp_path, data=diverging(range(7)), fleet=fleet, rounds=2)
-    with pytest.raises(SimulationError, match=r"expects 7 devices, but 0 are left, since 7 are quarantined"):
+    with pytest.raises(SimulationError, match=r"expects 7 devices, but 0 of 7 are not quarantined"):
         run.run(observers=[])
 
 
