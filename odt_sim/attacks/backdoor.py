@@ -6,8 +6,8 @@ Rule: a hostile device stamps a square patch, `size` pixels wide with the value 
 a share of its images, labels them `target`, trains, and sends `factor` times its update. The attack's success is the
 share of an honest device's test images of other classes that a model assigns to `target` after stamping.
 Hyper-parameters: `target`, a class, default 0; `share`, 0 to 1, default 0.5, where 0 measures the success without an
-attack; `size`, 1 or more, default 2; `value`, any number, default 1, white in images of 0..1; `factor`, any number,
-default 1, see `scaling`.
+attack; `size`, 1 to the image's shorter side, default 2; `value`, any number, default 1, white in images of 0..1;
+`factor`, any number, default 1, see `scaling`.
 """
 
 import math
@@ -37,7 +37,7 @@ class Backdoor(Scaling):
         Args:
             target: Class label of stamped images.
             share: Share of a hostile device's training images that are stamped, 0 to 1.
-            size: Side length of the patch in pixels, at least 1.
+            size: Side length of the patch in pixels, from 1 to the image's shorter side.
             value: Value of the patch's pixels.
             factor: Factor of all tensors of an update.
         """
@@ -48,7 +48,7 @@ class Backdoor(Scaling):
         self.value = checked("value", value, -math.inf, group="attack")
 
     def check(self, model: TrainableModel) -> None:
-        """Check that the model's inputs are images and that it has the target class.
+        """Check that the model's inputs are images that contain the patch, and that it has the target class.
 
         Raises:
             ConfigurationError: The attack does not apply to the model.
@@ -59,6 +59,11 @@ class Backdoor(Scaling):
             raise ConfigurationError(
                 f"attack {self.name}: expected a model for images, [rows, height, width, channels], found {model.name} with "
                 f"{', '.join(map(str, shapes))}; choose another attack, or write your own"
+            )
+        if self.size > (most := min(shapes[0][1:3])):
+            raise ConfigurationError(
+                f"attack.size: expected 1 to {most}, since {model.name} takes images of {shapes[0][1]} x "
+                f"{shapes[0][2]} pixels, found {self.size}"
             )
         if self.target >= (classes := int(model.classes or 0)):
             raise ConfigurationError(f"attack.target: expected a class from 0 to {classes - 1}, found {self.target}")

@@ -121,3 +121,6 @@ def test_attacks_on_models_that_they_do_not_fit(
         LabelPoisoning().check(regression)
     with pytest.raises(ConfigurationError, match=r"attack\.target: expected a class from 0 to 9, found 10"):
         Backdoor(target=10).check(digits_mlp)
+    Backdoor(size=8).check(digits_mlp)
+    with pytest.raises(ConfigurationError, match=r"attack\.size: expected 1 to 8, since .* 8 x 8 pixels, found 9$"):
+        Backdoor(size=9).check(digits_mlp)
