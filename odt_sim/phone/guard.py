@@ -18,6 +18,9 @@ WRONG_TOKEN = (
 )
 WRONG_ORIGIN = "This request comes from a page of another server; open the address shown in the terminal."
 
+SHARED = ipaddress.ip_network("100.64.0.0/10")
+"""Addresses behind a carrier's NAT, and those of Tailscale (RFC 6598): never those of a client on the internet."""
+
 READABLE = (
     '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     '<meta name="color-scheme" content="light dark"><title>odt_sim</title><p>'
@@ -111,8 +114,8 @@ def is_local(address: str) -> bool:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return bool((mapped or found).is_private)
+    found = getattr(found, "ipv4_mapped", None) or found
+    return found.is_private or found in SHARED
 
 
 def _same_origin(headers: Headers) -> bool:
