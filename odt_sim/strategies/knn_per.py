@@ -67,7 +67,8 @@ class KNNPer(Strategy):
         chosen = 0.0
         if len(device.validation_examples):
             memory = _memory(device, self.neighbours)
-            chosen = min(SHARES, key=lambda share: _validation_loss(device, memory, share))
+            trial = replace(memory, known={})
+            chosen = min(SHARES, key=lambda share: _validation_loss(device, trial, share))
             device.correction = replace(memory, share=chosen) if chosen else None
         device.records["neighbour_share"] = chosen
         return weights
@@ -84,6 +85,8 @@ class Memory:
         share: Weight of the neighbours in the output, 0..1.
         loss: The model's loss.
         from_logits: Whether outputs are logits.
+        known: The results of `recalled` by the bytes of their embeddings, to try several shares on the same batches; None
+            to keep none.
     """
 
     embeddings: Array
@@ -92,13 +95,22 @@ class Memory:
     share: float
     loss: str
     from_logits: bool
+    known: dict[bytes, Array] | None = None
 
     def __call__(self, embeddings: Array, outputs: Array) -> Array:
         """Return mixed outputs `[rows, outputs]`, as logits if the model outputs logits."""
         logits = self.loss in CLASSIFICATIONS and self.from_logits
         answers = np.exp(log_softmax(outputs)) if logits else outputs.astype(np.float64)
-        mixed = self.share * self.recalled(embeddings) + (1 - self.share) * answers
+        mixed = self.share * self._recalled_once(embeddings) + (1 - self.share) * answers
         return np.asarray(np.log(np.maximum(mixed, np.finfo(np.float64).tiny)) if logits else mixed)
+
+    def _recalled_once(self, embeddings: Array) -> Array:
+        if self.known is None:
+            return self.recalled(embeddings)
+        key = embeddings.tobytes()
+        if key not in self.known:
+            self.known[key] = self.recalled(embeddings)
+        return self.known[key]
 
     def recalled(self, embeddings: Array) -> Array:
         """Return the weighted mean of the nearest examples' targets, `[rows, outputs]`."""
