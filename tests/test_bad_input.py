@@ -238,6 +238,7 @@ def test_mistake_is_reported_in_one_line(refused, case):
     assert re.match(message, found), found
 
 
+@pytest.mark.slow
 def test_damaged_checkpoint_falls_back_or_is_refused(refused, folder, capfd):
     assert launch([*BASE, "hydra.run.dir=damaged"]).failed == 0
     before, last = (folder / "damaged" / "checkpoint" / f"server.{round}.safetensors" for round in (1, 2))
@@ -277,6 +278,7 @@ def limited(size):
     return limit
 
 
+@pytest.mark.slow
 def test_run_resumes_after_a_failed_write(folder, softmax, monkeypatch, capsys):
     """A file size limit makes writes fail like a full disk, without root privileges."""
     given = [
@@ -298,6 +300,7 @@ def test_run_resumes_after_a_failed_write(folder, softmax, monkeypatch, capsys):
     assert len((folder / "full" / "rounds.jsonl").read_text().splitlines()) == committed + 2
 
 
+@pytest.mark.slow
 def test_model_that_cannot_be_written_ends_the_run(folder, softmax):
     child = subprocess.run(
         [*COMMAND, "run", *BASE, "hydra.run.dir=tight"],

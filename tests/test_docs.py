@@ -119,6 +119,7 @@ def test_examples_of_the_phones_page_read_what_a_phone_gives(folder: Path, digit
         exec(content, {"__name__": "__main__"})
 
 
+@pytest.mark.slow
 def test_tutorial_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(DOCS / "tutorial.ipynb", as_version=4)
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()

@@ -111,6 +111,7 @@ def test_first_place_of_a_recurrent_layer_is_one_row(tmp_path) -> None:
     assert outputs(files["float32"], model).tobytes() == Runtime(model).infer(rows(model, 9, 8)).tobytes()
 
 
+@pytest.mark.slow
 def test_spectrograms_are_quantized(tmp_path) -> None:
     import keras
 

@@ -30,6 +30,7 @@ def unsafe_code(source: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_package_does_not_unpickle() -> None:
     assert len(FILES) > 150
     found = {path.name: unsafe_code(path.read_text()) for path in FILES}

@@ -35,6 +35,7 @@ def settings(digits_mlp: TrainableModel, tmp_path: Path) -> list[str]:
     return ["run", *model, "fleet.devices=4", "fleet.unseen=0", "run.rounds=2"]
 
 
+@pytest.mark.slow
 def test_macos_reports_the_same_figures(settings: list[str], tmp_path: Path) -> None:
     there = command("darwin", tmp_path, *settings, "hydra.run.dir=there")
     assert there.returncode == 0, there.stderr
@@ -45,6 +46,7 @@ def test_macos_reports_the_same_figures(settings: list[str], tmp_path: Path) -> 
     assert here.metrics == other.metrics
 
 
+@pytest.mark.slow
 def test_forks_are_refused_on_macos(settings: list[str], tmp_path: Path) -> None:
     there = command("darwin", tmp_path, *settings, "backend=processes")
     assert there.returncode == 1

@@ -86,6 +86,7 @@ def test_plots_are_the_pictures_of_the_report(sweep, tmp_path, draw, name):
     assert np.abs(ours - theirs).mean() < 0.01
 
 
+@pytest.mark.slow
 def test_notebook_shows_plots_of_every_cell(sweep, monkeypatch):
     monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel's own
     cells = ["import odt_sim", *[f"odt_sim.plot.{name}({str(sweep)!r})" for name in ("rounds", "devices")]]

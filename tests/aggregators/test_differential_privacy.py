@@ -22,6 +22,7 @@ def epsilon_of(event: Any, rounds: int, delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
+@pytest.mark.slow
 def test_epsilon_of_sampling_without_replacement() -> None:
     """Replacing a user moves the sum by 2 max_norm: half of the noise multiplier counts."""
     found = DifferentialPrivacy(3.0, noise_multiplier=2.0, delta=1e-6).privacy(rounds=4, cohort=10, participants=1000)

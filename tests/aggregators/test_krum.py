@@ -73,6 +73,7 @@ print(hashlib.sha256(squared_distances(each).tobytes()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_threads() -> None:
     """On a single core both numbers are one."""
     found = set()

@@ -79,6 +79,7 @@ def test_text_with_umlauts_needs_no_quotes_of_its_own(odt_sim, folder, command):
 # --- other commands ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_report_compares_runs_on_disk(odt_sim, run, folder):
     for strategy in ("local", "fedper"):
         assert run(f"strategy={strategy}", *FEW, f"hydra.run.dir=runs/{strategy}")[0] == 0

@@ -28,6 +28,7 @@ def contents(folder):
 # --- by a folder ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_failed_run_resumes_by_its_folder_alone_with_equal_bits(run, folder):
     code, error = run(*FAILS, "seed=5", "hydra.run.dir=out")
     assert code == 1
@@ -67,6 +68,7 @@ def test_data_that_is_not_found_from_another_folder_names_where_the_run_was_star
         raise ExportError("net.keras: no such file")
 
 
+@pytest.mark.slow
 def test_run_of_a_model_that_is_exported_otherwise_now_resumes_with_its_own(run, folder):
     assert run(*FEW, "run.rounds=1", "hydra.run.dir=out")[0] == 0
     code, error = run("run.resume=out", "run.rounds=2", "model.seed=9")
@@ -76,6 +78,7 @@ def test_run_of_a_model_that_is_exported_otherwise_now_resumes_with_its_own(run,
     assert rounds(folder / "out") == [1, 2]
 
 
+@pytest.mark.slow
 def test_changed_settings_of_a_resumed_run_are_saved(run, folder):
     given = ["strategy._target_=mine.FailsOnce", *FEW, "run.rounds=1", "hydra.run.dir=out"]
     assert run(*given)[0] == 0
@@ -85,6 +88,7 @@ def test_changed_settings_of_a_resumed_run_are_saved(run, folder):
     assert rounds(folder / "out") == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_command_line_with_an_added_key_resumes_its_run(run, folder):
     given = [*FEW, "+user.note=mine", "run.rounds=1", "hydra.run.dir=out"]
     assert run(*given)[0] == 0
@@ -92,6 +96,7 @@ def test_command_line_with_an_added_key_resumes_its_run(run, folder):
     assert rounds(folder / "out") == [1, 2]
 
 
+@pytest.mark.slow
 def test_interrupted_run_prints_how_to_resume_from_the_first_folder(odt_sim, run, folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     given = ["strategy._target_=mine.Interrupted", *FEW, "run.storage=kept", "hydra.run.dir=out"]
@@ -114,6 +119,7 @@ def test_other_settings_are_refused_and_the_folder_stays_as_it_is(run, folder):
     assert contents(folder) == before
 
 
+@pytest.mark.slow
 def test_run_that_stopped_early_stops_again_after_the_same_round(run, folder):
     given = [*FEW, "run.rounds=6", "run.evaluate_every=1", "run.until=target", "run.target=0.2", "hydra.run.dir=out"]
     assert run(*given)[0] == 0
@@ -130,6 +136,7 @@ def test_run_that_stopped_early_stops_again_after_the_same_round(run, folder):
 # --- run.resume=auto --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_same_command_line_starts_resumes_and_starts_again(run, folder):
     code, error = run(*AUTO)
     assert code == 1
@@ -148,12 +155,14 @@ def test_same_command_line_starts_resumes_and_starts_again(run, folder):
     assert len(runs(folder)) == len(before) + 1
 
 
+@pytest.mark.slow
 def test_other_configuration_starts_another_run(run, folder):
     run(*AUTO)
     run(*AUTO, "train.epochs=2")
     assert len(runs(folder)) == 2
 
 
+@pytest.mark.slow
 def test_named_folder_resumes_only_the_same_configuration(run, folder):
     there = [*AUTO, "hydra.run.dir=out"]
     assert run(*there)[0] == 1

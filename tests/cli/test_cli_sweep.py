@@ -9,6 +9,7 @@ import pytest
 from commands import FEW, lines, runs
 
 
+@pytest.mark.slow
 def test_sweep_compares_its_jobs_and_names_the_failed_ones(odt_sim, folder):
     code, out, err = odt_sim("run", "-m", "strategy=fedavg,fedper", "train.learning_rate=-1,0.1", *FEW)
     assert code == 1

@@ -33,6 +33,7 @@ def test_files_of_every_device_are_written_and_measured(odt_sim, run, folder, st
     assert len(list((folder / "mine" / "deploy").iterdir())) == 4 * 4 + 1
 
 
+@pytest.mark.slow
 def test_device_and_global_models_are_written(odt_sim, run, folder):
     assert run(*RUN, "strategy=fedavg", "run.rounds=2", "hydra.run.dir=mine")[0] == 0
     code, output, _ = odt_sim("deploy", "mine", "--device", "2", "--format", "float16", "-o", "phones")
@@ -118,6 +119,7 @@ def test_data_that_has_moved_is_found_and_other_data_is_refused(odt_sim, run, fo
         assert (code, errors) == (1, f"error: {override}: expected KEY=VALUE, with one value\n")
 
 
+@pytest.mark.slow
 def test_several_runs_are_named(odt_sim, run, folder):
     for name in ("a", "b"):
         assert run(*RUN, "strategy=fedper", "run.rounds=1", f"hydra.run.dir=both/{name}")[0] == 0

@@ -116,6 +116,7 @@ def test_closed_pipe_ends_the_command_quietly(folder, softmax):
     assert (child.returncode, child.stderr) == (1, b"")
 
 
+@pytest.mark.slow
 def test_report_is_printed_where_the_encoding_lacks_characters(tmp_path):
     write_run(tmp_path / "sweep" / "0", "local")
     write_run(tmp_path / "sweep" / "1", "fedavg")

@@ -78,6 +78,7 @@ def test_job_that_fails_again_is_reported_again(odt_sim, folder):
     assert re.search(r"failed\s+Surprises", out)
 
 
+@pytest.mark.slow
 def test_job_of_a_version_without_some_settings_is_done_already(run, sweep):
     before = bits(sweep)
     for job in runs(sweep):
@@ -93,6 +94,7 @@ def test_job_of_a_version_without_some_settings_is_done_already(run, sweep):
     assert sorted(bits(sweep)) == ["0", "0-2", "1"]
 
 
+@pytest.mark.slow
 def test_job_of_a_version_with_other_defaults_runs_again_and_says_so(run, sweep):
     path = sweep / "0" / ".hydra" / "config.yaml"
     config = OmegaConf.load(path)
@@ -106,6 +108,7 @@ def test_job_of_a_version_with_other_defaults_runs_again_and_says_so(run, sweep)
     assert re.findall(r"^already done: (\S+)", error, re.M) == ["sweep/1"]
 
 
+@pytest.mark.slow
 def test_resumed_sweep_uses_its_models_if_they_are_exported_otherwise_now(run, folder):
     code, error = run("-m", *FEW, "seed=0,1", "model.seed=9", "run.rounds=1", "hydra.sweep.dir=sweep")
     assert code == 0, error

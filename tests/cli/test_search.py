@@ -71,6 +71,7 @@ def test_random_trials_cover_the_space_and_depend_on_seed_and_number_only():
 # --- searches ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_search_continues_to_the_trials_of_one_go(run, folder):
     pytest.importorskip("optuna")
     assert run(*TINY, *SPACE[:1], "hydra.sweeper.n_trials=2", "hydra.sweep.dir=parts")[0] == 0
@@ -193,6 +194,7 @@ def test_a_trial_does_not_win_by_the_devices_that_it_loses(tmp_path):
     assert best_trial({0: 0.5, 1: 0.1, 2: 0.6}, tmp_path, maximize=False) == 0
 
 
+@pytest.mark.slow
 def test_resumed_search_runs_failed_trials_again(run, folder):
     pytest.importorskip("optuna")
     (folder / "flaky.py").write_text(
@@ -251,6 +253,7 @@ def test_mistake_is_reported_in_one_line(run, folder, given, message):
     assert len(error.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_folder_of_another_search_is_refused(run, folder):
     pytest.importorskip("optuna")
     given = [*TINY, "hydra.sweeper.n_trials=1", "hydra.sweep.dir=out"]

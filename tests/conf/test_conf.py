@@ -50,6 +50,7 @@ def test_defaults_of_the_command():
     assert ran().config == composed(given({}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiment_runs_its_strategies(name):
     chosen = {"model": "digits_mlp", "+experiment": name}
@@ -306,6 +307,7 @@ def check_backend(config: DictConfig, kind: str, settings: dict[str, Any]) -> No
     assert {key: getattr(backend, key) for key in settings} == settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TRACKERS if name != "mlflow"])  # tests/trackers/test_artifacts.py
 def test_tracker_leaves_its_files(name, folder):
     chosen = {"tracker": name, **FEW} | ({"tracker.mode": "offline"} if name == "wandb" else {})

@@ -72,6 +72,7 @@ def test_adam_learns_at_its_own_learning_rate(tmp_path, monkeypatch):
     assert summary.metrics["accuracy"]["weighted_mean"] > 0.8
 
 
+@pytest.mark.slow
 def test_run_follows_a_schedule(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     schedule = "{name: CosineDecay, initial_learning_rate: 0.1, decay_steps: 30}"

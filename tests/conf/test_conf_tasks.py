@@ -55,6 +55,7 @@ def test_task_is_simulated_and_judged_by_its_own_metrics(name: str, backend: str
         assert {metrics[0], f"{metrics[0]}_unseen", f"validation_{metrics[0]}", "train_loss"} <= set(last)
 
 
+@pytest.mark.slow
 def test_ensemble_of_one_model_has_the_figures_of_the_model_under_a_mask() -> None:
     found = []
     for strategy in (["strategy=fedavg"], ["strategy=fedem", "strategy.components=1"]):

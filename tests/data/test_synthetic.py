@@ -12,6 +12,7 @@ def test_data_depends_on_the_seed_only():
     assert len(one.x) != len(other.x) or not np.array_equal(one.x, other.x)
 
 
+@pytest.mark.slow
 def test_shapes_and_sizes():
     dataset = synthetic(0.5, 0.5, users=400)
     assert dataset.name == "synthetic(0.5,0.5) seed=0"
@@ -23,6 +24,7 @@ def test_shapes_and_sizes():
     assert logarithms.std() == pytest.approx(2, abs=0.3)
 
 
+@pytest.mark.slow
 def test_pfedme_users_have_five_times_as_many_examples():
     small, large = synthetic(0.5, 0.5, users=100), pfedme_synthetic()
     assert large.name == "pfedme_synthetic(0.5,0.5) seed=0"

@@ -31,6 +31,7 @@ def examples(dialect: Dialect, rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
     return x, y.astype(np.int32) if dialect.labels == "sparse_float" else y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOADED)
 def test_losses_fall_on_a_device(name: str) -> None:
     dialect = generated(name)

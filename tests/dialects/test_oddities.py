@@ -246,6 +246,7 @@ def test_fleet_trains_a_foreign_file_on_class_labels(name: str, strategy: Strate
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_command_runs_a_corrected_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez("rows.npz", x=rows(120)[0], y=rows(120)[1])

@@ -36,6 +36,7 @@ def test_json_names_findings_and_measurements(capsys: pytest.CaptureFixture[str]
     assert found["measured"]["train_ms"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", "grouped"])
 def test_own_exports_with_slots_are_sound(
     name: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], tmp_path: Path

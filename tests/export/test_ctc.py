@@ -74,6 +74,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> TrainableModel:
     return TrainableModel.load(path)
 
 
+@pytest.mark.slow
 def test_training_agrees_with_keras_in_full_and_partial_batches(exported: TrainableModel) -> None:
     random = np.random.default_rng(2)
     x, y = random.normal(size=(6, FRAMES, 4)).astype(np.float32), transcripts(6, LABELS, CLASSES, random)
@@ -154,6 +155,7 @@ def test_embeddings_of_masked_frames_are_refused(tmp_path: Path) -> None:
         export_model(model, tmp_path / "model.tflite", loss="ctc", optimizer="sgd", embed=True)
 
 
+@pytest.mark.slow
 def test_masked_frames_are_left_out(tmp_path: Path) -> None:
     keras.utils.set_random_seed(3)
     lstm = layers.LSTM(5, return_sequences=True)

@@ -163,6 +163,7 @@ def crash():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_process")
 def test_crash_of_the_export_names_signal_and_last_line(spec: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "dying_models.py").write_text(DYING)
@@ -199,6 +200,7 @@ def test_failure_names_the_signal_or_the_exit_code(code: int, errors: str, messa
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [b"", b"TFL3", None])
 def test_damaged_cached_export_is_exported_again(damage: bytes | None, tmp_path: Path) -> None:
     path = exported(SHIPPED, tmp_path)

@@ -209,6 +209,7 @@ def test_integer_weights_are_not_parameters(tmp_path: Path) -> None:
     np.testing.assert_allclose(device.infer(x), network(x), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_export_leaves_model_and_optimizer_unchanged(tmp_path: Path) -> None:
     model, optimizer = small_cnn(), keras.optimizers.SGD(0.1, momentum=0.9)
     before = [v.numpy() for v in model.weights]
@@ -292,6 +293,7 @@ class Wide(tf.Module):
         return self.parameters()
 
 
+@pytest.mark.slow
 def test_wide_integers_and_booleans_cross_the_border_as_int32(tmp_path: Path) -> None:
     save_model(Wide(), tmp_path)
     model = TrainableModel.from_content(convert_saved_model(tmp_path))

@@ -104,6 +104,7 @@ def test_loss_without_a_value_per_position_is_refused(tmp_path: Path) -> None:
         export_model(model, tmp_path / "m", loss="dice", optimizer="sgd")
 
 
+@pytest.mark.slow
 def test_mask_that_gets_lost_is_warned_of(tmp_path: Path) -> None:
     """An addition by + loses the mask, as in Keras; a layer keeps it, and a label to ignore makes up for it.
 

@@ -73,6 +73,7 @@ def serving_twin(network: Any) -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_serving_saved_model_trains_like_keras(network: Any, exported: Path, tmp_path: Path) -> None:
     path = export_model(exported, tmp_path / "m.tflite", train_groups=["head"], **SETTINGS)
     model = TrainableModel.load(path)

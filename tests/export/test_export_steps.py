@@ -157,6 +157,7 @@ def test_step_adds_the_gradient_offset(group: str, call: Any, model: TrainableMo
     agree(call, keras_steps(tuple(group.split("_")), offsets, mu))
 
 
+@pytest.mark.slow
 def test_frozen_backbone_keeps_its_weights(tmp_path: Path) -> None:
     twin = network()
     for layer in twin.layers[:-2]:

@@ -55,6 +55,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_step_equals_that_of_keras(twins: Callable[..., Any], name: str) -> None:
     twins(MODELS[name]()).agree()
@@ -74,6 +75,7 @@ def test_gradient_offset(twins: Callable[..., Any]) -> None:
     assert max(pair.differences().values()) < 1e-5
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 1000),

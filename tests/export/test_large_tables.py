@@ -66,6 +66,7 @@ def test_rows_outside_the_batch_follow_their_momentum(in_blocks: bool, tmp_path:
     assert interpreter.get_signature_runner("optimizer_state")()["s0"][:, 0].tolist() == [0, -0.5, 0, -1.5, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BLOCKED)
 def test_slots_in_blocks_train_as_keras_does(name: str, twins: Any, monkeypatch: Patch) -> None:
     keep_in_blocks(monkeypatch)
@@ -75,6 +76,7 @@ def test_slots_in_blocks_train_as_keras_does(name: str, twins: Any, monkeypatch:
     pair.agree()
 
 
+@pytest.mark.slow
 def test_blocks_change_no_bit(tmp_path: Path, monkeypatch: Patch) -> None:
     options = {"optimizer": "adam", "gradient_offset": True, "train_groups": ["head"], "batch_size": None}
     paths = []

@@ -70,7 +70,7 @@ def converted(model: keras.Model, rows: int, folder: Path) -> bytes:
     return bytes(tf.lite.TFLiteConverter.from_saved_model(str(folder)).convert())
 
 
-@pytest.mark.parametrize("rows", [ROWS, None])
+@pytest.mark.parametrize("rows", [pytest.param(ROWS, marks=pytest.mark.slow), None])
 @pytest.mark.parametrize("of", [separable, pooled, transposed])
 def test_ops_are_those_of_the_converter(of: Any, rows: int | None, tmp_path: Path) -> None:
     keras.utils.set_random_seed(1)

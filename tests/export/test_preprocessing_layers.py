@@ -23,6 +23,7 @@ def export(path: Path, shape: tuple[int, ...], *parts: Any) -> TrainableModel:
     return TrainableModel.load(export_model(network, path / "m.tflite", loss="mse", optimizer="sgd", batch_size=2))
 
 
+@pytest.mark.slow
 def test_factor_of_an_input_is_that_of_its_first_layers(tmp_path: Path) -> None:
     backbone = keras.Sequential([keras.Input((4, 4, 3)), layers.Rescaling(1 / 127.5, -1), layers.Conv2D(2, 3)])
     model = export(tmp_path, (6, 6, 3), layers.Resizing(4, 4), layers.RandomFlip(), backbone, layers.Rescaling(9.0))
@@ -31,6 +32,7 @@ def test_factor_of_an_input_is_that_of_its_first_layers(tmp_path: Path) -> None:
     assert export(tmp_path, (4, 4, 3), layers.Conv2D(2, 3), layers.Rescaling(1 / 255)).scales == {}
 
 
+@pytest.mark.slow
 def test_model_that_normalizes_takes_no_features_as_they_are(tmp_path: Path) -> None:
     first = [[], [layers.Dropout(0.1)], [layers.Normalization(mean=3.0, variance=2.0)], [layers.BatchNormalization()]]
     models = [export(tmp_path, (6,), *parts, layers.Dense(3)) for parts in first]
@@ -38,6 +40,7 @@ def test_model_that_normalizes_takes_no_features_as_they_are(tmp_path: Path) -> 
     assert found == [["x"], ["x"], [], []]
 
 
+@pytest.mark.slow
 def test_layers_that_mix_the_examples_of_a_batch_are_warned_of(tmp_path: Path) -> None:
     mels = [layers.MelSpectrogram(**SOUNDS, min_freq=1, max_freq=32, top_db=top, name="mel") for top in (80, 200)]
     with pytest.warns(ExportWarning, match=r"layer 'mel': its floor is top_db=80 below the loudest .*; set top_db=200"):

@@ -107,6 +107,7 @@ def slots_of(model: Any) -> list[NDArray[Any]]:
     return [v.numpy() for v in (*random, *(v for v in optimizer.variables if not any(v is s for s in skipped)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_except(["Keras2", "Plain"], ["Pictures", "Keras2", "Custom", "Plain"]))
 def test_five_steps_agree_with_tensorflow(name: str, pair: Any) -> None:
     """Compare each step's loss, every weight, and all slots."""
@@ -142,6 +143,7 @@ def test_class_without_batch_size_takes_any_number_of_rows(pair: Any) -> None:
     assert (model.fixed_batch, model.batch_size, model.random_states) == (False, 32, (0,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Pictures", "Plain"])
 def test_further_signatures_agree_with_tensorflow(name: str, pair: Any) -> None:
     both = pair(name)
@@ -366,6 +368,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("methods", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_unconvertible_function_is_refused_in_one_line(methods: Any, message: str, tmp_path: Path) -> None:
     def both() -> bytes:

@@ -43,6 +43,7 @@ def opened(model: TrainableModel) -> Device:
     return device
 
 
+@pytest.mark.slow
 def test_loss_is_the_known_one(tmp_path: Path) -> None:
     """Cosines are (0.6, 0.8) and (0, 1); the features lie 5 from (3, -1), and 2 from 0; 2 squares are 1, and 8 are 4."""
     model = export(add_valve(network()), tmp_path)
@@ -57,6 +58,7 @@ def test_loss_is_the_known_one(tmp_path: Path) -> None:
     assert opened(model).train(inputs=more) == pytest.approx(plain + angle + 0.05 * (2 + 8 * 4), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")  # of the category embeddings
 def test_step_agrees_with_tensorflow(tmp_path: Path) -> None:
     """A step of Keras from any weights, on the loss without the term, gives the same weights; the condition stays."""

@@ -1,6 +1,7 @@
 """Batteries: known charges, conservation of energy, and a floor that training never crosses."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -54,6 +55,7 @@ def test_a_short_piece_of_work_late_in_a_run_is_whole() -> None:
 work = st.tuples(st.integers(0, 49), st.floats(0, 40 * HOUR), st.floats(1, 4 * HOUR), st.integers(0, 30), st.booleans())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(work, max_size=12))
 def test_training_never_takes_a_battery_below_the_floor_and_energy_is_conserved(

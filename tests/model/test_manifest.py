@@ -45,6 +45,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     st.builds(
         Manifest,

@@ -22,6 +22,7 @@ def test_metadata_is_added_and_replaced(plain: bytes) -> None:
     assert read(twice, "twice").operators == before.operators
 
 
+@pytest.mark.slow
 @given(name=st.text(max_size=40), data=st.binary(max_size=100))
 def test_all_else_stays(plain: bytes, name: str, data: bytes) -> None:
     before, after = unpacked(plain), unpacked(with_metadata(plain, name, data))

@@ -95,18 +95,23 @@ def results(content: bytes, label: str, *, several: bool) -> list[Any]:
     return [losses, *interpreter.get_signature_runner("parameters")().values()]
 
 
-@pytest.mark.parametrize("label", ["y", "label"])
+@pytest.mark.parametrize("label", ["y", pytest.param("label", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "step",
     [
-        trained,
         with_product,
-        with_long_labels,
-        with_product_assigned,
-        with_constant_loss,
-        with_constant_assigned,
-        with_masked_loss,
-        with_loss_of_labels,
+        *(
+            pytest.param(step, marks=pytest.mark.slow)
+            for step in (
+                trained,
+                with_long_labels,
+                with_product_assigned,
+                with_constant_loss,
+                with_constant_assigned,
+                with_masked_loss,
+                with_loss_of_labels,
+            )
+        ),
     ],
 )
 def test_steps_have_the_bits_of_single_ones(step: Step, label: str, tmp_path: Path) -> None:

@@ -146,6 +146,7 @@ observers.on_end(None)
 """
 
 
+@pytest.mark.slow
 def test_notebook_shows_one_line_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")

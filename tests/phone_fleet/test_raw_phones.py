@@ -461,6 +461,7 @@ STOPPED_EARLY = (
 )
 
 
+@pytest.mark.slow
 def test_run_ends_by_the_validation_examples_that_only_phones_have(softmax: TrainableModel, tmp_path: Path) -> None:
     command = [*COMMAND, "run", *STOPPED_EARLY, f"model.path={softmax.where}"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:

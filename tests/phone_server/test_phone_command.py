@@ -57,6 +57,7 @@ def loaded(address: str) -> Any:
         return json.load(answer)
 
 
+@pytest.mark.slow
 def test_file_is_served_and_ctrl_c_ends_cleanly(softmax: TrainableModel, tmp_path: Path) -> None:
     (tmp_path / "softmax.tflite").write_bytes(softmax.content)
     with serving(tmp_path, "softmax.tflite") as (address, lines, child):
@@ -81,6 +82,7 @@ def test_file_is_served_and_ctrl_c_ends_cleanly(softmax: TrainableModel, tmp_pat
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_run_is_served_with_its_data(tmp_path: Path, softmax: TrainableModel, capsys: Any) -> None:
     run = [
         f"hydra.run.dir={tmp_path}/runs/first",
@@ -179,6 +181,7 @@ def test_busy_port_is_one_line(softmax: TrainableModel, tmp_path: Path, capsys: 
     assert capsys.readouterr().err.startswith(f"error: --port {port}: another program listens there;")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(which("openssl") is None, reason="needs the program openssl")
 def test_certificate_serves_https(softmax: TrainableModel, tmp_path: Path) -> None:
     (tmp_path / "softmax.tflite").write_bytes(softmax.content)

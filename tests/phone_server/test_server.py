@@ -195,6 +195,7 @@ def test_unusable_certificate_is_one_line(tmp_path: Path) -> None:
             server.Tls(tmp_path / name, tmp_path / "a.pem").check()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(which("openssl") is None, reason="needs the program openssl")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # uvicorn leaves the connection open
 def test_silent_client_over_https_leaves_no_line_at_the_end(

@@ -26,6 +26,13 @@ from odt_sim.export.split_model import split_before_head
 from odt_sim.model.trainable import TrainableModel
 from tests.pytorch.modules import MODULES
 
+SLOW = {"Ordered", "Projected", "Residual", "Rounded", "Scattered", "Translator"}
+
+
+def slow(name: str) -> Any:
+    """Return a slow case for parametrization."""
+    return pytest.param(name, marks=pytest.mark.slow)
+
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
@@ -43,7 +50,7 @@ def _names(model: keras.Model) -> Mapping[int, str]:
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [slow(name) if name in SLOW else name for name in MODULES])
 def test_outputs_gradients_and_statistics_equal_those_of_pytorch(name: str) -> None:
     create, example = MODULES[name]
     module = create()
@@ -68,7 +75,12 @@ def test_outputs_gradients_and_statistics_equal_those_of_pytorch(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["Residual", "Gpt", "Channels", "Spectrogram", "Columns", "Indexed", "Rounded", "Ordered", "Scattered"]
+    "name",
+    [
+        "Gpt",
+        "Channels",
+        *map(slow, ["Residual", "Spectrogram", "Columns", "Indexed", "Rounded", "Ordered", "Scattered"]),
+    ],
 )
 def test_exported_module_trains_as_in_pytorch(tmp_path: Path, name: str) -> None:
     create, (x,) = MODULES[name]
@@ -94,6 +106,7 @@ def test_exported_module_trains_as_in_pytorch(tmp_path: Path, name: str) -> None
     np.testing.assert_allclose(device.infer(inputs), twin.eval()(x).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_inputs_have_the_names_of_forward(tmp_path: Path) -> None:
     create, (ids, mask) = MODULES["Decoder"]
     module = create()

@@ -46,6 +46,7 @@ def _scaled_language_model() -> torch.nn.Module:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_language_model_needs_no_mask_and_keeps_its_cache() -> None:
     config = transformers.GPT2Config(
         vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=8, bos_token_id=0, eos_token_id=0,
@@ -63,6 +64,7 @@ def test_loss_of_its_own_is_refused() -> None:
         keras_model(_classifier(), {"input_ids": IDS, "labels": torch.zeros(4, dtype=torch.long)}, 4)
 
 
+@pytest.mark.slow
 def test_head_trains_on_embeddings_as_on_inputs(tmp_path: Path) -> None:
     module = _classifier()
     module.distilbert.requires_grad_(False)
@@ -81,6 +83,7 @@ def test_head_trains_on_embeddings_as_on_inputs(tmp_path: Path) -> None:
     np.testing.assert_allclose(frozen.infer(x), plain.infer(x), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("create", "y"),
     [

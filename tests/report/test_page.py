@@ -249,6 +249,7 @@ def test_failures_alone_make_a_page(tmp_path):
     assert parsed.headings == ["No complete run", "Failed runs"]
 
 
+@pytest.mark.slow
 def test_page_is_reproducible(tmp_path):
     path = write_run(tmp_path / "run", unseen=0, references=False)
     for name in ("a", "b"):

@@ -66,6 +66,7 @@ def test_terminal_marks_pruned_configurations(search):
     assert "‡ pruned by the search after 1 to 5 rounds" in table.caption.plain
 
 
+@pytest.mark.slow
 def test_pruned_configuration_takes_no_part_in_budgets_and_fronts(search):
     whole = [WHOLE, "fedper"]
     assert [[*at.values] for at in equal_budgets(search)] == [whole, whole]

@@ -109,6 +109,7 @@ def test_averaging_strategies_run_under_every_aggregator(kind, model_for, result
         assert any(not np.array_equal(tensor, plain[key]) for key, tensor in found.tensors.items())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("name", slow_except(["median"], ROBUST))
 def test_ray_and_resumed_runs_give_the_serial_bits(name, grouped, simulation, results, tmp_path):

@@ -145,6 +145,7 @@ def test_interrupted_run_resumes_on_either_side(results, simulation, tmp_path):
     type(whole).read(tmp_path / "run").assert_same_bits(whole)
 
 
+@pytest.mark.slow
 def test_device_with_a_time_limit_hangs_in_a_process_that_can_be_ended(user, results, tmp_path):
     backend = AutoBackend()
     rows = results(

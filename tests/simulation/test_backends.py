@@ -110,6 +110,7 @@ def test_two_actors_or_two_processes_give_the_serial_bits_for_every_strategy(kin
     results(kind(), tmp_path / "found", **settings, backend=backend).assert_same_bits(serial)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [RayBackend(actors=2), ProcessesBackend(2)], ids=["ray", "processes"])
 def test_cached_embeddings_give_the_serial_bits(backend, frozen, results, tmp_path):
     """Workers cache embeddings, and devices change workers from round to round."""
@@ -128,6 +129,7 @@ def test_strategies_differ(serial):
     assert len({serial(name).devices for name in STRATEGIES}) == len(STRATEGIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [RayBackend(actors=2), ProcessesBackend(2)], ids=["ray", "processes"])
 def test_edited_and_reloaded_module_is_that_of_workers(backend, results, tmp_path, monkeypatch):
     """Actors outlive a job and keep their imported modules."""
@@ -167,6 +169,7 @@ class Asserts(FedAvg):
         return super().local(device, broadcast)
 
 
+@pytest.mark.slow
 def test_class_whose_assertions_pytest_has_rewritten_runs_on_ray(results, tmp_path):
     results(Asserts(), tmp_path / "run", rounds=1, backend=RayBackend(actors=1))
 
@@ -176,6 +179,7 @@ def test_what_a_run_keeps_in_a_class_is_no_change_of_its_code(user, results, tmp
         results(user.KeepsInItsClass(), tmp_path / name, rounds=1, backend=RayBackend(actors=1))
 
 
+@pytest.mark.slow
 def test_next_job_reuses_the_actors(user, results, tmp_path):
     def processes(directory):
         rows = results(user.RecordsProcess(), directory, rounds=1, backend=RayBackend(actors=2)).devices.splitlines()

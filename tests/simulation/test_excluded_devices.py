@@ -267,6 +267,7 @@ def actors():
         ray.kill(actor)
 
 
+@pytest.mark.slow
 def test_death_counts_against_the_running_call(actors):
     """The death does not count against the call that reports it first."""
 

@@ -62,6 +62,7 @@ def test_training_loss_is_that_of_honest_devices(results: Any, tmp_path: Any) ->
     assert everyone.rounds[0]["train_loss"] != plain.rounds[0]["train_loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_processes_and_ray_give_the_serial_bits(results: Any, grouped: Any, tmp_path: Any) -> None:
     settings = {

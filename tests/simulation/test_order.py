@@ -44,6 +44,7 @@ CASES = [*((backend, name) for backend in FAST for name in NAMES), ("8 processes
 """All strategies on two workers, and one on eight; a device an actor is in test_backends.py."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "name"), slow_except([(backend, NAMES[0]) for backend in FAST], CASES))
 def test_order_of_finishing_devices_changes_no_bit(backend, name, late, grouped, known, results, tmp_path):
     kind, settings = getattr(late, name), {"model": grouped, "fleet": Fleet(unseen=0)}

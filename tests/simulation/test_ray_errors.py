@@ -32,6 +32,7 @@ def test_refused_connection_is_explained(output, expected):
     assert _explained(output).startswith(expected)
 
 
+@pytest.mark.slow
 def test_cluster_that_stops_answering_is_given_up():
     """A socket that accepts connections and stays silent, as after the check that Ray answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -109,6 +109,7 @@ def killed_at_each_moment(user, results, simulation, settings, tmp_path, monkeyp
     return kill
 
 
+@pytest.mark.slow
 def test_run_killed_at_any_write_resumes_to_the_same_bits(killed_at_each_moment):
     assert killed_at_each_moment() > 4 * 2 + 4 * 2  # writes of states and commits, and some removals
 

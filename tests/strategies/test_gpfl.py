@@ -74,6 +74,7 @@ def condition(twin: Any, device: int, embeddings: Any) -> Any:
     return sum(counts[c] * embeddings[c] for c in range(3)) / counts.sum()
 
 
+@pytest.mark.slow
 def test_agrees_with_numpy(
     simulate: Simulate, small_twin: Any, with_valve: TrainableModel, small_data: FederatedData
 ) -> None:

@@ -60,6 +60,7 @@ def test_momentum_agrees_with_numpy(
     twin.assert_rows(run.rows, [w] * 3)
 
 
+@pytest.mark.slow
 def test_zero_momentum_equals_fedavg(simulate: Simulate, grouped: TrainableModel, small_data: FederatedData) -> None:
     one, other = (simulate(strategy, grouped, small_data) for strategy in (FedAvgM(0), FedAvg()))
     np.testing.assert_array_equal(one.weights.vector, other.weights.vector)

@@ -41,6 +41,7 @@ def _exported(softmax: TrainableModel) -> None:
     """Export the model once for all runs."""
 
 
+@pytest.mark.slow
 def test_each_job_of_a_sweep_is_a_tracked_run(read: Callable[[Path], Any], tmp_path: Path) -> None:
     """In a process of its own, which must not import TensorFlow; the second job fails."""
     program = (

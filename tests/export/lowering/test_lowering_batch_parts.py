@@ -57,6 +57,7 @@ def residual(x: Any, w: Any, v: Any, scale: Any, share: Any) -> dict[str, Any]:
     return {"loss": loss, **dict(zip(("dx", "dw", "dv", "dscale"), gradients, strict=True))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "parts"), [(8, 4), (6, 3), (2, 2), (10, 2)])
 def test_residual_block_equals_tensorflow(batch: int, parts: int, same: Callable[..., None], made: list[int]) -> None:
     x, w, v = normal(batch, 6, 8, 5), 0.3 * normal(3, 3, 5, 5), 0.3 * normal(3, 3, 5, 5)
@@ -106,6 +107,7 @@ def test_pooled_convolutions_take_the_whole_batch(same: Callable[..., None], mad
     assert made
 
 
+@pytest.mark.slow
 def test_exported_steps_equal_keras(tmp_path: Path, made: list[int]) -> None:
     import keras
 

@@ -4,6 +4,7 @@ import gc
 import weakref
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import computed, copied
@@ -34,6 +35,7 @@ def test_values_are_int32_vectors() -> None:
         np.testing.assert_array_equal(constant, np.array(values, np.int32))
 
 
+@pytest.mark.slow
 def test_a_graph_ends_with_its_constants() -> None:
     with tf.Graph().as_default() as graph:
         integers([1, 2])

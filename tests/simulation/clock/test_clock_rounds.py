@@ -106,6 +106,7 @@ def test_interrupted_run_resumes_to_the_same_bits(simulation, results, on_clock,
     assert (run / "timeline.jsonl").read_bytes() == (tmp_path / "whole" / "timeline.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("schedule", [{"overselection": 1.5, "deadline": 8}, {"kind": "oort"}], ids=str)
 def test_ray_gives_the_same_bits(results, on_clock, momentum, tmp_path, schedule):
@@ -168,6 +169,7 @@ class Diverges(FedAvg):
         return replace(update, tensors={"weights": np.nan * update.tensors["weights"]}) if device.id == 2 else update
 
 
+@pytest.mark.slow
 def test_quarantine_below_a_buffer_is_named(simulation, on_clock, momentum, tmp_path):
     fleet = on_clock(momentum, {"kind": "fedbuff", "buffer": 7}, quarantine_after=1, cohort=7)
     expected = (
