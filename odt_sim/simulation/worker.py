@@ -107,15 +107,18 @@ class Worker:
     def _prepared(self, tasks: Sequence[Task]) -> Iterator[Device]:
         """Yield the devices of blocks in order; those of a group are prepared before the first, see `Device.prepare`."""
         for group in self._groups(tasks):
-            devices = [self._loaded(*each) for each in group]
-            if len(devices) > 1:
-                for device in devices:
-                    device.prepare()
-            pool = self._pool
+            pool, devices = self._pool, self._loaded_group(group)
             for each in group:
-                device = devices.pop(0)
-                yield device if self._pool is pool else self._loaded(*each)  # a failure drops the interpreters
-                del device
+                if self._pool is not pool:  # a failure dropped the interpreters
+                    devices[0] = self._loaded(*each)
+                yield devices.pop(0)  # unnamed, so that it is freed as soon as it is done
+
+    def _loaded_group(self, group: Sequence[Selected]) -> list[Device]:
+        devices = [self._loaded(*each) for each in group]
+        if len(devices) > 1:
+            for device in devices:
+                device.prepare()
+        return devices
 
     def _groups(self, tasks: Sequence[Task]) -> Iterator[list[Selected]]:
         """Yield the devices of blocks in groups whose training rows and weights fit into `MOST_BYTES`."""
