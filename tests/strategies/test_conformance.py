@@ -11,7 +11,7 @@ import odt_sim.strategies
 from odt_sim import Strategy, TrainableModel
 from odt_sim.device.engines import RuntimeChoice
 from odt_sim.errors import SimulationError
-from odt_sim.strategies import FedAvg, FedPer
+from odt_sim.strategies import FedAvg, FedPer, fedala
 from odt_sim.strategies.base import weights_of
 from odt_sim.testing import StrategyConformance, assert_same, random_data
 
@@ -29,7 +29,13 @@ class TestShipped(StrategyConformance):
     known: ClassVar[dict[type[Strategy], dict[str, Any]]] = {}
 
     @pytest.fixture(autouse=True, params=SHIPPED)
-    def given(self, request: pytest.FixtureRequest, model_for: Callable[[Strategy], TrainableModel]) -> None:
+    def given(
+        self,
+        request: pytest.FixtureRequest,
+        model_for: Callable[[Strategy], TrainableModel],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(fedala, "MOST", 12)  # most first learnings on random examples take all passes
         self.kind = request.param
         self.network = model_for(self.strategy())
 
