@@ -1,7 +1,8 @@
 """Optuna's study of a sweep: an SQLite file in the sweep's folder, which the sweeper and the trials share."""
 
+import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,16 @@ def opened(folder: Path, **settings: Any) -> Iterator[Any]:
     finally:
         storage.remove_session()
         storage.engine.dispose()
+
+
+def reopen_failed(folder: Path) -> None:
+    """Reopen the failed trials of the study in a sweep's folder, to run them again.
+
+    Call it before Optuna reads the trials, since it keeps those that have ended. Optuna has no function for it: a new
+    trial would have another number, and so another folder and other draws.
+    """
+    with closing(sqlite3.connect(folder / FILE, timeout=60)) as database, database:
+        database.execute("UPDATE trials SET state = 'RUNNING', datetime_complete = NULL WHERE state = 'FAIL'")
 
 
 def sampler(name: str, seed: int) -> Any:

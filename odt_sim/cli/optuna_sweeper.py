@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.cli import optuna_study
-from odt_sim.cli.optuna_study import FILE, PRUNED, check_optuna, opened
+from odt_sim.cli.optuna_study import FILE, PRUNED, check_optuna, opened, reopen_failed
 from odt_sim.cli.search_space import Choice, Interval, Space
 from odt_sim.cli.search_sweeper import Best, SearchSweeper, best_trial
 from odt_sim.errors import CheckpointError, ConfigurationError
@@ -57,6 +57,7 @@ class OptunaSweeper(SearchSweeper):
         with opened(folder, direction=direction, pruner=self._pruner, sampler=self._sampler(0)) as study:
             _check_same(study, space, fixed, folder)
             self.save(folder)
+            reopen_failed(folder)
             for trials in self._unfinished(study):
                 self._run(study, trials, space, fixed)
             while len(study.get_trials(deepcopy=False)) < self._n_trials:
@@ -126,13 +127,15 @@ def _suggest(trial: Any, key: str, dimension: Choice | Interval) -> None:
 
 
 def _tell(study: Any, number: int, figure: float) -> None:
-    """Record a trial's figure; a failed trial stays open, so that a resumed search runs it again."""
+    """Record a trial's figure, or that it was pruned or has failed; a resumed search runs a failed trial again."""
     from optuna.trial import TrialState
 
     if study.get_trials(deepcopy=False)[number].user_attrs.get(PRUNED):
         study.tell(number, state=TrialState.PRUNED)
     elif math.isfinite(figure):
         study.tell(number, figure)
+    else:
+        study.tell(number, state=TrialState.FAIL)
 
 
 def _best(study: Any, space: Space, folder: Path, maximize: bool) -> Best | None:

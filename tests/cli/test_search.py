@@ -203,6 +203,7 @@ def test_resumed_search_runs_failed_trials_again(run, folder):
     (folder / "bug").touch()
     given = [*TINY, SPACE[0], "callbacks=[flaky.check]", "hydra.sweep.dir=out"]
     assert run(*given, "hydra.sweeper.n_trials=2")[0] == 1
+    assert [trial[1] for trial in study(folder / "out")] == ["FAIL", "FAIL"]
     (folder / "bug").unlink()
     code, error = run("run.resume=out", "hydra.sweeper.n_trials=3")
     assert code == 0, error
