@@ -117,6 +117,11 @@ class AutoBackend:
         self._paces.evaluates()
         return self._backend.evaluate(tasks, messages)
 
+    def drop(self) -> None:
+        """Drop the blocks in flight; see `Backend`."""
+        if self._place == "processes":
+            self._processes.drop()
+
     def close(self) -> None:
         """End the processes, and keep Ray's actors for later jobs."""
         self._processes.close()

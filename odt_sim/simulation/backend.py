@@ -20,6 +20,7 @@ class Backend(Protocol):
         `devices_leave`: True if devices may be gone after the run; resuming a complete run then keeps its results.
         `own_examples`: True if devices have their own examples instead of the job's.
         `choice`: Where devices ran, if the backend chooses; the summary records it.
+        `drop`: A method that drops the blocks of a round that a stopped run no longer needs.
     """
 
     def start(self) -> None:

@@ -356,6 +356,7 @@ class Simulation:
                     stopped = commits.begin(commit, record, write, waits=waits)
                 stopped = commits.end_all() or stopped
             if stopped:
+                getattr(self._backend, "drop", lambda: None)()
                 self._evaluated = evaluate_last_round(self._steps, self._folder, commit)
                 if reported_round(self._evaluated, self._job.metrics[0]) == commit.round:
                     self._checkpoint.report_last()

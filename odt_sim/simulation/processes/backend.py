@@ -126,10 +126,12 @@ class ProcessesBackend:
         return total()
 
     def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
-        """Start to evaluate blocks; a final evaluation drops a round in flight that the run no longer needs."""
-        if any(task.kind == "final" for task in tasks):
-            self._job()[1].drop()
+        """Start to evaluate blocks."""
         return self._run("evaluate", tasks, messages)
+
+    def drop(self) -> None:
+        """Drop all blocks that were sent and have not begun, because the run has stopped."""
+        self._job()[1].drop()
 
     def close(self) -> None:
         """End the helpers and drop the worker."""

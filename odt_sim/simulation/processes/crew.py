@@ -168,7 +168,8 @@ class Crew:
         self._fill()
 
     def drop(self) -> None:
-        """Drop the sent blocks, because their results are not needed; helpers finish the blocks that they have begun."""
+        """Drop the sent blocks, because their results are not needed; helpers finish the block that they have begun."""
+        self._shared.dropped.value = self._batches
         while self._shared.shares.get():
             pass
         self._unsent.clear()
