@@ -80,7 +80,7 @@ class Arrivals:
 
 
 class NoDeviceError(Exception):
-    """No device was available for longer than `LONGEST_WAIT`; the argument is the time since which none was."""
+    """No device was available, or none reported, for longer than `LONGEST_WAIT`; the argument is the time of the last."""
 
 
 def arrivals(
@@ -90,12 +90,14 @@ def arrivals(
     *,
     buffer: int,
     concurrency: int,
+    devices: int,
     max_staleness: int | None = None,
     until: float = np.inf,
 ) -> Arrivals | None:
     """Run the clock until the server's next update; None if reports are still missing when the run ends.
 
-    A device starts at most once from each version of the model, because its work would be bit-for-bit the same.
+    A device reports at most once from each version of the model, because its work would be bit-for-bit the same. Devices
+    that left start again from the same version once all others have started from it and none is in flight.
 
     Args:
         server: The server after its last update.
@@ -103,20 +105,25 @@ def arrivals(
         start: Starts the drawn devices.
         buffer: The number of reports per update.
         concurrency: The number of devices that train at the same time.
+        devices: The number of devices that `draw` chooses from.
         max_staleness: The maximum number of server updates since a device started for its report to count; None for no
             limit.
         until: The simulated seconds at which the run ends.
 
     Raises:
-        NoDeviceError: No device was available for too long.
+        NoDeviceError: No device was available, or none reported, for too long.
     """
-    now = last = server.time
+    now = last = reported = server.time
     flights, version, started = server.flights, server.version, 0
     used, stale, left = list[Flights](), list[Flights](), list[Flights]()
-    begun = flights["device"][flights["version"] == version]
+    begun, gone = flights["device"][flights["version"] == version], list[int]()
     while len(used) < buffer:
         if now >= until:
             return None
+        if not len(flights) and len(begun) == devices:
+            if not gone or now - reported > LONGEST_WAIT:
+                raise NoDeviceError(reported)
+            begun, gone, now = np.setdiff1d(begun, gone), [], now + WAIT
         if len(flights) < concurrency:
             new = draw(concurrency - len(flights), now, np.union1d(flights["device"], begun))
             if len(new):
@@ -136,7 +143,9 @@ def arrivals(
         old = max_staleness is not None and version - int(ended["version"][0]) > max_staleness
         if ended["outcome"][0] not in USED:
             left.append(ended)
+            gone += ended["device"][ended["version"] == version].tolist()
         else:
+            reported = now
             (stale if old else used).append(ended)
     after = replace(server, version=version + 1, time=now, flights=flights)
     return Arrivals(after, _joined(used), _joined(stale), _joined(left), started)

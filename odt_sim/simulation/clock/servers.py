@@ -56,6 +56,7 @@ class BufferedClock(Clock):
                 starts.start,
                 buffer=self._buffer,
                 concurrency=concurrency,
+                devices=int((~np.isin(self.devices.candidates, list(without))).sum()),
                 max_staleness=self.schedule.max_staleness,
                 until=self._limit(commit),
             )
