@@ -15,15 +15,21 @@ OdtSimError
 Each message is one line: what is wrong, where, what was expected, what was found, and what to do.
 """
 
+from typing import TypeVar
+
+Error = TypeVar("Error", bound="OdtSimError")
+
 
 class OdtSimError(Exception):
     """The base class of all errors in odt_sim.
 
     Attributes:
         in_user_code: Whether the cause is an exception that user code raised.
+        transient: Whether the same settings may succeed later: a process was killed, or a disk or the network failed.
     """
 
     in_user_code = False
+    transient = False
 
 
 class ConfigurationError(OdtSimError):
@@ -61,6 +67,8 @@ class VersionError(CheckpointError):
 class FileError(OdtSimError):
     """A file cannot be written, or is temporarily unreadable."""
 
+    transient = True
+
 
 class StrategyError(OdtSimError):
     """A strategy needs something that the model or the fleet lacks."""
@@ -68,3 +76,11 @@ class StrategyError(OdtSimError):
 
 class SimulationError(OdtSimError):
     """A run cannot continue: workers died, every update failed, or too few devices are left."""
+
+    transient = True
+
+
+def transient(error: Error) -> Error:
+    """Return an error, marked as transient."""
+    error.transient = True
+    return error

@@ -57,9 +57,12 @@ def _launch(cell: Cell, arguments: list[str], folder: Path) -> None:
 def refusal(trial: Path) -> str:
     """Return why a strategy cannot run at all: the error of a trial that never started; empty if it started.
 
-    Empty, too, if no error was recorded, such as on a full disk: the search then fails, and runs again with the command.
+    Empty, too, if the error was transient or not recorded, such as on a full disk: the search then runs this trial again,
+    and if it fails, too, runs again with the command.
     """
-    return "" if (trial / INITIAL_MODEL).exists() or not (trial / FAILURE).exists() else _error(trial)
+    failure = RunFolder(trial).failure()
+    lasting = failure is not None and not failure.get("transient")
+    return _error(trial) if lasting and not (trial / INITIAL_MODEL).exists() else ""
 
 
 def _error(folder: Path) -> str:

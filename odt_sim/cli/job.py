@@ -104,7 +104,8 @@ def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | 
         except Exception as error:
             if own or job is not None:
                 with suppress(FileError):  # the disk may be the cause
-                    RunFolder(folder).write_failure(_one_line(error), overrides)
+                    transient = not isinstance(error, OdtSimError) or error.transient
+                    RunFolder(folder).write_failure(_one_line(error), overrides, transient=transient)
             raise
 
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from odt_sim.errors import DataError
+from odt_sim.errors import DataError, transient
 
 PROGRAM = Path(__file__).parents[1] / "export" / "keras_download.py"
 _log = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ def _download(name: str, path: Path) -> None:
             _run(name, unfinished)
             unfinished.replace(path)  # atomic, even if two processes download at once
     except OSError as error:
-        raise DataError(
-            f"data {name}: cannot be stored in {path.parent} ({error}); set ODT_SIM_CACHE to another folder"
+        raise transient(
+            DataError(f"data {name}: cannot be stored in {path.parent} ({error}); set ODT_SIM_CACHE to another folder")
         ) from error
 
 
@@ -58,6 +58,8 @@ def _run(name: str, path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise DataError(
-            f"data {name}: Keras failed to load it ({reason}); check the name and the network, then try again"
+        raise transient(
+            DataError(
+                f"data {name}: Keras failed to load it ({reason}); check the name and the network, then try again"
+            )
         )

@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from odt_sim.errors import ConfigurationError, ExportError, ExportWarning
+from odt_sim.errors import ConfigurationError, ExportError, ExportWarning, transient
 from odt_sim.export import installed_version
 from odt_sim.files import WITHOUT_LOCKS, cache_folder, write_file
 from odt_sim.subprocesses import environment
@@ -77,7 +77,7 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
                     write_file(_digest_file(path), _digest(path))
     except OSError as error:
         advice = "set ODT_SIM_CACHE to a writable directory"
-        raise ExportError(f"{path.parent}: cannot write the cache ({error.strerror}); {advice}") from error
+        raise transient(ExportError(f"{path.parent}: cannot write the cache ({error.strerror}); {advice}")) from error
     warn(_warnings_file(path).read_text().splitlines())
     return path
 
@@ -214,7 +214,7 @@ def in_process(spec: Mapping[str, Any], advice: str) -> tuple[bytes, list[str]]:
         file = Path(folder) / "model.tflite"
         child = run(spec, file)
         if child.returncode != 0:
-            raise ExportError(_failure(spec["name"], child.returncode, child.stderr, advice))
+            raise _failure(spec["name"], child.returncode, child.stderr, advice)
         lines = child.stderr.splitlines()
         return file.read_bytes(), [line.removeprefix(WARNING_MARK) for line in lines if line.startswith(WARNING_MARK)]
 
@@ -232,12 +232,12 @@ def run(spec: Mapping[str, Any], path: Path) -> "subprocess.CompletedProcess[str
     )
 
 
-def _failure(name: str, code: int, errors: str, advice: str) -> str:
-    """Return why an export process failed: its error line, or how it ended and the last line of its output."""
+def _failure(name: str, code: int, errors: str, advice: str) -> ExportError:
+    """Return the error of an export process: its own error line, or how it ended and the last line of its output."""
     lines = [line.strip() for line in errors.splitlines()]
     own = [line for line in lines if line.startswith(ERROR_MARK)]
     if own:
-        return own[-1].removeprefix(ERROR_MARK)
+        return ExportError(own[-1].removeprefix(ERROR_MARK))
     last = next((line for line in reversed(lines) if line and not LOG_LINE.match(line)), None)
     output = f" after printing {last[:200]!r}" if last else ""
     if code == -signal.SIGKILL:
@@ -246,4 +246,4 @@ def _failure(name: str, code: int, errors: str, advice: str) -> str:
         ending = f"crashed with {signal.Signals(-code).name}"
     else:
         ending = f"ended with exit code {code}"
-    return f"model {name!r}: the export process {ending}{output}; {advice}"
+    return transient(ExportError(f"model {name!r}: the export process {ending}{output}; {advice}"))

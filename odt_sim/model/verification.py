@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from odt_sim.errors import FileError, ModelError
+from odt_sim.errors import FileError, ModelError, transient
 from odt_sim.files import cache_folder, write_file
 from odt_sim.subprocesses import environment
 
@@ -99,7 +99,8 @@ def _accepted(content: bytes, where: str) -> Ending:
     seconds = max(SECONDS, len(content) / 1e6)
     ending = run(content, where, seconds)
     if ending.code != ACCEPTED:
-        raise ModelError(_refusal(ending, where, seconds))
+        error = ModelError(_refusal(ending, where, seconds))
+        raise transient(error) if ending.code in (None, -signal.SIGKILL) else error
     return ending
 
 

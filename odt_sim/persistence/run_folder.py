@@ -179,17 +179,19 @@ class RunFolder:
             except OSError as error:
                 raise unwritable(self.path / name, error) from error
 
-    def write_failure(self, error: str, overrides: Sequence[str]) -> None:
+    def write_failure(self, error: str, overrides: Sequence[str], *, transient: bool = False) -> None:
         """Write `failure.json` for a run that ended early.
 
         Args:
             error: The reason, in one line.
             overrides: The Hydra overrides of the run, by which a report labels it.
+            transient: Whether the same settings may succeed later.
 
         Raises:
             FileError: The file cannot be written.
         """
-        write_file(self.path / FAILURE, document({"error": " ".join(error.split()), "overrides": list(overrides)}))
+        content = {"error": " ".join(error.split()), "overrides": list(overrides), "transient": transient}
+        write_file(self.path / FAILURE, document(content))
 
     def failure(self) -> Mapping[str, Any] | None:
         """Return `error` and `overrides` of a run that ended early, or None.

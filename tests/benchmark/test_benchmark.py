@@ -98,7 +98,7 @@ def test_cell_with_the_same_budget_and_seeds_need_not_run_again(tmp_path):
     assert ended(cell(tmp_path, seeds=[0, 1, 2])) is None
 
 
-def test_trial_that_diverges_at_once_is_no_refusal(tmp_path):
+def test_only_a_lasting_error_before_the_first_round_is_a_refusal(tmp_path):
     for name, files in (("refused", []), ("diverged", [INITIAL_MODEL])):
         (tmp_path / name).mkdir()
         RunFolder(tmp_path / name).write_failure(f"{name} for a reason", [])
@@ -106,6 +106,8 @@ def test_trial_that_diverges_at_once_is_no_refusal(tmp_path):
             (tmp_path / name / file).touch()
     assert refusal(tmp_path / "refused") == "refused for a reason"
     assert refusal(tmp_path / "diverged") == ""
+    RunFolder(tmp_path / "refused").write_failure("the export process was killed", [], transient=True)
+    assert refusal(tmp_path / "refused") == ""
     assert refusal(tmp_path / "ended without a record, such as on a full disk") == ""
 
 

@@ -92,15 +92,16 @@ def test_folder_of_a_run_that_failed_at_once_can_be_used_again(run, folder, monk
     """The failure is recorded while the folder is locked."""
     write = RunFolder.write_failure
 
-    def write_failure(records, *given):
+    def write_failure(records, *given, **kind):
         with (records.path / LOCK).open("w") as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        write(records, *given)
+        write(records, *given, **kind)
 
     monkeypatch.setattr(RunFolder, "write_failure", write_failure)
     assert run(*FEW, "hydra.run.dir=here", "fleet.cohort=9")[0] == 1
     failure = json.loads((folder / "here" / "failure.json").read_text())
     assert failure["error"].startswith("fleet.cohort: expected 1 to 3")
+    assert not failure["transient"]
     assert run(*FEW, "hydra.run.dir=here")[0] == 0
     assert not (folder / "here" / "failure.json").exists()
 

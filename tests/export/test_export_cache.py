@@ -195,9 +195,9 @@ def test_unusable_build_function_is_reported(target: str, message: str) -> None:
     ],
 )
 def test_failure_names_the_signal_or_the_exit_code(code: int, errors: str, message: str) -> None:
-    assert cache._failure("tiny", code, errors, "call odt_sim.export.export_model in Python").startswith(
-        f"model 'tiny': the export process {message}"
-    )
+    error = cache._failure("tiny", code, errors, "call odt_sim.export.export_model in Python")
+    assert str(error).startswith(f"model 'tiny': the export process {message}")
+    assert error.transient
 
 
 @pytest.mark.slow

@@ -106,7 +106,11 @@ def test_numpy_values_are_plain_numbers(folder):
 
 def test_summary_ends_an_earlier_failure(folder):
     folder.write_failure("workers died:\n  all of them", ["strategy=fedavg"])
-    assert folder.failure() == {"error": "workers died: all of them", "overrides": ["strategy=fedavg"]}
+    assert folder.failure() == {
+        "error": "workers died: all of them",
+        "overrides": ["strategy=fedavg"],
+        "transient": False,
+    }
     assert is_run_folder(folder.path)
     folder.write_summary(COMPLETE)
     assert folder.failure() is None
