@@ -3,7 +3,7 @@
 import re
 from argparse import ArgumentParser
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher, get_close_matches
+from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -16,6 +16,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig
 
 from odt_sim.cli.settings import COMPONENTS, DECLARED, GROUPS, NESTED, Component, component, defaults
+from odt_sim.cli.settings_reference import unknown_option
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
 from odt_sim.settings import ExportedModel, ModelFile
@@ -83,12 +84,7 @@ def explained(error: Exception) -> str:
     lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
     if isinstance(error, MissingConfigException) and error.options:
         group, _, option = str(error.missing_cfg_file).partition("/")
-        refused, described = f"{group}={option}: no such option", f"odt-sim run --help {group} describes them"
-        if "." not in option and (near := get_close_matches(option, error.options, 1)):
-            return f"{refused}; did you mean {near[0]}? {described}"
-        target = option if "." in option else "module.Class"
-        own = f", or your own class: {group}._target_={target}" if group in ("strategy", "aggregator", "attack") else ""
-        return f"{refused}; choose one of {', '.join(error.options)}{own}; {described}"
+        return unknown_option(group, option, error.options)
     if swept := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.+)'", lines[0]):
         key, value = swept.groups()
         if key in GROUPS:

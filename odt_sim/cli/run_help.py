@@ -3,10 +3,18 @@
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 
 from odt_sim.cli.settings import default_options
-from odt_sim.cli.settings_reference import OPTIONS, Section, groups, option, option_names, options, shown_value
+from odt_sim.cli.settings_reference import (
+    OPTIONS,
+    Section,
+    groups,
+    option,
+    option_names,
+    options,
+    shown_value,
+    unknown_option,
+)
 from odt_sim.declarations import Setting
 from odt_sim.errors import ConfigurationError
 
@@ -105,9 +113,7 @@ def _named(group: str, name: str) -> Section:
     known = option_names(group)
     if name in known:
         return option(group, name)
-    near = get_close_matches(name, known, 1)
-    advice = f"did you mean {group}={near[0]}?" if near else f"odt-sim run --help {group} lists its options"
-    raise ConfigurationError(f"{group}={name}: {group} has no such option; {advice}")
+    raise ConfigurationError(unknown_option(group, name, known))
 
 
 def _found(topic: str) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -78,6 +79,16 @@ def option(group: str, name: str) -> Section:
         found = component(group, values["_target_"])
         settings = _with_values(found.settings if found else [], values)
     return Section(f"{group}={name}", comments[0].removeprefix("# "), settings)
+
+
+def unknown_option(group: str, name: str, known: Sequence[str]) -> str:
+    """Return the error message of an option that a group does not have, given those that it has."""
+    described = f"odt-sim run --help {group} describes them"
+    if "." not in name and (near := get_close_matches(name, known, 1)):
+        return f"{group}={name}: no such option; did you mean {near[0]}? {described}"
+    target = name if "." in name else "module.Class"
+    own = f", or your own class: {group}._target_={target}" if group in ("strategy", "aggregator", "attack") else ""
+    return f"{group}={name}: no such option; choose one of {', '.join(known)}{own}; {described}"
 
 
 def _text(group: str, name: str) -> str:
