@@ -32,9 +32,9 @@ from odt_sim.export.model_checks import (
     check_model,
 )
 from odt_sim.export.native_inference import native_inference
-from odt_sim.export.objectives import class_weight_of, masked, objectives_of, outputs_of
 from odt_sim.export.optimizers import is_linear, optimizer_of, schedule_of, settings_of
 from odt_sim.export.option_signatures import trace_options
+from odt_sim.export.output_losses import class_weight_of, masked, objectives_of, outputs_of
 from odt_sim.export.own_steps import optimizer_names, overrides_loss
 from odt_sim.export.parameters import (
     group_of_layers,

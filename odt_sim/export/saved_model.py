@@ -15,8 +15,8 @@ from odt_sim.export.convert import convert
 from odt_sim.export.inlining import inlined
 from odt_sim.export.keras2_names import deprecations_ignored
 from odt_sim.export.lowering import Trace
-from odt_sim.export.objectives import compiled_objective
 from odt_sim.export.optimizers import settings_of
+from odt_sim.export.output_losses import compiled_objective
 from odt_sim.export.served_model import load
 from odt_sim.export.signatures import Program, emit_signatures, handle
 from odt_sim.export.stateful_random import untracked_states
