@@ -1,5 +1,6 @@
 """Read runs from disk, with the configuration that Hydra stored with them."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.names import is_metric, know
 from odt_sim.metrics.tasks import TASK_METRICS
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
-from odt_sim.persistence.run_folder import SEARCH, TASK, TUNED, RunFolder, is_run_folder
+from odt_sim.persistence.run_folder import SEARCH, TASK, TUNED, TUNING, RunFolder, is_run_folder
 from odt_sim.persistence.summary import Summary
 
 WORSE_THAN_OTHERS = "is worse than that of other trials"
@@ -178,6 +179,20 @@ def _runs_below(folder: Path, is_run: Callable[[Path], bool], trials: bool) -> I
             yield Path(parent)
         elif not trials and {SEARCH, TUNED} <= {*below} and (Path(parent) / TASK).is_file():
             below.remove(SEARCH)
+        elif not trials and Path(parent).name == TUNED:
+            below[:] = _without_former_winners(below, Path(parent).parent / TUNING)
+
+
+def _without_former_winners(names: Sequence[str], tuning: Path) -> list[str]:
+    """Return the names of the winners' folders, without those of trials that lost to one of a larger budget."""
+    try:
+        chosen = {
+            won["strategy"]: f"{won['strategy']}-trial-{won['trial']}"
+            for won in json.loads(tuning.read_bytes())["winners"]
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return list(names)  # no tuning, or an interrupted one
+    return [name for name in names if chosen.get(name.rpartition("-trial-")[0], name) == name]
 
 
 def _natural_order(path: Path) -> list[tuple[int, str]]:

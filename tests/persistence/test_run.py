@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from written_runs import round_record, write_run
 
@@ -86,6 +88,17 @@ def test_trials_of_a_tuning_with_winners_are_left_out(tmp_path):
     assert find_runs([tmp_path]) == [tmp_path / "tuned/fedavg-trial-0/0"]
     assert find_runs([tmp_path / "search"]) == [tmp_path / "search/fedavg/0"]
     assert len(find_started_runs(tmp_path)) == 2
+
+
+def test_runs_of_former_winners_are_left_out(tmp_path):
+    for name in ("fedavg-trial-0", "fedavg-trial-3", "ditto-trial-1"):
+        make(tmp_path / "tuned" / name / "0")
+    assert len(find_runs([tmp_path])) == 3
+    (tmp_path / "tuning.json").write_text(json.dumps({"winners": [{"strategy": "fedavg", "trial": 3}]}))
+    tuned = tmp_path / "tuned"
+    assert find_runs([tmp_path]) == [tuned / "ditto-trial-1/0", tuned / "fedavg-trial-3/0"]
+    assert find_runs([tuned / "fedavg-trial-0"]) == [tuned / "fedavg-trial-0/0"]
+    assert len(find_started_runs(tmp_path)) == 3
 
 
 def test_folders_inside_a_run_are_no_runs(tmp_path):
