@@ -138,7 +138,7 @@ CASES = {
     # strategies
     "a strategy that needs what the model lacks": (
         ["strategy._target_=yours.Needs"],
-        r"strategy Needs: needs second_head, which .* lacks \(it has .*\); export the model with it or",
+        r"strategy Needs: needs second_head, which .* lacks; export the model with it or",
     ),
     "nothing to average": (["strategy=fedper"], r"strategy fedper: needs .*body, which .*softmax.* lacks"),
     "no such strategy": (["strategy=fedprix"], r"strategy=fedprix: no such option; did you mean fedprox\? "),

@@ -34,7 +34,7 @@ def run_cell(cell: Cell) -> Outcome:
     _launch(cell, plan.search(cell.strategy), search)
     chosen = winner(cell.strategy, search)
     if chosen is None:
-        return _outcome(cell, "failed", f"no trial of {plan.budget} has a validation metric")
+        return _outcome(cell, "failed", f"no trial out of {plan.budget} has a validation metric")
     folder = plan.run_folder(cell.strategy, chosen.trial)
     _launch(cell, plan.report(cell.strategy, chosen.settings), folder)
     done, failures = (sorted(folder.glob(f"*/{name}")) for name in (SUMMARY, FAILURE))

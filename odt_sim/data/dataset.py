@@ -137,7 +137,7 @@ def summarized(examples: int, x: Rows, classes: Classes) -> str:
     targets = " and ".join(
         f"{name} of {kind}" if name else kind
         for name, count in by_target.items()
-        for kind in ["regression" if count is None else f"{counted(count, 'class', 'classes')}"]
+        for kind in ["regression" if count is None else counted(count, "class", "classes")]
     )
     shapes = " and ".join(str(list(np.shape(array)[1:])) for array in arrays_of(x).values())
     return f"{counted(examples, 'example')} of shape {shapes}, {targets}"

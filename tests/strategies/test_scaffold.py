@@ -123,6 +123,6 @@ def test_needs_plain_sgd(momentum: TrainableModel, adam_with_offset: TrainableMo
         Scaffold().check(momentum)
     with pytest.raises(
         StrategyError,
-        match=r"needs plain_sgd, which the model adam_with_offset lacks .*\(plain_sgd: SGD without momentum, ",
+        match=r"needs plain_sgd, which the model adam_with_offset lacks; .*\(plain_sgd: SGD without momentum, ",
     ):
         Scaffold().check(adam_with_offset)
