@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import reprlib
 import sys
 import traceback
 from collections.abc import Iterator
@@ -28,6 +29,12 @@ def name_of(owner: object, package: str | None) -> str:
     """Return the name of a strategy or similar object: its module's name if it is from `package`, else its class name."""
     inside, _, module = type(owner).__module__.rpartition(".")
     return module if inside == package else type(owner).__name__
+
+
+def repr_of(owner: object) -> str:
+    """Return the class of a strategy or similar object with its settings, in one line."""
+    settings = [f"{name}={reprlib.repr(value)}" for name, value in vars(owner).items() if not name.startswith("_")]
+    return f"{type(owner).__name__}({', '.join(settings)})"
 
 
 def imported(target: str, key: str) -> Any:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from odt_sim.misspelt import warn_of_misspelt
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Tensors, Updates
-from odt_sim.user_code import name_of
+from odt_sim.user_code import name_of, repr_of
 
 
 class Aggregator:
@@ -35,6 +35,10 @@ class Aggregator:
         """Check that no member is misspelt."""
         super().__init_subclass__(**options)
         warn_of_misspelt(cls, Aggregator)
+
+    def __repr__(self) -> str:
+        """Return the class with its settings, in one line."""
+        return repr_of(self)
 
     @property
     def name(self) -> str:

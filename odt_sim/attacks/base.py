@@ -13,7 +13,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.misspelt import warn_of_misspelt
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.strategies.base import Strategy, Tensors, Update
-from odt_sim.user_code import name_of
+from odt_sim.user_code import name_of, repr_of
 
 
 class Attack:
@@ -23,6 +23,10 @@ class Attack:
         """Warn about misspelt members."""
         super().__init_subclass__(**options)
         warn_of_misspelt(cls, Attack)
+
+    def __repr__(self) -> str:
+        """Return the class with its settings, in one line."""
+        return repr_of(self)
 
     @property
     def name(self) -> str:

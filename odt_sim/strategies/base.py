@@ -7,7 +7,6 @@ McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Dece
 `w <- w + sum_i n_i (w_i - w) / sum_i n_i`, where `w_i` is `w` after the local epochs on the device's `n_i` examples.
 """
 
-import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -28,7 +27,7 @@ from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights, is_finite
 from odt_sim.strategies.averaging import Averaging, Weighting, checked_averaging, stepped
 from odt_sim.strategies.state import keep, receive
-from odt_sim.user_code import name_of
+from odt_sim.user_code import name_of, repr_of
 
 
 @dataclass(frozen=True)
@@ -126,8 +125,7 @@ class Strategy:
 
     def __repr__(self) -> str:
         """Return the class with its settings, in one line."""
-        settings = [f"{name}={reprlib.repr(value)}" for name, value in vars(self).items() if not name.startswith("_")]
-        return f"{type(self).__name__}({', '.join(settings)})"
+        return repr_of(self)
 
     @property
     def name(self) -> str:

@@ -21,6 +21,10 @@ FAR = ([50.0, 50.0], [51.0, 50.0])
 ROWS = arrays(np.float32, (9, 4), elements=st.floats(-100, 100, width=32))
 
 
+def test_aggregator_shows_its_settings() -> None:
+    assert repr(Krum(selected=3)) == "Krum(hostile=0.2, selected=3)"
+
+
 def scores(rows: Any, hostile: int) -> list[float]:
     """The sums of the squared distances to the n - f - 2 nearest others, in the paper's notation."""
     n = len(rows)

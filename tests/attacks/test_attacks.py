@@ -30,6 +30,10 @@ def test_no_attack_is_the_strategy_itself(device: Device) -> None:
     assert flipped.weight == honest.weight
 
 
+def test_attack_shows_its_settings() -> None:
+    assert repr(Scaling(-3.0)) == "Scaling(factor=-3.0)"
+
+
 def test_scaling_keeps_kinds_of_tensors(device: Device) -> None:
     sent = Scaling(-3.0).sent(device, {"v": np.array([1.0, 2.0], np.float32)})
     assert_array_equal(sent["v"], np.array([-3, -6], np.float32))
