@@ -237,7 +237,7 @@ class Simulation:
             return summary
 
     def deployed(self, devices: Iterable[int]) -> Iterator[Device]:
-        """Yield devices of the complete run with the weights that their users get, as evaluated in `devices.jsonl`.
+        """Return devices of the complete run, one by one, with the weights of their users, as in `devices.jsonl`.
 
         `strategy.deploy` returns these weights after the round that validates best. Changes no file, and needs no
         backend. A device is released when the next one is requested; call its `parameters()` to keep the weights.
@@ -251,7 +251,7 @@ class Simulation:
             SimulationError: The strategy failed on a device.
         """
         chosen = checked_ids(devices, self.data.devices)
-        yield from deployed(self._job, self._reported(), chosen)
+        return deployed(self._job, self._reported(), chosen)
 
     def for_new_devices(self) -> Weights:
         """Return the weights with which a device that joins after the complete run starts, before it trains.

@@ -75,7 +75,7 @@ def test_new_user_begins_with_the_servers_body_and_the_files_head(simulation: An
 def test_what_is_no_list_of_ids_is_refused(devices: Any, simulation: Any, tmp_path: Path) -> None:
     message = r"^(Simulation\.deployed: expected a list of devices, found .*|device \S+: expected an id from 0 to 6)"
     with pytest.raises(ConfigurationError, match=message):
-        next(simulation(FedPer(), tmp_path).deployed(devices))
+        simulation(FedPer(), tmp_path).deployed(devices)
 
 
 @pytest.mark.parametrize("wrapped", [np.asarray, lambda x: (x,), lambda x: {"signals": x}])
