@@ -15,6 +15,13 @@ from odt_sim.fleet.hashing import uniform
 
 Flags = NDArray[np.bool_]
 
+LOW = 14
+"""The local hour at which the share of a daily curve is lowest; the peak is 12 hours later."""
+EVENTS = 6
+"""The number of events that are drawn at once: two are expected in a cell, and one cell in 200 has more than six."""
+MOST_EVENTS = 1024
+"""A number that exceeds the events of any cell."""
+
 
 class Availability(Protocol):
     """The interface of availability: when devices are available."""
@@ -64,31 +71,25 @@ class Daily:
 
     def available(self, ids: Ids, time: Times) -> Flags:
         """See `Availability`."""
-        local = self.habits.local(ids, time) - LOW * HOUR
-        day = np.floor(local / DAY)
-        share = self.low + (self.peak - self.low) * (1 - np.cos(2 * np.pi / DAY * (local - day * DAY))) / 2
-        return np.asarray(uniform(self.habits.seed, "daily", ids, day.astype(np.int64)) < share)
+        since, drawn = self._day(ids, time)
+        share = self.low + (self.peak - self.low) * (1 - np.cos(2 * np.pi / DAY * since)) / 2
+        return np.asarray(drawn < share)
 
     def until(self, ids: Ids, time: Times) -> Floats:
         """See `Availability`; a device that stays available beyond the low of a day may be available for longer."""
-        local, since, half = self._day(ids, time)
-        end = time + (DAY / 2 + half) - since
-        return np.where(np.abs(since - DAY / 2) < half, np.minimum(end, time + DAY - since), time + 0 * local)
-
-    def _day(self, ids: Ids, time: Times) -> tuple[Floats, Floats, Floats]:
-        """Return the local time, the seconds since the low, and the seconds of availability before and after the peak."""
-        local = self.habits.local(ids, time)
-        day = np.floor((local - LOW * HOUR) / DAY)
-        drawn = uniform(self.habits.seed, "daily", ids, day.astype(np.int64))
+        since, drawn = self._day(ids, time)
         # share(s) = low + (peak - low) * (1 + cos(2 pi s / DAY)) / 2, for s seconds from the peak
         ratio = np.clip((drawn - self.low) / max(self.peak - self.low, 1e-12), 0, 1)
         half = np.where(drawn >= self.peak, 0.0, DAY / (2 * np.pi) * np.arccos(2 * ratio - 1))
         half = np.where(drawn < self.low, DAY, half)  # available even at the low
-        return local, local - LOW * HOUR - day * DAY, half
+        end = time + (DAY / 2 + half) - since
+        return np.where(np.abs(since - DAY / 2) < half, np.minimum(end, time + DAY - since), time)
 
-
-LOW = 14
-"""The local hour at which the share of a daily curve is lowest; the peak is 12 hours later."""
+    def _day(self, ids: Ids, time: Times) -> tuple[Floats, Floats]:
+        """Return the seconds since each device's day began, and the number that is drawn for it on this day."""
+        local = self.habits.local(ids, time) - LOW * HOUR
+        day = np.floor(local / DAY)
+        return local - day * DAY, uniform(self.habits.seed, "daily", ids, day.astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,9 +185,3 @@ class Markov:
     def _is_on(self, ids: Ids, cell: Ids, number: Ids) -> Flags:
         drawn = uniform(self.seed, "state", ids, cell * MOST_EVENTS + number)
         return np.asarray(drawn < self.on / (self.on + self.off))
-
-
-EVENTS = 6
-"""The number of events that are drawn at once: two are expected in a cell, and one cell in 200 has more than six."""
-MOST_EVENTS = 1024
-"""A number that exceeds the events of any cell."""
