@@ -31,6 +31,8 @@ PLUGGED_IN = 22.5
 """The mean local hour of the day at which a device begins to charge."""
 OWN_HABIT, EACH_NIGHT = 2.0, 1.0
 """The maximum deviations in hours: of a device's habit from the mean, and of a night from the device's habit."""
+EARLIEST = PLUGGED_IN - OWN_HABIT - EACH_NIGHT
+"""The earliest local hour at which a device begins to charge."""
 LONGEST_DAY = 24 + 2 * EACH_NIGHT - SHORTEST_NIGHT
 """The maximum hours between the charging of two nights."""
 LONGEST_NIGHT = 9.0
@@ -124,10 +126,6 @@ class Habits:
         hour = np.floor(self.local(ids, time) / HOUR).astype(np.int64)
         share = self.population.of("wifi_share", ids)
         return np.asarray(self.charging(ids, time) | (uniform(self.seed, "wifi", ids, hour) < share))
-
-
-EARLIEST = PLUGGED_IN - OWN_HABIT - EACH_NIGHT
-"""The earliest local hour at which a device begins to charge."""
 
 
 def offset_of(zone: str) -> float:
