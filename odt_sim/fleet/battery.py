@@ -41,8 +41,7 @@ class Batteries:
     def charge(self, ids: Ids, time: Times) -> Floats:
         """Return the energy in each battery in joules, `[devices]`, at one time or `[devices]` times."""
         times = np.broadcast_to(np.asarray(time, np.float64), len(ids))
-        begin, _ = self.habits.night(ids, times)
-        full_since, full = self.habits.night(ids, begin - 1.0)  # the previous night
+        full_since, full = self._night_before(ids, times)
         joules, since = self.capacity(ids), full.copy()
         known, places = self._worked(ids)
         known[known] = self.times[places[known]] > full_since[known]
@@ -58,6 +57,11 @@ class Batteries:
         unsure = np.flatnonzero(self._worked(ids)[0] | ~usable)
         usable[unsure] = self.level(ids[unsure], time) > self.floor
         return np.asarray(usable)
+
+    def _night_before(self, ids: Ids, time: Times) -> tuple[Floats, Floats]:
+        """Return the beginning and the end of the charging before the current or last one, both `[devices]`."""
+        begin, _ = self.habits.night(ids, time)
+        return self.habits.night(ids, begin - 1.0)
 
     def _worked(self, ids: Ids) -> tuple[NDArray[np.bool_], Ids]:
         """Return whether each device has worked since it was last full, and its place in `self.ids`, both `[devices]`."""
@@ -107,9 +111,7 @@ class Batteries:
         """Return the batteries at a time, without the state of devices that were fully charged since they worked."""
         if not len(self.ids):
             return self
-        begin, _ = self.habits.night(self.ids, time)
-        full_since, _ = self.habits.night(self.ids, begin - 1.0)
-        kept = self.times > full_since
+        kept = self.times > self._night_before(self.ids, time)[0]
         return replace(self, ids=self.ids[kept], joules=self.joules[kept], times=self.times[kept])
 
     def state(self) -> dict[str, NDArray[Any]]:
