@@ -66,7 +66,7 @@ def squared_distances(each: Mapping[int, Update]) -> Numbers:
     """Return the squared distances between updates, `[devices, devices]`, bit-identical for any number of threads.
 
     Raises:
-        SimulationError: Devices sent different tensors.
+        StrategyError: Devices sent different tensors.
     """
     distances = np.zeros((len(each), len(each)))
     for arrays in aligned(each).values():
