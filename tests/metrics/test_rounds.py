@@ -81,6 +81,11 @@ def test_run_still_improves_if_its_last_quarter_is_better_by_more_than_a_hundred
     assert still_improves(curve(*flat, 0.7, 0.6), "accuracy") is False
 
 
+def test_last_quarter_is_rounded_down():
+    """Of 9 evaluations the last two are the last quarter."""
+    assert still_improves(curve(0.2, 0.5, 0.7, 0.78, 0.8, 0.79, 0.9, 0.8, 0.8), "accuracy") is False
+
+
 def test_smaller_error_improves():
     assert still_improves(curve(4.0, 2.0, 1.0, 0.98, metric="mse"), "mse") is True
     assert still_improves(curve(4.0, 2.0, 1.0, 0.995, metric="mse"), "mse") is False
