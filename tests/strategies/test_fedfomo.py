@@ -112,6 +112,14 @@ def test_limited_models_arrive_in_turn(simulate: Simulate, softmax: TrainableMod
         assert {name for received in turns for name in received} == others
 
 
+def test_device_receives_all_models_before_one_again() -> None:
+    """Of four other models, two arrive per round."""
+    models = {f"model.{device}": np.array([device]) for device in range(5)}
+    states = [ServerState({**models, "turn": np.array([turn])}) for turn in range(3)]
+    received = [sorted(FedFomo(models=2).message(state, 0)) for state in states]
+    assert received == [["model.1", "model.2"], ["model.3", "model.4"], ["model.1", "model.2"]]
+
+
 @pytest.mark.parametrize(("name", "least"), [("unseen_epochs", 0), ("models", 1)])
 def test_settings_out_of_range(name: str, least: int) -> None:
     with pytest.raises(ConfigurationError, match=rf"strategy\.{name}: expected a whole number of at least {least}"):

@@ -361,3 +361,11 @@ def test_prototype_of_a_negative_count_is_zero() -> None:
     """A hostile device that flips the sign of its message makes a count negative."""
     sent = {"prototypes": np.array([[-2, 4], [6, 3]], np.float32), "counts": np.array([-1, 3], np.float32)}
     np.testing.assert_array_equal(mean_prototypes({}, sent)["prototypes"], [[0, 0], [2, 1]])
+
+
+def test_class_that_no_device_has_keeps_its_prototype_and_count() -> None:
+    before = {"prototypes": np.array([[1, 1], [2, 2]], np.float32), "counts": np.array([3, 1], np.float32)}
+    sent = {"prototypes": np.array([[0, 0], [6, 4]], np.float32), "counts": np.array([0, 2], np.float32)}
+    after = mean_prototypes(before, sent)
+    np.testing.assert_array_equal(after["prototypes"], [[1, 1], [3, 2]])
+    np.testing.assert_array_equal(after["counts"], [3, 2])

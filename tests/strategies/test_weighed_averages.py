@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from odt_sim import TrainableModel
+from odt_sim import Device, TrainableModel, Weights
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.fednova import FedNova
@@ -37,6 +37,15 @@ def test_qffl(simulate: Simulate, twin: Any, softmax: TrainableModel, data: Fede
         h = [q * f ** (q - 1) * (d @ d) + f**q / RATE for f, d in zip(losses, steps, strict=True)]
         w = w - sum(f**q * d for f, d in zip(losses, steps, strict=True)) / sum(h)
     assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
+
+
+def test_qffl_update_of_a_device_without_loss_is_finite(softmax: TrainableModel) -> None:
+    device = Device(softmax, (np.zeros((16, 8, 8, 1), np.float32), np.zeros(16, np.int32)))
+    bias = np.array([1000] + 9 * [0], np.float32)
+    certain = Weights.from_tensors(softmax.layout, [np.zeros((64, 10), np.float32), bias])
+    device.restore(certain)
+    assert device.loss("train") == 0
+    assert QFFL(0.5).local(device, {"weights": certain}).isfinite()
 
 
 @pytest.mark.parametrize("name", ["small_mlp", "termed"], ids=["on_examples", "on_embeddings"])
