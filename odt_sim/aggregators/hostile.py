@@ -16,4 +16,4 @@ def checked_fraction(fraction: float) -> float:
 
 def hostile_devices(fraction: float, devices: int) -> int:
     """Return the number of hostile devices, rounded up: 1 of 4 for a fraction of 0.2."""
-    return math.ceil(round(fraction * devices, 9))  # 0.1 * 30 is slightly above 3 in floating point
+    return math.ceil(round(fraction * devices, 9))  # 0.07 * 100 is slightly above 7 in floating point

@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import trim_mean
 
 from odt_sim.aggregators import Median, TrimmedMean
+from odt_sim.aggregators.hostile import hostile_devices
 from odt_sim.aggregators.stacked import PIECE
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.model.manifest import Parameter
@@ -35,6 +36,10 @@ def test_known_answers(combined: Any) -> None:
     np.testing.assert_array_equal(combined(TrimmedMean(0.2), *ROWS), [3, 17])  # one of five at either end
     np.testing.assert_array_equal(combined(TrimmedMean(0.4), *ROWS), [3, 20])
     np.testing.assert_array_equal(combined(TrimmedMean(0.1), *ROWS), [3, 17])  # rounded up
+
+
+def test_share_that_is_a_whole_number_is_not_rounded_up() -> None:
+    assert [hostile_devices(*given) for given in ((0.07, 100), (0.14, 50), (0.2, 5), (0.2, 4))] == [7, 7, 1, 1]
 
 
 @given(given=rounds())
