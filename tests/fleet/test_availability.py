@@ -49,6 +49,13 @@ def test_devices_stay_available_until_the_time_given(availability: Availability)
     assert ended.mean() < 0.1  # a daily device that is available at the low of one day may be so on the next
 
 
+def test_device_that_is_available_at_the_low_stays_for_the_day() -> None:
+    low = 5 * DAY + 14 * HOUR
+    on, until = Daily(UTC).available(MANY, low), Daily(UTC).until(MANY, low)
+    assert on.mean() == pytest.approx(0.1, abs=0.01)
+    assert_array_equal(until, np.where(on, low + DAY, low))
+
+
 @pytest.mark.parametrize("availability", [Daily(UTC), Charging(UTC), CHAIN], ids=["daily", "charging", "markov"])
 def test_state_depends_on_seed_device_and_time_only(availability: Availability) -> None:
     some = np.array([30_000, 5, 77])

@@ -38,6 +38,17 @@ def test_training_drains_a_battery_and_the_night_fills_it() -> None:
     assert after.pruned(float((start + seconds).max())).ids.tolist() == IDS.tolist()
 
 
+def test_later_work_of_a_device_replaces_its_state() -> None:
+    seconds, joules = np.full(50, 600.0), np.full(50, 6000.0)
+    once = FRESH.after(IDS, END + HOUR, seconds, joules)
+    some = IDS[10:13]
+    twice = once.after(some, END[some] + 2 * HOUR, seconds[some], joules[some])
+    assert_array_equal(twice.ids, IDS)
+    again = np.isin(IDS, some)
+    left = FULL - 0.25 * (2 * HOUR - 600 * again) - 6000 * (1 + again)
+    assert_allclose(twice.charge(IDS, END + 2 * HOUR + 600), left)
+
+
 def test_charge_arrives_during_work() -> None:
     start, seconds = HABITS.next_night(IDS, END) + 60, np.full(50, 100.0)
     before = FRESH.charge(IDS, start)

@@ -30,6 +30,13 @@ def test_every_eligible_device_is_as_likely_as_any_other() -> None:
     assert abs(chosen - 200).max() < 5 * np.sqrt(200)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_device_that_was_checked_is_not_drawn_again(seed: int) -> None:
+    """One of five devices is eligible, so a second draw is needed from a fleet that is large for it."""
+    found = choose_eligible(np.arange(8000), 100, lambda ids: ids[ids % 5 == 0], np.random.default_rng(seed))
+    assert len(set(found.tolist())) == 100
+
+
 def test_few_candidates_are_looked_at_in_a_large_fleet() -> None:
     looked = 0
 
