@@ -2,7 +2,7 @@
 
 import pytest
 
-from odt_sim.simulation.exclusion import advice
+from odt_sim.simulation.exclusion import AWAY, advice, failures_after, quarantined
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,11 @@ def test_advice_is_given_once_for_each_reason():
     said = advice({1: "timed out", 2: "loss not finite", 4: "timed out"})
     assert said == "give them more time (fleet.timeout); a smaller train.learning_rate may help"
     assert advice({}) == ""
+
+
+def test_failures_count_in_a_row_and_absence_does_not_count():
+    before = {1: 2, 3: 1, 5: 1}
+    after = failures_after(before, [1], {3: f"{AWAY}: its page was closed", 5: "update not finite", 4: "timed out"})
+    assert after == {3: 1, 4: 1, 5: 2}
+    assert quarantined(after, 2) == {5}
+    assert quarantined(after, None) == set()
