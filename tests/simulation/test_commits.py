@@ -9,11 +9,14 @@ import pytest
 from deaths import DeathError, DiesAfterRound, Recorder
 
 from odt_sim.errors import FileError
-from odt_sim.observers.base import Observer
-from odt_sim.persistence.commit import CommitFile
+from odt_sim.observers.base import Observer, Observers, RunInfo
+from odt_sim.persistence.commit import Commit, CommitFile
+from odt_sim.persistence.versions import Versions
 from odt_sim.simulation import commits, start
+from odt_sim.strategies.base import ServerState
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
+from tests.written_runs import round_record
 
 
 @pytest.fixture(autouse=True)
@@ -251,3 +254,16 @@ def test_short_rounds_do_not_wait_for_a_slow_commit(error, results, simulation, 
         simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True, observers=[again])
     assert recorder.rounds + again.rounds == list(range(1, 10))
     type(whole).read(tmp_path / "run").assert_same_bits(whole)
+
+
+@pytest.mark.parametrize(("seconds", "recorded"), [(1.0, [1]), (0.01, [])])
+def test_record_of_a_long_round_arrives_at_once(seconds, recorded, tmp_path, monkeypatch):
+    monkeypatch.setattr(commits, "SHORT", 0.1)
+    recorder = Recorder()
+    observers = Observers([recorder])
+    observers.on_begin(RunInfo("run", {}, tmp_path, 3))
+    with commits.Commits(observers) as ended:
+        commit, record = Commit(1, ServerState({}), Versions(), {}), round_record(1, seconds=seconds)
+        assert not ended.begin(commit, record, lambda records: None, waits=False)
+        assert recorder.rounds == recorded
+    assert recorder.rounds == [1]
