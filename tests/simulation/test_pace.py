@@ -89,3 +89,10 @@ def test_forgotten_rounds_count_only_in_the_total():
     add(paces, "processes", 1.0, 1)  # the first round in a place, again, is no measurement
     assert paces.seconds("processes") == pytest.approx(1.0)
     assert paces.total == pytest.approx(FEWEST_ROUNDS * (FEWEST_SECONDS + 1.0))
+
+
+def test_rounds_without_cost_are_never_enough():
+    """For example, rounds in which no device trains."""
+    paces = Paces()
+    add(paces, "processes", FEWEST_SECONDS, 0)
+    assert not paces.known("processes")
