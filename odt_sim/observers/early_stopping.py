@@ -3,6 +3,7 @@
 from typing import Literal
 
 from odt_sim.counting import counted
+from odt_sim.declarations import Range, fits
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.names import first_metric, higher_is_better
 from odt_sim.observers.base import Observer, RunInfo
@@ -27,14 +28,14 @@ class EarlyStopping(Observer):
             patience: The number of evaluations, at least 1.
 
         Raises:
-            ConfigurationError: The condition is unknown, lacks its target, or the patience is below 1.
+            ConfigurationError: The condition is unknown, lacks its target, or the patience is no whole number of at least 1.
         """
         if until not in ("target", "plateau"):
             raise ConfigurationError(f"until: expected target or plateau, found {until!r}")
         if until == "target" and target is None:
             raise ConfigurationError("until: target needs a target, found None; give one, such as target=0.9")
-        if patience < 1:
-            raise ConfigurationError(f"patience: expected at least 1, found {patience}")
+        if not fits(patience, int, Range(least=1)):
+            raise ConfigurationError(f"patience: expected a whole number of at least 1, found {patience!r}")
         self._target, self._patience = target if until == "target" else None, patience
         limit = {"run.target": str(target)} if until == "target" else {"run.patience": str(patience)}
         self.decides = {"run.until": until, **limit}
