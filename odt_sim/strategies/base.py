@@ -1,7 +1,7 @@
 """The contract of a personalization strategy, with federated averaging as the default.
 
-A strategy has five methods. `init`, `message` and `aggregate` run on the coordinator; `local` and `deploy` run on the
-worker that runs the device. The base class is FedAvg; a new strategy overrides only what differs.
+A strategy has six methods. `init`, `cohort`, `message` and `aggregate` run on the coordinator; `local` and `deploy` run
+on the worker that runs the device. The base class is FedAvg; a new strategy overrides only what differs.
 
 McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data, algorithm 1:
 `w <- w + sum_i n_i (w_i - w) / sum_i n_i`, where `w_i` is `w` after the local epochs on the device's `n_i` examples.
