@@ -16,8 +16,8 @@ from odt_sim.device.inference import losses_of
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime, inputs_of
 from odt_sim.errors import ModelError
-from odt_sim.metrics.counting import counting
 from odt_sim.metrics.device import model_figures
+from odt_sim.metrics.masks import masks_of
 from odt_sim.metrics.own import OwnMetric, own_figures
 from odt_sim.model.names import parts
 from odt_sim.model.trainable import TrainableModel
@@ -70,7 +70,7 @@ def _figures(
     masks = parts(returned, "mask")
     losses = losses_of(Runtime(model), x, y, outputs, masks) if model.returns_losses else {}
     answers, targets = arrays_of(outputs), arrays_of(y)
-    counts = counting(model, targets, masks)
+    counts = masks_of(model, targets, masks)
     return {
         **model_figures(model, answers, targets, losses, counts),
         **own_figures(own, answers, targets, counts),

@@ -9,7 +9,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.inference import Inference, check_answers
 from odt_sim.device.predictor import Predictor
 from odt_sim.errors import InvocationError, SimulationError
-from odt_sim.metrics.counting import counting
+from odt_sim.metrics.masks import masks_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.user_code import user_code_errors
 
@@ -64,7 +64,7 @@ def _counted(
     model: TrainableModel, outputs: Rows, y: Rows, losses: Mapping[str, Array], masks: Mapping[str, Array]
 ) -> dict[str, Any]:
     targets = arrays_of(y)
-    counts = counting(model, targets, masks)
+    counts = masks_of(model, targets, masks)
     return {"answers": arrays_of(outputs), "y": targets, "losses": losses, "masks": counts}
 
 

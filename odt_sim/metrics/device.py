@@ -74,7 +74,7 @@ def model_figures(model: TrainableModel, answers: Arrays, y: Arrays, losses: Arr
         y: The targets by name.
         losses: `[examples]` by name, as returned by the signature `loss`; missing losses are computed by the host's
             formulas. With several outputs, `""` alone is a joint loss that is not a sum over outputs.
-        masks: `[examples, ...]` by name, 1 where a position counts, as `odt_sim.metrics.counting` returns them.
+        masks: `[examples, ...]` by name, 1 where a position counts, as `odt_sim.metrics.masks.masks_of` returns them.
 
     Returns:
         The metrics of `output_figures`. With several outputs, `loss` is the weighted sum of the losses of the outputs

@@ -10,7 +10,7 @@ from odt_sim.model.trainable import TrainableModel
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def counting(model: TrainableModel, y: Arrays, masks: Arrays) -> dict[str, NDArray[Any]]:
+def masks_of(model: TrainableModel, y: Arrays, masks: Arrays) -> dict[str, NDArray[Any]]:
     """Return for each output a mask, 1 where a position counts, in the shape of its labels; absent if all count.
 
     Args:
