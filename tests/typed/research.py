@@ -11,7 +11,7 @@ from odt_sim.aggregators.base import Aggregator, with_numbers
 from odt_sim.data import Dataset, FederatedData, digits, federate
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.tensors import array_of
-from odt_sim.observers.base import Observer
+from odt_sim.observers import Observer
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
 from odt_sim.strategies.base import ServerState, Tensors, Update, Updates, weights_of
