@@ -1,6 +1,7 @@
 """Range checks of the hyper-parameters of strategies and aggregators."""
 
 import math
+from numbers import Integral, Real
 
 from odt_sim.errors import ConfigurationError
 
@@ -29,13 +30,13 @@ def checked(
     Raises:
         ConfigurationError: The value is not a finite number, or out of range.
     """
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if not (number and low <= value <= high and not (above and value == low) and not (below and value == high)):
         least = f"above {low}" if above else f"at least {low}"
         most = f"below {high}" if below else f"at most {high}"
         expected = f"a number {least}" if high == math.inf else f"a number {least} and {most}"
         raise ConfigurationError(f"{group}.{name}: expected {expected}, found {value!r}")
-    return value
+    return value if isinstance(value, int | float) else float(value)  # numpy's number
 
 
 def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy") -> int:
@@ -44,6 +45,6 @@ def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy
     Raises:
         ConfigurationError: The value is not a whole number, or too small.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
         raise ConfigurationError(f"{group}.{name}: expected a whole number of at least {low}, found {value!r}")
-    return value
+    return int(value)

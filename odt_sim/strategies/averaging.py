@@ -33,15 +33,15 @@ def checked_averaging(owner: str, given: Averaging) -> Averaging:
         ConfigurationError: A value is out of its range.
         TypeError: A setting is unknown.
     """
-    for name, value in given.items():
-        if name == "server_learning_rate":
-            checked(name, value, 0, above=True)  # type: ignore[arg-type]
-        elif name != "weighting":
-            raise TypeError(f"{owner}() got an unexpected keyword argument {name!r}")
-        elif value not in get_args(Weighting):
-            raise ConfigurationError(
-                f"strategy.weighting: expected {' or '.join(get_args(Weighting))}, found {value!r}"
-            )
+    unknown = [name for name in given if name not in Averaging.__annotations__]
+    if unknown:
+        raise TypeError(f"{owner}() got an unexpected keyword argument {unknown[0]!r}")
+    if given.get("weighting", "uniform") not in get_args(Weighting):
+        expected = " or ".join(get_args(Weighting))
+        raise ConfigurationError(f"strategy.weighting: expected {expected}, found {given['weighting']!r}")
+    if "server_learning_rate" in given:
+        rate = checked("server_learning_rate", given["server_learning_rate"], 0, above=True)
+        return {**given, "server_learning_rate": rate}
     return given
 
 
