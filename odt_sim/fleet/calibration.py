@@ -102,16 +102,19 @@ class Calibration:
         """
         try:
             values = json.loads(text)
-            if values.pop("format_version") != FORMAT_VERSION:
-                raise ValueError("another format version")
+            if not isinstance(values, dict):
+                raise ValueError("not a JSON object")
+            if (version := values.pop("format_version")) != FORMAT_VERSION:
+                raise ValueError(f"format version {version!r}")
             calls = {name: CallTime(**time) for name, time in values.pop("calls").items()}
             found = cls(calls=calls, **values)
             if not all(0 <= time.per_call + time.rows * time.per_row < float("inf") for time in calls.values()):
                 raise ValueError("a time is negative or infinite")
             return found
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = f"no key {error}" if isinstance(error, KeyError) else str(error)
             raise ConfigurationError(
-                f"{where}: not a calibration of version {FORMAT_VERSION} ({error}); remove it, or give the "
+                f"{where}: not a calibration of version {FORMAT_VERSION} ({reason}); remove it, or give the "
                 f"{CALIBRATION} of another run"
             ) from error
 

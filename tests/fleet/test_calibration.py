@@ -73,9 +73,16 @@ def test_file_that_is_no_calibration_of_the_model_is_refused(softmax: TrainableM
     path.write_text(KNOWN.to_json())
     with pytest.raises(ConfigurationError, match="measured a file with fingerprint ffffffffffff, expected "):
         Calibration.read(path, softmax)
-    for text in ("{}", "[]", "no", KNOWN.to_json().replace("0.002", "-1"), KNOWN.to_json().replace(": 1,", ": 9,")):
+    known = KNOWN.to_json()
+    for text, reason in {
+        "{}": "no key 'format_version'",
+        "[]": "not a JSON object",
+        "no": "Expecting value",
+        known.replace("0.002", "-1"): "a time is negative or infinite",
+        known.replace(": 1,", ": 9,"): "format version 9",
+    }.items():
         path.write_text(text)
-        with pytest.raises(ConfigurationError, match="not a calibration of version 1"):
+        with pytest.raises(ConfigurationError, match=rf"not a calibration of version 1 \({reason}"):
             Calibration.read(path, softmax)
     with pytest.raises(ConfigurationError, match="cannot read the calibration"):
         Calibration.read(tmp_path / "none.json", softmax)
