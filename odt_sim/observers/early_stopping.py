@@ -32,8 +32,8 @@ class EarlyStopping(Observer):
         """
         if until not in ("target", "plateau"):
             raise ConfigurationError(f"until: expected target or plateau, found {until!r}")
-        if until == "target" and target is None:
-            raise ConfigurationError("until: target needs a target, found None; give one, such as target=0.9")
+        if until == "target" and not fits(target, float, Range()):
+            raise ConfigurationError(f"until: target needs a target, found {target!r}; give one, such as target=0.9")
         if not fits(patience, int, Range(least=1)):
             raise ConfigurationError(f"patience: expected a whole number of at least 1, found {patience!r}")
         self._target, self._patience = target if until == "target" else None, patience

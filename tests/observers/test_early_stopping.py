@@ -73,6 +73,8 @@ def test_evaluation_without_validation_examples_is_refused() -> None:
     [
         ({"until": "soon"}, "until: expected target or plateau, found 'soon'"),
         ({"until": "target"}, "until: target needs a target, found None; give one, such as target=0.9"),
+        ({"until": "target", "target": "0.9"}, "until: target needs a target, found '0.9'; give one"),
+        ({"until": "target", "target": float("nan")}, "until: target needs a target, found nan; give one"),
         ({"until": "plateau", "patience": 0}, "patience: expected a whole number of at least 1, found 0"),
         ({"until": "plateau", "patience": 1.5}, "patience: expected a whole number of at least 1, found 1.5"),
         ({"until": "plateau", "patience": "3"}, "patience: expected a whole number of at least 1, found '3'"),
