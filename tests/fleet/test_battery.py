@@ -49,6 +49,11 @@ def test_later_work_of_a_device_replaces_its_state() -> None:
     assert_allclose(twice.charge(IDS, END + 2 * HOUR + 600), left)
 
 
+def test_battery_is_at_least_empty() -> None:
+    after = FRESH.after(IDS, END + HOUR, np.full(50, 600.0), np.full(50, 2 * FULL))
+    assert_array_equal(after.joules, 0)
+
+
 def test_charge_arrives_during_work() -> None:
     start, seconds = HABITS.next_night(IDS, END) + 60, np.full(50, 100.0)
     before = FRESH.charge(IDS, start)

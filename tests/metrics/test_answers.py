@@ -26,3 +26,8 @@ def test_huber_loss_is_quadratic_up_to_delta_and_then_linear() -> None:
     outputs = np.array([[0.5], [1.0], [3.0]], np.float32)
     losses = example_losses(outputs, np.zeros((3, 1), np.float32), "huber", False, delta=1.0)
     assert losses.tolist() == [0.125, 0.5, 2.5]
+
+
+def test_divergence_from_a_probability_of_zero_is_finite() -> None:
+    [loss] = example_losses(np.array([[0.0, 1.0]], np.float32), np.array([[0.5, 0.5]]), "kl_divergence", False)
+    assert loss == pytest.approx(0.5 * np.log(0.5 / 1e-7) + 0.5 * np.log(0.5))
