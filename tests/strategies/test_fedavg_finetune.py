@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import TrainableModel
+from odt_sim import Device, TrainableModel
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.fedavg import FedAvg
@@ -134,6 +134,23 @@ def test_chosen_layers_have_the_best_validation_loss(
         np.testing.assert_allclose(run.deployed(device).vector, found[chosen], rtol=0, atol=1e-5)
         whole.add(head)
     assert whole == {0, 1}
+
+
+def test_head_is_tuned_in_the_same_batches_after_all_layers(small_mlp: TrainableModel) -> None:
+    """Forty examples are three batches, which depend on the epoch."""
+    heads = 0
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        x, y = random.normal(size=(60, 6)).astype(np.float32), random.integers(0, 3, 60)
+        device, alone = (Device(small_mlp, (x[:40], y[:40]), (x[40:], y[40:]), seed=seed) for _ in range(2))
+        found, head = (
+            FedAvgFineTune(MAX_EPOCHS, layers=layers).deploy(each, {"weights": each.initial})
+            for each, layers in ((device, "chosen"), (alone, "head"))
+        )
+        if device.records["fine_tune_head"]:
+            heads += 1
+            np.testing.assert_array_equal(found.vector, head.vector)
+    assert heads
 
 
 def test_head_is_tuned_on_embeddings_in_inference_mode(
