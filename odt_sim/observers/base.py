@@ -185,7 +185,7 @@ def _checked(observers: Sequence[Observer]) -> list[Observer]:
         if not isinstance(each, Observer):
             raise ConfigurationError(
                 f"observers: expected a list of observers, found {shown(each)}; pass instances of subclasses of "
-                "odt_sim.observers.base.Observer, and functions as callbacks=[function] of Simulation"
+                "odt_sim.observers.Observer, and functions as callbacks=[function] of Simulation"
             )
     if isinstance(observers, Observer):
         raise ConfigurationError("observers: expected a list, found one observer; put it in a list: observers=[...]")
