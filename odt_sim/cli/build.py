@@ -235,7 +235,7 @@ def model(config: DictConfig, path: Path | None = None, strategy: Strategy | Non
         path or settings["path"],
         loss=settings["loss"],
         from_logits=settings["from_logits"],
-        signatures=settings.get("signatures"),  # missing in saved configurations of odt_sim 0.1
+        signatures=settings.get("signatures"),  # missing in configurations saved before 22 November 2026
         groups=settings.get("groups"),
         flex=flex,
     )

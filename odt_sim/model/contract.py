@@ -153,7 +153,7 @@ def check_random_states(flat: FlatModel, random_states: Iterable[int], where: st
     """
     signature = flat.signatures.get("optimizer_state")
     slots = {t.name: (t.shape, t.dtype) for t in signature.outputs.values()} if signature else {}
-    forms = (((2,), "int32"), ((2,), "int64"))  # int64 in files of odt_sim 0.1
+    forms = (((2,), "int32"), ((2,), "int64"))  # int64 in files exported before 22 November 2026
     wrong = [i for i in random_states if slots.get(f"s{i}") not in forms]
     if wrong:
         raise ModelError(

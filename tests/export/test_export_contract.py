@@ -243,7 +243,7 @@ def dropped() -> Any:
 
 @pytest.mark.slow
 def test_int64_at_the_border_loads_and_trains_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of odt_sim 0.1 have int64 words, step counts and random states at the border."""
+    """Files exported before 22 November 2026 have int64 words, step counts and random states at the border."""
     random = np.random.default_rng(0)
     x, y = random.integers(0, 6, (12, 4)), random.integers(0, 3, 12)
     options = {"loss": "sparse_categorical_crossentropy", "optimizer": "adam", "batch_size": BATCH}
