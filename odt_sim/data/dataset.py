@@ -35,13 +35,13 @@ class Dataset:
             targets are given like several inputs.
         users: `[examples]`, the user id of each example, integers or strings; None if there are no natural users.
         classes: The number of classes, for several targets a mapping by name; None for regression.
-        sequences: `[examples]` integers, the recording or text of each example. The examples of a sequence are in
-            chronological order, by `times` if given, and a split by block cuts each sequence. None if a device's
+        sequences: `[examples]` integers or strings, the recording or text of each example. The examples of a sequence are
+            in chronological order, by `times` if given, and a split by block cuts each sequence. None if a device's
             examples are one sequence.
         parts: `[examples]`, the part to which each example belongs, 0 for training, 1 for validation, 2 for test, for
             `split.method=given`; None if the data has no given split.
         standardize: Whether each device standardizes its inputs by its own training examples, after the split.
-        times: `[examples]` numbers, the time of each example in any unit; None if unknown.
+        times: `[examples]` numbers in any unit or `datetime64` values, the time of each example; None if unknown.
     """
 
     name: str

@@ -54,20 +54,23 @@ def check(dataset: Dataset) -> Dataset:
     """
     where = f"data {dataset.name}"
     x, y = _as_rows(dataset.x), _as_rows(dataset.y)
-    users = None if dataset.users is None else _decoded(where, np.asarray(dataset.users))
-    sequences = None if dataset.sequences is None else np.asarray(dataset.sequences)
+    users = None if dataset.users is None else _texts(where, "users", np.asarray(dataset.users))
+    sequences = None if dataset.sequences is None else _texts(where, "sequences", np.asarray(dataset.sequences))
     parts = None if dataset.parts is None else np.asarray(dataset.parts)
-    times = None if dataset.times is None else np.asarray(dataset.times)
+    times = None if dataset.times is None else _numbered(np.asarray(dataset.times))
     arrays = {**_by_key("x", x), **_by_key("y", y), "users": users, "sequences": sequences, "parts": parts}
     _check_lengths(where, {key: array for key, array in arrays.items() if array is not None})
     if users is not None and (users.ndim != 1 or users.dtype.kind not in "iuU"):
         raise DataError(
             f"{where}: users is {users.dtype} {list(users.shape)}, expected one integer or string for each example"
         )
-    if sequences is not None and (sequences.ndim != 1 or sequences.dtype.kind not in "iu"):
+    if sequences is not None and (sequences.ndim != 1 or sequences.dtype.kind not in "iuU"):
         raise DataError(
-            f"{where}: sequences is {sequences.dtype} {list(sequences.shape)}, expected one integer for each example"
+            f"{where}: sequences is {sequences.dtype} {list(sequences.shape)}, expected one integer or string for each "
+            "example"
         )
+    if sequences is not None and sequences.dtype.kind == "U":
+        sequences = np.unique(sequences, return_inverse=True)[1]
     if times is not None:
         _check_times(where, times, len(y))
     if parts is not None and (parts.ndim != 1 or not np.isin(parts, (0, 1, 2)).all()):
@@ -77,16 +80,23 @@ def check(dataset: Dataset) -> Dataset:
     return replace(dataset, x=x, y=y, users=users, classes=classes, sequences=sequences, parts=parts, times=times)
 
 
-def _decoded(where: str, users: Array) -> Array:
-    """Decode user ids that are bytes, as in HDF5 files, to text, which records can store."""
-    if users.dtype.kind != "S":
-        return users
+def _texts(where: str, key: str, names: Array) -> Array:
+    """Convert names that are bytes, as in HDF5 files, or Python strings, as in pandas, to an array of text."""
+    if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
+        return names.astype(np.str_)
+    if names.dtype.kind != "S":
+        return names
     try:
-        return np.char.decode(users, "utf-8")
+        return np.char.decode(names, "utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{where}: users contains bytes that are not UTF-8 text ({error.reason}); convert them"
+            f"{where}: {key} contains bytes that are not UTF-8 text ({error.reason}); convert them"
         ) from error
+
+
+def _numbered(times: Array) -> Array:
+    """Convert dates to numbers in their own unit; a missing date stays as it is, and is refused."""
+    return times.astype(np.int64) if times.dtype.kind == "M" and not np.isnat(times).any() else times
 
 
 def _as_rows(rows: Rows) -> Rows:
@@ -127,7 +137,8 @@ def _all_targets(where: str, y: Rows, classes: Classes) -> tuple[Rows, Classes]:
 def _check_times(where: str, times: Array, examples: int) -> None:
     if times.shape != (examples,) or times.dtype.kind not in "iuf" or not np.isfinite(times).all():
         raise DataError(
-            f"{where}: times is {times.dtype} {list(times.shape)}, expected one finite number for each of {examples} examples"
+            f"{where}: times is {times.dtype} {list(times.shape)}, expected one finite number or date for each of "
+            f"{examples} examples"
         )
 
 

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas
 import pytest
 
 from odt_sim.data.dataset import Dataset
@@ -12,6 +13,18 @@ Y = np.array([0, 1, 2])
 def test_users_of_bytes_become_text():
     users = check(Dataset("d", X, Y, users=np.array([each.encode() for each in ("a", "é", "a")]))).users
     assert users.tolist() == ["a", "é", "a"]
+
+
+def test_columns_of_pandas_are_users_sequences_and_times():
+    frame = pandas.DataFrame(
+        {"who": ["bo", "al", "bo"], "when": pandas.to_datetime(["2025-03-02", "2025-03-01", "2025-03-03"])}
+    )
+    for who in (frame["who"], frame["who"].astype(object).to_numpy(), frame["who"].astype("category")):
+        dataset = check(Dataset("d", X, Y, users=who, sequences=who, times=frame["when"]))
+        assert dataset.users.dtype.kind == "U"
+        assert dataset.users.tolist() == ["bo", "al", "bo"]
+        assert dataset.sequences.tolist() == [1, 0, 1]
+        assert dataset.times.argsort().tolist() == [1, 0, 2]
 
 
 def test_pixels_become_floats_with_a_channel_axis():
@@ -158,6 +171,15 @@ def test_converted_arrays_are_not_copied():
         (Dataset("d", X, Y, classes=0), "data d: classes is 0, expected a whole number of at least 1"),
         (Dataset("d", X, Y, users=np.array([b"\xff"] * 3)), r"data d: users contains bytes that are not UTF-8 text"),
         (Dataset("d", X, Y, users=np.float32(Y)), r"data d: users is float32 \[3\], expected one integer or string"),
+        (Dataset("d", X, Y, users=np.array(["a", None, "b"])), r"data d: users is object \[3\], expected one integer"),
+        (
+            Dataset("d", X, Y, sequences=np.float32(Y)),
+            r"data d: sequences is float32 \[3\], expected one integer or str",
+        ),
+        (
+            Dataset("d", X, Y, times=np.array(["2025-03-01", "NaT", "2025-03-02"], "datetime64[s]")),
+            r"data d: times is datetime64\[s\] \[3\], expected one finite number or date for each of 3 examples",
+        ),
     ],
 )
 def test_unusable_data_is_refused_in_one_line(dataset, message):
