@@ -1,5 +1,7 @@
 """The order in which examples arrive."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -77,6 +79,20 @@ def test_device_without_examples_in_a_period_is_named_with_its_user():
         DataError, match=r"^device 0 \(user ann\): none of its 5 training examples is in period .* of 9"
     ):
         in_order(federate(dataset, by_user, None, 0), 0, periods=9)
+
+
+def test_temporal_split_needs_sequences_that_end_with_each_period():
+    x, users = np.arange(60, dtype=np.float32)[:, None], np.repeat([0], 60)
+    dataset = Dataset("d", x, x, users=users, times=np.arange(60))
+    with pytest.raises(DataError, match=r"in period 4 of 4; its later examples are all for validation or testing"):
+        by_time(federate(dataset, by_user, None, 0, method="block"), 0, periods=4)
+    weekly = replace(dataset, sequences=np.arange(60) // 15)
+    data = by_time(federate(weekly, by_user, None, 0, method="block"), 0, periods=4, rounds=1)
+    for period in range(4):
+        train, test = (part[data.arrival.period[part] == period] for part in (data.train(0), data.test(0)))
+        assert len(train)
+        assert len(test)
+        assert train.max() < test.min()
 
 
 def test_devices_of_a_fleet_that_is_split_on_demand_are_checked():
