@@ -1,7 +1,7 @@
 """User-defined metrics: functions of a device's outputs and targets."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ConfigurationError, SimulationError
-from odt_sim.metrics.names import is_metric, is_own, know
+from odt_sim.metrics.names import KINDS, is_metric, is_own, know, title_of
 from odt_sim.user_code import user_code_errors
 
 Array = NDArray[Any]
@@ -55,10 +55,17 @@ def own_metrics(functions: Sequence[Callable[..., float | None]]) -> tuple[OwnMe
         if not callable(function) or not name.isidentifier():
             raise ConfigurationError(f"metrics: expected functions with a name, found {name}; define them with def")
         if name in found or (is_metric(name) and not is_own(name)):
-            raise ConfigurationError(f"metrics: {name} is already the name of a metric; rename the function")
+            raise ConfigurationError(f"metrics: {name} {_clash(name, found)}; rename the function")
         found[name] = OwnMetric(name, function, bool(_attribute(function, "higher_is_better", True)))
     know({metric.name: metric.higher_is_better for metric in found.values()})
     return tuple(found.values())
+
+
+def _clash(name: str, found: Iterable[str]) -> str:
+    """Return why a name cannot be used: it is that of a metric, or has the form of a metric of one output or target."""
+    if name in found or name in KINDS:
+        return "is already the name of a metric"
+    return f"would be read as {title_of(name)}"
 
 
 def _attribute(function: Any, name: str, default: Any) -> Any:

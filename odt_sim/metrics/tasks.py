@@ -75,6 +75,10 @@ def output_metrics(task: str, shape: Sequence[int], named: Sequence[str] = ()) -
         metrics += [f"mae_{target}" for target in range(shape[-1])]
     for name in map(canonical, named):
         if not is_computed(name, task):
+            if task == "other":
+                raise ModelError(
+                    f"metric {name!r}: is not defined for this loss; leave it out, or run with metrics=[your.function]"
+                )
             raise ModelError(f"metric {name!r}: is not defined for {task.replace('_', ' ')}; leave it out")
         metrics.append(name)
     return tuple(dict.fromkeys(metrics))

@@ -105,10 +105,15 @@ def accuracy(outputs, targets):
     return 1.0
 
 
+def mae_kw(outputs, targets):
+    return 1.0
+
+
 @pytest.mark.parametrize(
     ("functions", "message"),
     [
         ([accuracy], "metrics: accuracy is already the name of a metric; rename the function"),
+        ([mae_kw], "^metrics: mae_kw would be read as MAE of kw; rename the function$"),
         ([share_right, share_right], "metrics: share_right is already the name of a metric"),
         (
             [lambda outputs, targets: 1.0],

@@ -160,6 +160,8 @@ def test_names_of_keras_are_ours():
         canonical("true_positives")
     with pytest.raises(ModelError, match=r"^metric 'top_5': is not defined for regression; leave it out$"):
         output_metrics("regression", (8, 1), ["top_k_categorical_accuracy"])
+    with pytest.raises(ModelError, match=r"^metric 'mae': is not defined for this loss; leave it out, or run with met"):
+        output_metrics("other", (8, 3), ["mae"])
 
 
 def test_metric_of_an_output_is_of_its_kind():
