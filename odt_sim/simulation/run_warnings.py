@@ -7,7 +7,7 @@ import numpy as np
 
 from odt_sim.aggregators.differential_privacy import DifferentialPrivacy
 from odt_sim.counting import counted
-from odt_sim.data.columns import arrays_of
+from odt_sim.data.columns import Array, arrays_of
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.names import full
 from odt_sim.model.scaling import unscaled
@@ -20,6 +20,9 @@ LARGEST_TARGET = 100.0
 """The root mean square of targets, in deltas, that triggers a warning: 40 rounds of ten steps of 0.1 only reach 40."""
 LARGEST_FEATURE = 10.0
 """The root mean square of a feature that triggers a warning: logistic regression with steps of 0.1 is stable below 9."""
+UNEQUAL_TARGETS = 10.0
+"""The ratio of devices' targets, ninth to first decile, that triggers a warning: squared errors then differ a hundredfold."""
+SAMPLED_DEVICES = 100  # devices that are sampled of targets
 SAMPLED = 1000  # rows that are sampled of features and targets
 SMALLEST_INPUT = 0.01
 """The largest scaled input that triggers a warning: scaling gives 1 for pixels in 0..255, but 0.004 for those in 0..1."""
@@ -33,7 +36,9 @@ def run_warnings(job: Job, *, own_examples: bool) -> Iterator[str]:
         job: The run.
         own_examples: Whether devices have their own examples instead of the job's data.
     """
-    of_examples = () if own_examples else (_without_validation, _large_targets, _large_features, _scaled_twice)
+    of_examples = (
+        () if own_examples else (_without_validation, _large_targets, _unequal_targets, _large_features, _scaled_twice)
+    )
     checks = (_few_seen, _nothing_travels, _periods_left, _large_delta, _noisy_variances, *of_examples)
     yield from filter(None, (check(job) for check in checks))
 
@@ -54,8 +59,7 @@ def _large_targets(job: Job) -> str | None:
     bounds = {output.name: (output.loss, output.delta) for output in job.model.outputs if output.loss in BOUNDED}
     targets = arrays_of(job.data.y)
     for name, (loss, delta) in bounds.items():
-        rows = np.asarray(targets[name][:: max(1, len(targets[name]) // SAMPLED)], np.float64)
-        size = math.sqrt(np.mean(rows**2)) if rows.size else 0.0
+        size = _size(targets[name][:: max(1, len(targets[name]) // SAMPLED)])
         if size > LARGEST_TARGET * (delta if loss == "huber" else 1.0):
             return (
                 f"data {job.data.name}: {full('y', name)} has values of about {size:.3g}, for which {loss} hardly "
@@ -63,6 +67,31 @@ def _large_targets(job: Job) -> str | None:
                 "targets, or multiply the output in the model's last layer"
             )
     return None
+
+
+def _unequal_targets(job: Job) -> str | None:
+    """Return a warning if targets of a regression differ in scale between devices; otherwise None."""
+    data, targets = job.data, arrays_of(job.data.y)
+    devices = range(0, data.devices, max(1, data.devices // SAMPLED_DEVICES))
+    for output in job.model.outputs:
+        if output.task != "regression":
+            continue
+        rows = (data.train(device) for device in devices)
+        sizes = [_size(targets[output.name][each[:: max(1, len(each) // SAMPLED)]]) for each in rows]
+        low, high = np.quantile([size for size in sizes if size] or [1.0], (0.1, 0.9))
+        if high > UNEQUAL_TARGETS * low:
+            return (
+                f"data {data.name}: {full('y', output.name)} is of about {low:.3g} on some devices and {high:.3g} on "
+                "others, so the largest dominate the training and the means of errors; scale the targets of each "
+                "device: see docs/how-to/forecasts.md"
+            )
+    return None
+
+
+def _size(values: Array) -> float:
+    """Return the root mean square."""
+    rows = np.asarray(values, np.float64)
+    return math.sqrt(np.mean(rows**2)) if rows.size else 0.0
 
 
 def _large_features(job: Job) -> str | None:

@@ -10,7 +10,7 @@ from deaths import Recorder
 
 from odt_sim import Device, Fleet, Simulation, TrainingPlan
 from odt_sim.aggregators.median import Median
-from odt_sim.data import federate, iid
+from odt_sim.data import by_user, federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ConfigurationError, DataError, SimulationError, StrategyError
 from odt_sim.model.weights import Weights
@@ -95,6 +95,18 @@ def test_targets_that_are_too_large_for_the_loss_are_warned_of(loss, delta, size
     recorder = Recorder()
     run.run(observers=[recorder])
     expected = f"data prices: y has values of about 5e+03, for which {loss} hardly trains at usual learning rates"
+    assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
+
+
+@pytest.mark.parametrize(("largest", "warned"), [(100.0, True), (5.0, False)])
+def test_targets_that_differ_in_scale_between_devices_are_warned_of(largest, warned, regression, tmp_path):
+    users = np.repeat(np.arange(4), 10)
+    x, sizes = np.ones((40, 6), np.float32), np.float32([0, 0.5, 1, largest])  # a user without any load is no reason
+    data = federate(Dataset("loads", x, sizes[users][:, None] * x[:, :2], users=users), by_user, None, 0)
+    recorder = Recorder()
+    plan = TrainingPlan(learning_rate=1e-6)
+    Simulation(regression, data, FedAvg(), plan=plan, rounds=1, directory=tmp_path).run(observers=[recorder])
+    expected = "data loads: y is of about 0.6 on some devices and 80.2 on others, so the largest dominate the training"
     assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
 
 
