@@ -64,7 +64,8 @@ def _deploy(run: Path, options: argparse.Namespace) -> None:
     simulation = saved_simulation(folder, options.overrides)
     rows = deploy_new(simulation, output) if options.new else _rows(simulation, output, options)
     console = Console()
-    console.print(_table(rows, simulation.job.metrics[0]))
+    job = simulation.job
+    console.print(_table(rows, [job.metrics[0], "loss", *(own.name for own in job.own_metrics)]))
     lines = [f"files and table: {output}, {output / TABLE}"]
     if simulation.data.scales:
         of_device = (
@@ -125,9 +126,9 @@ def _check_examples(folder: Path) -> None:
         )
 
 
-def _table(rows: Sequence[Mapping[str, Any]], first: str) -> Table:
-    """Return the table of rows, with the run's first metric and the loss; – for an undefined metric."""
-    metrics = list(dict.fromkeys((first, "loss")))
+def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:
+    """Return the table of rows with these metrics, each once; – for an undefined metric."""
+    metrics = list(dict.fromkeys(names))
     table = Table("file", "bytes", *metrics, "ms", "rows", title="Files", title_justify="left", box=None)
     for column in table.columns[1:]:
         column.justify = "right"

@@ -87,7 +87,8 @@ def test_files_are_measured_by_metrics_of_the_user(odt_sim, run, folder):
     code, output, _ = odt_sim("deploy", "mine", "--device", "1", "--format")
     assert code == 0
     header, line = (line.split() for line in output.splitlines()[1:3])
-    assert header[:4] == ["file", "bytes", "span", "loss"]
+    assert header[:5] == ["file", "bytes", "span", "loss", "never"]
+    assert line[4] == "–"
     assert float(line[2]) == pytest.approx(record_of(folder / "mine", 1)["span"], abs=1e-4)
 
 
