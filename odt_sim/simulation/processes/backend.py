@@ -156,6 +156,7 @@ class ProcessesBackend:
         job, crew = self._job()
         half = AHEAD * self.processes // 2
         costs = job.costs(tasks)
+        # An evaluation prepares nothing, so it runs block by block.
         devices = [len(task.devices) if method == "train" else MOST_AT_A_TIME for task in tasks]
         shares = deque(in_shares(in_turn(costs, half), costs, devices, self.processes))
         sent: dict[int, tuple[Sent, int]] = {}

@@ -169,7 +169,7 @@ class Crew:
 
     def drop(self) -> None:
         """Drop the sent blocks, because their results are not needed; helpers finish the block that they have begun."""
-        self._shared.dropped.value = self._batches
+        self._shared.dropped[0] = self._batches
         while self._shared.shares.get():
             pass
         self._unsent.clear()

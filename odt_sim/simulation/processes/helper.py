@@ -96,29 +96,6 @@ class Done(NamedTuple):
     result: int
 
 
-class Number:
-    """An integer that processes share: one writes it, the others read it."""
-
-    def __init__(self) -> None:
-        """Start with 0."""
-        self._memory = mmap.mmap(-1, mmap.PAGESIZE)
-        self._numbers = memoryview(self._memory).cast("q")
-
-    @property
-    def value(self) -> int:
-        """The integer."""
-        return self._numbers[0]
-
-    @value.setter
-    def value(self, value: int) -> None:
-        self._numbers[0] = value
-
-    def close(self) -> None:
-        """Free the memory in this process."""
-        self._numbers.release()
-        self._memory.close()
-
-
 class Shared:
     """Queues and memory that the run's process shares with its helpers; an idle process takes a share from `shares`.
 
@@ -132,7 +109,7 @@ class Shared:
             print: it would break a progress display, whose locks a thread may have held at the fork.
         taken: A byte for each number of `results`, `ROOM` for each helper: 1 until the run's process has read the
             result.
-        dropped: The id of the last batch whose results are not needed any more.
+        dropped: The id of the last batch whose results are not needed any more, as the first of some integers.
     """
 
     def __init__(self, helpers: int) -> None:
@@ -140,12 +117,13 @@ class Shared:
         self.shares, self.done = Queue(len(Share._fields)), Queue(len(Done._fields))
         self.batches, self.broadcasts, self.results = Mailbox(), Mailbox(), Mailbox()
         self.taken = mmap.mmap(-1, ROOM * max(1, helpers))
-        self.dropped = Number()
+        self.dropped = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
 
     def close(self) -> None:
         """Free queues and memory, once the helpers have ended."""
-        for each in (self.shares, self.done, self.batches, self.broadcasts, self.results, self.taken, self.dropped):
+        for each in (self.shares, self.done, self.batches, self.broadcasts, self.results, self.taken):
             each.close()
+        self.dropped.release()
 
 
 def results(worker: Worker, batch: Batch, share: Share, received: Tensors) -> Iterator[Any]:
@@ -237,7 +215,7 @@ class _Helper:
             for value in results(self._worker, batch, share, self._received(batch)):
                 number = self._written(value)
                 self._shared.done.put([Done(share.batch, next(positions), number)])
-                if share.batch <= self._shared.dropped.value:
+                if share.batch <= self._shared.dropped[0]:
                     break
         except Exception:
             taken(self._out), taken(self._err)
