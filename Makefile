@@ -26,7 +26,7 @@ ALL_CORES = --numprocesses auto --dist loadfile --no-loadscope-reorder
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
 
-test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, in about six minutes
+test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, in about five minutes
 	$(BIN)/pytest $(ALL_CORES) -m "not slow and not phone"
 
 test-slow: .venv/.dev-installed  ## run the slow tests: kills, clusters, fuzzing, every shipped model
