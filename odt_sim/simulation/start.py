@@ -92,18 +92,18 @@ def start(
         raise ConfigurationError(
             f"run.rounds: {folder.path} already has {counted(commit.round, 'round')}, found {rounds}; set more"
         )
-    recorded, first_metric = _committed(recorded, commit), job.metrics[0]
-    checkpoint.begin(commit, reported_round(recorded, first_metric), reported_round(recorded[:-1], first_metric))
+    kept, first_metric = _committed(recorded, commit), job.metrics[0]
+    checkpoint.begin(commit, reported_round(kept, first_metric), reported_round(kept[:-1], first_metric))
     # Truncate the records first: shortened records fit the checkpoint both with and without its later commits.
     folder.truncate_rounds(commit.round)
-    if recorded:
-        folder.replace_last_round(recorded[-1])
+    if kept and kept[-1] is not recorded[commit.round - 1]:
+        folder.replace_last_round(kept[-1])
     checkpoint.clean()
     if commit.round < rounds:
         folder.reopen()
     remove_temporaries(folder.path, (INITIAL_MODEL, TRAINED_MODEL, TIMELINE, *RECORDS))
     write_file(folder.path / INITIAL_MODEL, job.model.content)
-    return commit, recorded
+    return commit, kept
 
 
 def _committed(recorded: Sequence[RoundRecord], commit: Commit) -> list[RoundRecord]:

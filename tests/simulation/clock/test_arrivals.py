@@ -31,6 +31,11 @@ def start(ids: Ids, time: float, leaves: float = np.inf) -> Flights:
     return flights
 
 
+def leave_at_first(ids: Ids, time: float) -> Flights:
+    """Start devices that leave after four seconds if they start at the beginning."""
+    return start(ids, time, 4 if time < 1 else np.inf)
+
+
 def test_updates_come_with_every_second_report() -> None:
     # 0 reports at 3, 1 at 5: update 1, both with the model of the start. From 5 on, 0 reports at 8 and 1 at 10: update 2.
     # From 10 on, 2 reports at 11, with a model two updates old, and 0 at 13: update 3.
@@ -71,28 +76,14 @@ def test_too_old_reports_are_dropped() -> None:
 def test_devices_that_leave_make_room_for_others() -> None:
     found = arrivals(Server(), lowest, lambda ids, time: start(ids, time, leaves=4), buffer=1, concurrency=1, devices=3)
     assert found.used["device"].tolist() == [0]
-    found = arrivals(
-        Server(),
-        lowest,
-        lambda ids, time: start(ids, time, 4 if time < 1 else np.inf),
-        buffer=2,
-        concurrency=2,
-        devices=3,
-    )
+    found = arrivals(Server(), lowest, leave_at_first, buffer=2, concurrency=2, devices=3)
     assert found.left["device"].tolist() == [1]
     assert found.used["device"].tolist() == [0, 2]
     assert found.after.time == 14  # device 2 starts at 3 s
 
 
 def test_devices_that_left_start_again_when_no_other_can() -> None:
-    found = arrivals(
-        Server(),
-        lowest,
-        lambda ids, time: start(ids, time, 4 if time < 1 else np.inf),
-        buffer=3,
-        concurrency=3,
-        devices=3,
-    )
+    found = arrivals(Server(), lowest, leave_at_first, buffer=3, concurrency=3, devices=3)
     assert found.left["device"].tolist() == [1, 2]
     assert found.used["device"].tolist() == [0, 1, 2]
     assert (found.after.time, found.started) == (615.0, 5)  # both start again at 604 s
