@@ -1,8 +1,9 @@
 """Checks of the arguments of a device."""
 
 from collections.abc import Collection, Sequence
-from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from odt_sim.arguments import shown
 from odt_sim.device.plan import TrainingPlan
@@ -21,7 +22,7 @@ def check_model(model: Any, id: int) -> None:
 
 def check_numbers(seed: int, id: int, round: int) -> None:
     """Check that the numbers that determine a device's randomness are whole and at least 0."""
-    if not all(isinstance(number, Integral) and number >= 0 for number in (seed, id, round)):
+    if not all(isinstance(number, int | np.integer) and number >= 0 for number in (seed, id, round)):
         raise ConfigurationError(
             f"device {id}: expected whole numbers of at least 0 as seed, id and round, found {seed!r}, {id!r}, {round!r}"
         )

