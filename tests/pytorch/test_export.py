@@ -22,6 +22,7 @@ from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import export_model
 from odt_sim.export.parameters import group_of_layers
 from odt_sim.export.pytorch.module import Module, keras_model
+from odt_sim.export.pytorch.own_gradients import own_gradients
 from odt_sim.export.split_model import split_before_head
 from odt_sim.model.trainable import TrainableModel
 from tests.pytorch.modules import MODULES
@@ -480,6 +481,14 @@ class _HookedInside(torch.nn.Linear):
         if result.requires_grad:
             result.register_hook(lambda gradient: gradient / 2)
         return result
+
+
+def test_functions_are_found_if_apply_is_written_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is since PyTorch 2.14."""
+    monkeypatch.setattr(torch.autograd.Function, "apply", torch._C._FunctionBase.__dict__["apply"])
+    with own_gradients(torch.nn.Linear(1, 1)) as names:
+        assert _Reversed.apply(torch.ones(2)).tolist() == [1, 1]
+    assert names == ["_Reversed.backward"]
 
 
 @pytest.mark.parametrize(

@@ -23,19 +23,18 @@ def own_gradients(module: Any) -> Iterator[list[str]]:
     found = [
         f"a hook of parameter {name!r}" for name, parameter in module.named_parameters() if parameter._backward_hooks
     ]
-    apply, register = torch.autograd.Function.apply.__func__, torch.Tensor.register_hook
+    function: Any = torch.autograd.Function
+    inherited, register = function.__dict__["apply"], torch.Tensor.register_hook
 
     def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if not cls.__module__.startswith("torch."):
             found.append(f"{cls.__name__}.backward")
-        return apply(cls, *args, **kwargs)
+        return inherited.__get__(None, cls)(*args, **kwargs)  # a class method, written in C since PyTorch 2.14
 
     def registered(tensor: Any, hook: Any) -> Any:
         found.append("a hook of a tensor")
         return register(tensor, hook)
 
-    function: Any = torch.autograd.Function
-    inherited = function.__dict__["apply"]
     function.apply, torch.Tensor.register_hook = classmethod(applied), registered
     try:
         yield found
