@@ -7,6 +7,7 @@ from typing import Any
 from odt_sim.persistence.run import Run
 from odt_sim.report.code_settings import code_settings
 from odt_sim.report.data_settings import data_settings, seeded_data_settings, text_settings
+from odt_sim.report.models import CALIBRATION
 from odt_sim.report.overrides import common_overrides, differing_overrides, short_paths, shown_overrides
 
 
@@ -51,7 +52,7 @@ def _identity(run: Run) -> dict[str, str]:
     """Return the settings of a run's configuration by dotted name, without strategy and seed.
 
     Runs without recorded settings fall back to their overrides. If the model depends on the seed, its settings replace its
-    fingerprint, which differs from seed to seed.
+    fingerprint and its calibration, which differ from seed to seed.
     """
     if run.settings is None:
         return shown_overrides(run)
@@ -63,6 +64,7 @@ def _identity(run: Run) -> dict[str, str]:
     model = run.config.get("model")
     if "${seed}" in str(model):
         settings.pop("model.fingerprint", None)
+        settings.pop(CALIBRATION, None)
         settings |= text_settings("model", model)
     if "data.digest" not in data_settings(run):
         settings.pop("data.digest", None)

@@ -146,7 +146,12 @@ def test_settings_do_not_repeat_differing_overrides():
 def test_model_that_depends_on_the_seed_does_not_split_a_configuration():
     config = {**CONFIG, "model": {"name": "digits_cnn", "build": {"dense": [64]}, "seed": "${seed}"}}
     wide = {**CONFIG, "model": {**config["model"], "build": {"dense": [128]}}}
-    runs = [command("model.seed=${seed}", seed=seed, config=config, model=f"digits_cnn {seed}") for seed in (0, 1)]
+    runs = [
+        command(
+            "model.seed=${seed}", seed=s, config=config, model=f"digits_cnn {s}", fleet__profiles__calibration=f"c{s}"
+        )
+        for s in (0, 1)
+    ]
     assert seeds(runs) == {"fedavg": [0, 1]}
     overrides = ["model.seed=${seed}", "model.build.dense=[128]"]
     other = command(*overrides, seed=2, config=wide, model="digits_cnn 2")

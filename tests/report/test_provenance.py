@@ -97,6 +97,24 @@ def test_exports_of_one_model_for_several_strategies_are_one_model(tmp_path, hyd
     assert None not in [device["local_accuracy"] for device in fedper.devices]  # joined with the local-only run
 
 
+def test_exports_of_one_model_have_calibrations_of_their_own(tmp_path):
+    for number, strategy in enumerate(("local", "fedavg", "ditto")):
+        write(tmp_path / strategy, strategy, model=f"mlp {number}", fleet__profiles__calibration=f"c{number}")
+    comparison = compare([tmp_path])
+    assert [row.label for row in comparison.rows] == ["ditto", "fedavg", "local"]
+    ditto = comparison.rows[0].runs[0]
+    assert None not in [device["local_accuracy"] for device in ditto.devices]
+
+
+def test_calibrations_of_one_file_on_two_machines_stay_apart(tmp_path):
+    for number in range(2):
+        write(tmp_path / str(number), seed=number, fleet__profiles__calibration=f"c{number}")
+    assert [row.label for row in compare([tmp_path]).rows] == [
+        "fedavg fleet.profiles.calibration=c0",
+        "fedavg fleet.profiles.calibration=c1",
+    ]
+
+
 def test_files_of_one_strategy_stay_apart(tmp_path):
     """Differences that only training shows, such as a Dropout rate, are not part of the digest."""
     for number in range(2):
