@@ -110,7 +110,7 @@ class Device:
         self._own_metrics = metrics
         self.predictor: Predictor | None = None
         self._pool = pool or RuntimePool(model)
-        self._model_state = ModelState(self._pool, self.initial, self._initial_slots())
+        self._model_state = self._new_state(self._initial_slots())
         self._inference = Inference(id, self._model_state, self._pool, self.calls)
         self._epochs = self._steps_done = 0
         self._passes = Passes(seed, id)
@@ -149,6 +149,10 @@ class Device:
             seed = self.random("masks", i).integers(2**31 - 1)  # the range that Keras draws from
             slots[i] = np.array([seed, 0], slots[i].dtype)
         return slots
+
+    def _new_state(self, slots: Sequence[Array]) -> ModelState:
+        """Return a state with the initial weights, where the device's model runs."""
+        return ModelState(self._pool, self.initial, slots)
 
     def random(self, *purpose: str | int) -> np.random.Generator:
         """Return a random generator that depends only on the seed, the id, the round and the purpose."""

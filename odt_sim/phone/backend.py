@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 from odt_sim.device.native_output import quiet
-from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
 from odt_sim.extras import check_extra
 from odt_sim.model.browsers import check_for_browsers
@@ -99,7 +98,7 @@ class PhonesBackend:
         connected = Phones(devices, job.storage)
         connected.record()
         with quiet():
-            worker = PhoneWorker(job, connected, Runtime(job.model))
+            worker = PhoneWorker(job, connected)
         self._opened.callback(worker.close)
         try:
             self._serve(job, connected)

@@ -44,6 +44,9 @@ ON_PHONE = "the examples are on a phone, which does not send them; choose anothe
 class PhoneDevice(Device):
     """Device that trains and evaluates in a browser; only weights, slots, losses and metrics travel."""
 
+    _pool: PhonePool
+    _model_state: PhoneState
+
     def __init__(
         self,
         model: TrainableModel,
@@ -62,17 +65,18 @@ class PhoneDevice(Device):
             model: The model.
             examples: The numbers of the phone's examples.
             ask: A function that sends the phone a request.
-            pool: The model's initial weights and slots.
+            pool: The interpreter in this process.
             seed: The run's seed.
             id: The device's number.
             round: The current round.
             plan: The default plan.
         """
-        counted = [PhoneExamples.counted(count) for count in examples]
-        super().__init__(model, counted[0], counted[1], seed=seed, id=id, round=round, plan=plan, pool=pool)
-        self.own_test = counted[2]
-        self._state = PhoneState(pool, PhoneRuntime(model, ask), self.initial, self._initial_slots())
-        self._model_state = self._state
+        train, validation, self.own_test = map(PhoneExamples.counted, examples)
+        self._phone = PhoneRuntime(model, ask)
+        super().__init__(model, train, validation, seed=seed, id=id, round=round, plan=plan, pool=pool)
+
+    def _new_state(self, slots: Sequence[Array]) -> PhoneState:
+        return PhoneState(self._pool, self._phone, self.initial, slots)
 
     def _further(self, inputs: Mapping[str, Any] | None) -> FurtherInputs:
         if inputs:
@@ -81,10 +85,8 @@ class PhoneDevice(Device):
             )
         return NONE
 
-    def _next_batches(self, step: Step, plan: TrainingPlan, further: FurtherInputs) -> Iterator[Batch]:
-        for examples in plan.passes(len(self.train_examples), self.model.batch_size):
-            yield from self._shuffled(self.train_examples, "batches", self._epochs, examples)
-            self._epochs += 1
+    def _rows_of(self, step: Step) -> Examples:
+        return self.train_examples
 
     def _shuffled(
         self, rows: Examples, purpose: str, epoch: int, examples: int, further: FurtherInputs = NONE
@@ -101,20 +103,16 @@ class PhoneDevice(Device):
         return [loss for part in parts for loss in self._at_one_rate(step, part, self.learning_rate(learning_rate))]
 
     def _at_one_rate(self, step: Step, batches: Sequence[Batch], learning_rate: float) -> list[float]:
-        losses = self._state.on_phone(changes=True).train(step, batches, learning_rate, self._offset)
-        for _ in losses:
-            self.calls.add_steps(step.signature, 1, self.model.batch_size)
+        losses = self._model_state.on_phone(changes=True).train(step, batches, learning_rate, self._offset)
+        self.calls.add_steps(step.signature, len(batches), sum(batch.examples for batch in batches))
         self._steps_done += len(losses)
         return [float(loss) for loss in losses]
 
     def finish(self) -> None:
         """Finish training like Keras' `fit`, in this process; see `Device.finish`."""
         if self.model.finalizes and self._steps_done:
-            runtime = self._pool.first
-            runtime.write(self.weights)
-            runtime.write_slots(self._model_state.slots)
-            runtime.finalize()
-            self._replace(runtime.read(), self._model_state.slots)
+            slots = self._model_state.slots
+            self._replace(self._pool.finalized(self.weights, slots), slots)
 
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on a batch of `batches` and return its loss."""
@@ -124,10 +122,6 @@ class PhoneDevice(Device):
     def train_batch(self, x: Any, y: Any, learning_rate: float | None = None, group: str | None = None) -> float:
         """Raise an error, since a phone trains only on its own examples."""
         raise DataError(f"device {self.id}: a phone trains on its own examples only; choose another strategy")
-
-    def infer(self, x: Any) -> Array:
-        """Raise an error, since a phone sends no outputs."""
-        raise DataError(f"device {self.id}: {ON_PHONE}")
 
     def outputs(self, split: str) -> Rows:
         """Raise an error, since a phone sends no outputs."""
@@ -152,7 +146,7 @@ class PhoneDevice(Device):
         given: Mapping[str, Array] = {}
         if not isinstance(examples, PhoneExamples):  # examples of other devices, for measuring forgetting
             given, split = tensors_of(self.model, *examples.take()), "given"
-        figures, calls = self._state.on_phone().evaluate(split, len(examples), given, only_loss=only_loss)
+        figures, calls = self._model_state.on_phone().evaluate(split, len(examples), given, only_loss=only_loss)
         self.calls.add_inference("infer", calls, len(examples))
         return figures
 

@@ -1,6 +1,7 @@
 """Model on a phone, used instead of an interpreter in this process."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from odt_sim.device.batches import Batch
 from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.device.training_step import GradientOffset, Step
+from odt_sim.errors import DataError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.phone.figures import checked_figures
@@ -107,12 +109,26 @@ def _checked(reply: Message, name: str, shape: tuple[int, ...], dtype: str) -> A
 
 
 class PhonePool(RuntimePool):
-    """Source of the initial weights and slots of devices, which this process reads from the file once."""
+    """One interpreter in this process for what phones do not run, shared by devices in several threads."""
 
-    def __init__(self, first: Runtime) -> None:
-        """Set the interpreter with the initial weights."""
-        super().__init__(first.model)
-        self._first = first
+    def __init__(self, model: TrainableModel) -> None:
+        """Start the interpreter."""
+        super().__init__(model, edits=False)
+        self._one_at_a_time = Lock()
+        _ = self.first
+
+    def scheduled_rate(self, step: int) -> float:
+        """Return the learning rate of a step from the model's signature `schedule`."""
+        with self._one_at_a_time:
+            return super().scheduled_rate(step)
+
+    def finalized(self, weights: Weights, slots: Sequence[Array]) -> Weights:
+        """Return the weights after the signature `finalize`."""
+        with self._one_at_a_time:
+            self.first.write(weights)
+            self.first.write_slots(slots)
+            self.first.finalize()
+            return self.first.read()
 
 
 class PhoneState(ModelState):
@@ -142,6 +158,14 @@ class PhoneState(ModelState):
     def replace_head(self, weights: Weights) -> None:
         """Replace some of the head's weights."""
         self.replace(self.weights.replace(weights), self.slots, same_body=True)
+
+    def runtime(self, *, changes: bool = False, head: bool = False) -> Runtime:
+        """Raise an error, since no interpreter in this process has the state.
+
+        Raises:
+            DataError: Always.
+        """
+        raise DataError("phones only train and evaluate; choose another strategy or backend")
 
     def on_phone(self, *, changes: bool = False) -> PhoneRuntime:
         """Write this state to the phone's copy if needed, and return the copy; set `changes` before training."""

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
-from odt_sim.device.runtime import Runtime
 from odt_sim.phone import phones
 from odt_sim.phone.device import PhoneDevice
 from odt_sim.phone.frames import Array, Message
@@ -31,16 +30,12 @@ MOST_AT_ONCE = 1024
 class PhoneWorker(Worker):
     """Worker that runs strategies in this process with devices whose models and examples are on phones."""
 
-    def __init__(self, job: Job, connected: Phones, initial: Runtime) -> None:
-        """Prepare for a job.
+    _pool: PhonePool
 
-        Args:
-            job: The job.
-            connected: The phones.
-            initial: An interpreter with the model's initial weights.
-        """
+    def __init__(self, job: Job, connected: Phones) -> None:
+        """Prepare for a job with the phones that connect."""
         super().__init__(job)
-        self._phones, self._initial = connected, initial
+        self._phones = connected
         self._evaluation = PhoneEvaluation(job)
         self._blocks = ThreadPoolExecutor(MOST_AT_ONCE, "block")
         self._devices = ThreadPoolExecutor(MOST_AT_ONCE, "phone")
@@ -72,6 +67,9 @@ class PhoneWorker(Worker):
             done = self._on_each(task, partial(self._update, task=task, broadcast=broadcast))
             yield self._sum(task, [[*done]])
 
+    def _new_pool(self) -> PhonePool:
+        return PhonePool(self._job.model)
+
     def _of_phone(self, id: int, task: Task) -> PhoneDevice:
         job, phone = self._job, self._phones.connected(id)
         limit = job.fleet.timeout
@@ -84,8 +82,7 @@ class PhoneWorker(Worker):
             return phone.ask({**header, **shown}, tensors, until)
 
         examples = phone.examples if phone else phones.Examples(1, 0, 1)  # placeholder for a device that is excluded
-        pool = PhonePool(self._initial)
-        return PhoneDevice(job.model, examples, ask, pool, seed=job.seed, id=id, round=task.round, plan=job.plan)
+        return PhoneDevice(job.model, examples, ask, self._pool, seed=job.seed, id=id, round=task.round, plan=job.plan)
 
     def _within_limits(self, device: Device, work: Callable[[], Result]) -> Result | Excluded:
         if self._phones.connected(device.id) is None:
