@@ -14,7 +14,7 @@ from sysconfig import get_paths
 from types import TracebackType
 from typing import Any
 
-from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.errors import ConfigurationError, OdtSimError, typed_line
 
 INSTALLED = (
     str(Path(__file__).parent) + os.sep,
@@ -56,7 +56,7 @@ def imported(target: str, key: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name == owner and "." in owner:
             found = imported(owner, key)  # a class
         else:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = typed_line(error)
             raise ConfigurationError(
                 f"{key}: cannot import {owner} ({reason}); check the name, the file, and PYTHONPATH"
             ) from error
@@ -120,7 +120,7 @@ class _UserCodeErrors(AbstractContextManager[None]):
     ) -> None:
         if error is None or isinstance(error, self._passes) or not isinstance(error, Exception | SystemExit):
             return
-        message = " ".join(f"{type(error).__name__}: {error}".split())
+        message = typed_line(error)
         raised = self._kind(f"{self._subject} with {message}{_place(self._owner, error)}; {self._advice}")
         raised.in_user_code = True
         raise raised from error

@@ -14,7 +14,7 @@ from threading import Thread
 
 from odt_sim.benchmark.cells import Cell, Outcome, Status, loaded_cell, write_outcome
 from odt_sim.cli.run import launch
-from odt_sim.errors import OdtSimError
+from odt_sim.errors import OdtSimError, one_line
 from odt_sim.persistence.run_folder import FAILURE, INITIAL_MODEL, SUMMARY, RunFolder
 from odt_sim.tuning.processes import place_of
 from odt_sim.tuning.winners import winner
@@ -80,7 +80,7 @@ def _serve() -> None:
         try:
             outcome = run_cell(cell)
         except OdtSimError as error:
-            outcome = _outcome(cell, "failed", " ".join(str(error).split()))
+            outcome = _outcome(cell, "failed", one_line(error))
         write_outcome(cell, replace(outcome, seconds=time.monotonic() - started))
         print("done", file=answers, flush=True)
 

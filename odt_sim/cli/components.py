@@ -15,7 +15,7 @@ from odt_sim.cli.overrides import unknown_key, unused_averaging
 from odt_sim.cli.settings import component
 from odt_sim.data.dataset import Dataset
 from odt_sim.declarations import fits, mismatch
-from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.errors import ConfigurationError, OdtSimError, one_line
 from odt_sim.observers.base import Observer
 from odt_sim.simulation.backend import Backend
 from odt_sim.strategies.base import Strategy
@@ -62,7 +62,7 @@ def build(node: Any, group: str) -> Any:
         if cause is not None:
             raise cause from error
         cause = error.__cause__ or error
-        reason = " ".join(str(cause).split())
+        reason = one_line(cause)
         if isinstance(cause, ImportError) or reason.startswith("Expected a callable target"):
             _check_target(target, f"{group}._target_")  # raises unless a nested node failed
         raise ConfigurationError(

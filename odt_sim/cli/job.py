@@ -21,7 +21,7 @@ from odt_sim.cli.outcome import Outcome
 from odt_sim.cli.resume import model_before, resume_hint, run_before, settle, settle_job
 from odt_sim.cli.saved_config import claim, is_saved, save_changes, saved_overrides
 from odt_sim.data.leakage import find_leakage
-from odt_sim.errors import FileError, OdtSimError
+from odt_sim.errors import FileError, OdtSimError, one_line, typed_line
 from odt_sim.observers.base import Observer, Observers, RunInfo
 from odt_sim.observers.display import Display
 from odt_sim.observers.early_stopping import EarlyStopping
@@ -157,7 +157,7 @@ def _own_storage(config: DictConfig, job: str) -> list[str]:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join((str(error) if isinstance(error, OdtSimError) else f"{type(error).__name__}: {error}").split())
+    return one_line(error) if isinstance(error, OdtSimError) else typed_line(error)
 
 
 def _title(strategy: str, overrides: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from types import FrameType
 
 import odt_sim
 from odt_sim.cli.narrow_encodings import never_fail
-from odt_sim.errors import OdtSimError
+from odt_sim.errors import OdtSimError, one_line
 
 COMMANDS = (
     "run",
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except OdtSimError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
         print("; ".join(["interrupted", *getattr(stop, "__notes__", ())]), file=sys.stderr)

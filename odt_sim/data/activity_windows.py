@@ -16,7 +16,7 @@ from odt_sim.data.columns import only
 from odt_sim.data.dataset import Array, Dataset, Indices
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.sources import read_npz
-from odt_sim.errors import DataError
+from odt_sim.errors import DataError, one_line
 
 SIGNALS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
 ACTIVITIES = ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "laying")
@@ -79,7 +79,7 @@ def _table(path: Path, dtype: DTypeLike, rank: Literal[1, 2]) -> Array:
     try:
         return np.loadtxt(path, dtype, ndmin=rank)
     except (ValueError, OSError) as error:
-        raise DataError(f"data {path}: cannot be read ({' '.join(str(error).split())}); download it again") from error
+        raise DataError(f"data {path}: cannot be read ({one_line(error)}); download it again") from error
 
 
 def _sequences(x: Array, subject: Array) -> Indices:

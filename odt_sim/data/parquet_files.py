@@ -19,7 +19,7 @@ from odt_sim.data.dataset import Classes, Dataset
 from odt_sim.data.dataset_checks import as_inputs, as_numbers, check
 from odt_sim.data.store import PIECE, Writer, files_of, rows_in, stored
 from odt_sim.data.user_ids import written_as_integers
-from odt_sim.errors import DataError
+from odt_sim.errors import DataError, one_line
 from odt_sim.model.names import full
 
 LARGEST_PIECE = 1 << 16  # rows
@@ -199,7 +199,7 @@ def _readable(where: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, NotImplementedError) as error:  # includes the errors of pyarrow
-        raise DataError(f"{where}: cannot be read ({' '.join(str(error).split())}); write it again") from error
+        raise DataError(f"{where}: cannot be read ({one_line(error)}); write it again") from error
 
 
 def _opened(path: str) -> Any:

@@ -20,7 +20,7 @@ from odt_sim.data.converters import tf_data
 from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.keras_cache import cached_keras_file
-from odt_sim.errors import DataError
+from odt_sim.errors import DataError, one_line
 from odt_sim.model.names import parts
 from odt_sim.user_code import user_code_errors
 
@@ -121,7 +121,7 @@ def _read_array(path: Path, file: Any, key: str) -> Array:
         array = file[key]
     except ValueError as error:  # a pickled array, or a damaged header
         raise DataError(
-            f"data {path}: array {key!r} cannot be read ({' '.join(str(error).split())}); "
+            f"data {path}: array {key!r} cannot be read ({one_line(error)}); "
             "pickled (object) arrays are not supported; store plain numbers"
         ) from error
     if not isinstance(array, np.ndarray):  # a member other than .npy is returned as bytes

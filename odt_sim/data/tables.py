@@ -18,7 +18,7 @@ from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.dates import nanoseconds
 from odt_sim.data.user_ids import written_as_integers
-from odt_sim.errors import ConfigurationError, DataError
+from odt_sim.errors import ConfigurationError, DataError, one_line
 from odt_sim.extras import package
 
 
@@ -194,7 +194,7 @@ def _read(path: Path, users: str | None) -> Any:
     except UnicodeDecodeError as error:
         raise DataError(f"data {path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
     except (ValueError, OSError, ImportError) as error:
-        raise DataError(f"data {path}: cannot be read ({' '.join(str(error).split())}); write it again") from error
+        raise DataError(f"data {path}: cannot be read ({one_line(error)}); write it again") from error
     if len(frame.columns) == 1 and (separator := next((each for each in ";\t|" if each in frame.columns[0]), None)):
         raise DataError(
             f"data {path}: expected columns separated by commas, found {separator!r} in {frame.columns[0]!r}; write it with "

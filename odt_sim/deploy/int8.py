@@ -13,7 +13,7 @@ from odt_sim.device.batches import padded
 from odt_sim.device.examples import Examples
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import inputs_of
-from odt_sim.errors import ConfigurationError, ModelError
+from odt_sim.errors import ConfigurationError, ModelError, one_line
 from odt_sim.model.fully_connected import with_fully_connected
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.trainable import TrainableModel
@@ -73,7 +73,7 @@ def quantized(content: bytes, model: TrainableModel, examples: Examples) -> byte
             )
             result = quantizer.quantize(ranges, enable_progress_bar=False, enable_progress_report=False)
         except (ValueError, RuntimeError, KeyError, IndexError, NotImplementedError) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = one_line(error) or type(error).__name__
             raise ModelError(
                 f"{model.where}: cannot be quantized to int8 ({reason}); leave it out: --format float32 float16"
             ) from error

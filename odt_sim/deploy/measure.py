@@ -15,7 +15,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.inference import losses_of
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime, inputs_of
-from odt_sim.errors import ModelError
+from odt_sim.errors import ModelError, one_line
 from odt_sim.metrics.device import model_figures
 from odt_sim.metrics.masks import masks_of
 from odt_sim.metrics.own import OwnMetric, own_figures
@@ -55,9 +55,7 @@ def measured(
             infer = Interpreter(model_content=content, num_threads=1).get_signature_runner("infer")
             returned, seconds = _run(infer, batches)
     except (ValueError, RuntimeError) as error:
-        raise ModelError(
-            f"{where}: LiteRT cannot run it ({' '.join(str(error).split())}); leave its format out"
-        ) from error
+        raise ModelError(f"{where}: LiteRT cannot run it ({one_line(error)}); leave its format out") from error
     found = _figures(model, x, y, {name: array[: len(x)] for name, array in returned.items()}, own)
     return {"bytes": len(content), **found, "milliseconds": 1000 * median(seconds), "rows": rows}
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from odt_sim.data.columns import Array
 from odt_sim.device.runtime import Runtime
-from odt_sim.errors import InvocationError, ModelError
+from odt_sim.errors import InvocationError, ModelError, one_line
 from odt_sim.memory import memory_limit, peak_memory
 from odt_sim.model.contract import OPTIONAL, REQUIRED, answers_of, shape_text
 from odt_sim.model.flatbuffer import TensorInfo
@@ -99,7 +99,7 @@ def main(content: bytes, where: str, seconds: float) -> int:
         )
     except Exception as error:  # a damaged file may cause any exception
         reason = f"{where}: damaged .tflite file ({type(error).__name__}: {error}); export it again"
-    print(" ".join(reason.split()))
+    print(one_line(reason))
     return REFUSED
 
 

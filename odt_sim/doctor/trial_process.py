@@ -14,7 +14,7 @@ from odt_sim.device.engines import RuntimeChoice
 from odt_sim.device.verification_process import limit_resources
 from odt_sim.doctor.experiments import run
 from odt_sim.doctor.subject import Subject
-from odt_sim.errors import OdtSimError
+from odt_sim.errors import OdtSimError, one_line, typed_line
 from odt_sim.model import flatbuffer
 from odt_sim.subprocesses import end
 
@@ -43,11 +43,11 @@ def _measured(name: str, subject: Subject, y: tuple[int, ...] | None) -> dict[st
     try:
         return run(name, subject, y)
     except OdtSimError as error:
-        return {"error": " ".join(str(error).removeprefix(f"{subject.where}: ").split())}
+        return {"error": one_line(str(error).removeprefix(f"{subject.where}: "))}
     except MemoryError as error:
         return {"error": f"out of memory ({error})"}
     except Exception as error:  # a damaged file may cause any exception
-        return {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+        return {"error": typed_line(error)}
 
 
 if __name__ == "__main__":

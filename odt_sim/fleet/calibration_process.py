@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
-from odt_sim.errors import OdtSimError
+from odt_sim.errors import OdtSimError, one_line
 from odt_sim.fleet.calibration import Calibration, CallTime, this_machine
 from odt_sim.memory import peak_memory
 from odt_sim.model.flatbuffer import Signature, TensorInfo
@@ -111,7 +111,7 @@ def main() -> int:
         print(measure(sys.stdin.buffer.read(), sys.argv[1]).to_json())
         return 0
     except OdtSimError as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
+        print(one_line(error), file=sys.stderr)
         return 1
 
 

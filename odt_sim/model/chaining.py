@@ -14,7 +14,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
-from odt_sim.errors import ModelError
+from odt_sim.errors import ModelError, one_line
 from odt_sim.model.dataflow import Flow, flow_of
 from odt_sim.model.graph import READS, Graph, Tensor
 from odt_sim.model.graph_reader import read_graph
@@ -88,7 +88,7 @@ class Part:
             interpreter.invoke()
             return {index: interpreter.get_tensor(index) for index in self.outputs}
         except (RuntimeError, ValueError, TypeError) as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             raise ModelError(f"{self.where}: LiteRT cannot run the {self.role} ({reason})") from error
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.errors import ModelError
+from odt_sim.errors import ModelError, typed_line
 from odt_sim.model.flatbuffer_fields import BUFFERS, SUBGRAPHS, UNSIGNED_64, Fields
 from odt_sim.model.graph import CALLS, EntryPoint, Graph, Op, Subgraph, Tensor
 
@@ -52,7 +52,7 @@ def read_graph(content: bytes, where: str) -> Graph:
 
 def damaged(where: str, error: Exception) -> ModelError:
     """Return the error for a file whose flatbuffer cannot be read."""
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    reason = typed_line(error)
     return ModelError(f"{where}: damaged .tflite file ({reason}); copy or export it again")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from odt_sim.errors import ModelError
+from odt_sim.errors import ModelError, typed_line
 from odt_sim.model import surgery
 from odt_sim.model.adaptation import adapted
 from odt_sim.model.chaining import Chain, Part, chained, part
@@ -49,7 +49,7 @@ def join(
     except ModelError:
         raise
     except Exception as error:  # parts that the graphs do not show may be damaged, and cause any exception
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = typed_line(error)
         raise ModelError(f"{bottleneck}: one of the files is damaged ({reason}); copy or convert them again") from error
     where = f"{bottleneck}, joined"
     tried(content, where, partial(adapted, where=where))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from odt_sim.errors import CheckpointError
+from odt_sim.errors import CheckpointError, one_line
 from odt_sim.files import sync_content, sync_names, unwritable, write_file
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.summary import Summary
@@ -190,7 +190,7 @@ class RunFolder:
         Raises:
             FileError: The file cannot be written.
         """
-        content = {"error": " ".join(error.split()), "overrides": list(overrides), "transient": transient}
+        content = {"error": one_line(error), "overrides": list(overrides), "transient": transient}
         write_file(self.path / FAILURE, document(content))
 
     def failure(self) -> Mapping[str, Any] | None:

@@ -9,7 +9,7 @@ from odt_sim.metrics.names import Kind, kind_of
 from odt_sim.metrics.tasks import model_metrics
 from odt_sim.model.names import full
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.phone.phones import PhoneError, one_line
+from odt_sim.phone.phones import PhoneError, short_line
 
 LARGEST = sys.float_info.max
 NEVER_NEGATIVE = (
@@ -46,7 +46,7 @@ def checked_figures(
         raise PhoneError(_wrong("examples", str(examples), figures))
     names = model_metrics(model)
     if unknown := [name for name in figures if name not in (*names, "examples")]:
-        raise PhoneError(f"phone sent wrong metrics: expected {', '.join(names)}, found {one_line(unknown[0])}")
+        raise PhoneError(f"phone sent wrong metrics: expected {', '.join(names)}, found {short_line(unknown[0])}")
     positive = _never_negative(model)
     return {name: _value(figures, name, name in positive) for name in names if name in figures} | {"examples": examples}
 

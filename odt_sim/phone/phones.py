@@ -11,7 +11,7 @@ from threading import Condition
 from typing import Any, NamedTuple
 
 from odt_sim.counting import counted
-from odt_sim.errors import CheckpointError, DataError, InvocationError
+from odt_sim.errors import CheckpointError, DataError, InvocationError, one_line
 from odt_sim.persistence.storage import Storage
 from odt_sim.phone.frames import Array, Message, decode, encode
 from odt_sim.simulation.exclusion import AWAY
@@ -79,7 +79,7 @@ class Phone:
             if reply.header.get("id") != self._asked or reply.header.get("do") == "progress":
                 continue
             if reply.header.get("do") == "failed":
-                raise PhoneError(f"failed in LiteRT.js: {one_line(reply.header.get('error'))}")
+                raise PhoneError(f"failed in LiteRT.js: {short_line(reply.header.get('error'))}")
             return reply
 
     def _next(self, until: float | None) -> Message | PhoneError:
@@ -282,6 +282,6 @@ def _recorded(storage: Storage) -> tuple[str, dict[str, int]]:
         ) from error
 
 
-def one_line(text: object) -> str:
+def short_line(text: object) -> str:
     """Return text from a phone as one short line."""
-    return " ".join(str(text).split())[:200] or "no reason given"
+    return one_line(text)[:200] or "no reason given"

@@ -106,9 +106,3 @@ def start_with_variable_weights(content: bytes, where: str) -> Engine:
     engine = CompiledEngine(content, where, variable_weights=True)
     engine.check_dtypes()
     return engine
-
-
-def one_line(error: Exception) -> str:
-    """Return the first line of an error of native code."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

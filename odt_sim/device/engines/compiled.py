@@ -14,9 +14,9 @@ from ai_edge_litert.environment import Environment, EnvironmentOptions
 from ai_edge_litert.options import Options
 from ai_edge_litert.tensor_buffer import TensorBuffer
 
-from odt_sim.device.engines import Array, one_line
+from odt_sim.device.engines import Array
 from odt_sim.device.native_output import quiet
-from odt_sim.errors import InvocationError, ModelError
+from odt_sim.errors import InvocationError, ModelError, first_line
 from odt_sim.model.computed_outputs import with_computed_outputs
 
 DTYPES = ("bool", "float16", "float32", "int8", "int32", "uint8")
@@ -46,7 +46,7 @@ class CompiledEngine:
                     self._content, environment=_environment(os.getpid()), options=Options(cpu_options=cpu)
                 )
         except (ValueError, RuntimeError) as error:
-            raise ModelError(f"{where}: LiteRT's compiled model cannot load it: {one_line(error)}") from error
+            raise ModelError(f"{where}: LiteRT's compiled model cannot load it: {first_line(error)}") from error
         self._calls: dict[str, _Call] = {}
 
     def check_dtypes(self) -> None:
@@ -74,7 +74,7 @@ class CompiledEngine:
             return [self._outputs(signature, arrays) for arrays in given]
         except (ValueError, RuntimeError) as error:
             kind = InvocationError if isinstance(error, RuntimeError) else ModelError
-            raise kind(f"{self._where}: signature {signature!r} failed: {one_line(error)}") from error
+            raise kind(f"{self._where}: signature {signature!r} failed: {first_line(error)}") from error
 
     def _outputs(self, signature: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
         shapes = {name: array.shape for name, array in inputs.items()}

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from odt_sim.device.engines import Array, one_line
-from odt_sim.errors import InvocationError, ModelError
+from odt_sim.device.engines import Array
+from odt_sim.errors import InvocationError, ModelError, first_line
 
 Result = TypeVar("Result")
 
@@ -24,7 +24,7 @@ class InterpreterEngine:
         try:
             self._interpreter = Interpreter(model_content=content, num_threads=1)
         except (ValueError, RuntimeError) as error:
-            raise ModelError(f"{where}: LiteRT cannot load it: {one_line(error)}") from error
+            raise ModelError(f"{where}: LiteRT cannot load it: {first_line(error)}") from error
         self._calls: dict[str, InterpreterCall] = {}
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
@@ -56,7 +56,7 @@ class InterpreterEngine:
             return work(prepared)
         except (ValueError, RuntimeError) as error:
             kind = InvocationError if isinstance(error, RuntimeError) else ModelError
-            raise kind(f"{self._where}: signature {signature!r} failed: {one_line(error)}") from error
+            raise kind(f"{self._where}: signature {signature!r} failed: {first_line(error)}") from error
 
 
 class InterpreterCall:

@@ -9,8 +9,8 @@ import ray
 from ray.exceptions import RayError
 
 from odt_sim.counting import counted
-from odt_sim.errors import SimulationError
-from odt_sim.simulation.ray.call_errors import LOST, is_own_death, one_line, result
+from odt_sim.errors import SimulationError, first_line
+from odt_sim.simulation.ray.call_errors import LOST, is_own_death, result
 from odt_sim.simulation.ray.capacity import node_resources
 
 TRIES = 5  # deaths at one device, or in one slot while no actor starts, until giving up
@@ -166,7 +166,7 @@ class Actors:
             self._deaths[slot] += is_own_death(error)
             if self._deaths[slot] == TRIES:
                 raise SimulationError(
-                    f"backend ray: a worker died {TRIES} times while starting ({one_line(error)}); "
+                    f"backend ray: a worker died {TRIES} times while starting ({first_line(error)}); "
                     "run it with backend=serial to see why"
                 ) from error
             self._begin(slot, self._make())

@@ -6,7 +6,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, ObjectLostError, RayActorError, RayError, RayTaskError
 
-from odt_sim.errors import OdtSimError, SimulationError
+from odt_sim.errors import OdtSimError, SimulationError, first_line
 
 LOST = (RayActorError, ObjectLostError)  # errors after the death of a worker or node, whose blocks are run again
 
@@ -28,24 +28,18 @@ def result(reference: Any) -> Any:
             raise error.cause from None
         _check_modules(error)
         raise SimulationError(
-            f"backend ray: a worker failed with {type(error.cause).__name__}: {one_line(error.cause)}; "
+            f"backend ray: a worker failed with {type(error.cause).__name__}: {first_line(error.cause)}; "
             "debug it with backend=serial"
         ) from error
     except RayError as error:
         raise SimulationError(
-            f"backend ray: {type(error).__name__}: {one_line(error)}; see Ray's logs in /tmp/ray"
+            f"backend ray: {type(error).__name__}: {first_line(error)}; see Ray's logs in /tmp/ray"
         ) from error
 
 
 def is_own_death(lost: BaseException) -> bool:
     """Return whether a worker died by itself; dead nodes, lost objects and network errors are not a device's fault."""
     return isinstance(lost, ActorDiedError) and "its node has died" not in str(lost)  # Ray has no type for this case
-
-
-def one_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _check_modules(error: RayError) -> None:

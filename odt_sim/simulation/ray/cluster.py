@@ -19,9 +19,8 @@ from ray._private import utils
 from ray._private.node import Node
 
 from odt_sim.device.native_output import quiet
-from odt_sim.errors import SimulationError
+from odt_sim.errors import SimulationError, first_line
 from odt_sim.memory import share_arenas
-from odt_sim.simulation.ray.call_errors import one_line
 from odt_sim.simulation.submitted import JOB_CONFIG
 
 SYSTEM = {
@@ -162,7 +161,7 @@ def _init(address: str, runtime_env: Mapping[str, Any], **options: Any) -> None:
             ) from error
         advice = UNWRITABLE if getattr(error, "errno", None) in REFUSALS else "see Ray's logs in /tmp/ray"
         raise SimulationError(
-            f"backend.address={address}: cannot start or join Ray ({one_line(error)}); {advice}"
+            f"backend.address={address}: cannot start or join Ray ({first_line(error)}); {advice}"
         ) from error
     _restore_sigterm()
 
@@ -210,7 +209,7 @@ def check_answers(address: str) -> None:
     except (OSError, ValueError, OverflowError) as error:
         where = address if address == endpoint else f"{address} (RAY_ADDRESS={endpoint})"
         raise SimulationError(
-            f"backend.address={where}: nothing answers there ({one_line(error)}); give the address of a Ray head "
+            f"backend.address={where}: nothing answers there ({first_line(error)}); give the address of a Ray head "
             "node, auto or local"
         ) from error
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from ray.runtime_env import RuntimeEnv
 
-from odt_sim.errors import ConfigurationError
-from odt_sim.simulation.ray.call_errors import one_line
+from odt_sim.errors import ConfigurationError, first_line
 
 RESERVED = {
     "CPU": "use backend.num_cpus",
@@ -68,7 +67,7 @@ def _check_runtime_env(runtime_env: Any) -> None:
     try:
         RuntimeEnv(**runtime_env)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"backend.runtime_env: {one_line(error)}") from error
+        raise ConfigurationError(f"backend.runtime_env: {first_line(error)}") from error
 
 
 def _is_amount(value: Any) -> bool:
