@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from odt_sim.errors import DataError
 from odt_sim.model.names import full
-
-Array = NDArray[Any]
+from odt_sim.model.weights import Array as Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.device.engines import Array, Engine
+from odt_sim.data.columns import Array
+from odt_sim.device.engines import Engine
 from odt_sim.doctor import several
 from odt_sim.doctor.loss import Measured, matched
 from odt_sim.doctor.runners import runners

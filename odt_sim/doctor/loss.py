@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from odt_sim.device.engines import Array
+from odt_sim.data.columns import Array
 from odt_sim.metrics.losses import example_losses, log_softmax
 from odt_sim.model.manifest import LOSSES
 

@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from odt_sim.device.engines import Array, Engine, RuntimeChoice
+from odt_sim.data.columns import Array
+from odt_sim.device.engines import Engine, RuntimeChoice
 from odt_sim.errors import ModelError
 from odt_sim.model.flatbuffer import Signature, TensorInfo
 from odt_sim.model.names import parts

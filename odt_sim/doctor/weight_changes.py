@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.device.engines import Array
+from odt_sim.data.columns import Array
 
 
 def weight_changes(read: Callable[[], Mapping[str, Array]], steps: Iterable[Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """A model's outputs with their targets, with a method per metric; a metric is None if it is undefined."""
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +9,7 @@ from odt_sim.metrics.classes import Decisions, mean_iou, top_k
 from odt_sim.metrics.losses import labels_of, log_probabilities, log_softmax
 from odt_sim.metrics.ranking import Ranking
 from odt_sim.metrics.scores import auc, balanced_accuracy, r2
-
-Array = NDArray[Any]
+from odt_sim.model.weights import Array
 
 
 class Values:

@@ -3,12 +3,10 @@
 The values equal those of scikit-learn and Keras; importing either would cost memory in each device process.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from odt_sim.model.weights import Array
 
 
 def mean_iou(predicted: Array, labels: Array, classes: int) -> float | None:

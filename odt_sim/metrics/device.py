@@ -1,10 +1,8 @@
 """Metrics of one device, computed from the outputs of its model."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odt_sim.metrics.answers import Classes
 from odt_sim.metrics.losses import example_losses
@@ -12,8 +10,8 @@ from odt_sim.metrics.names import parted
 from odt_sim.metrics.tasks import ANSWERS, Answers, output_metrics, task_of_output
 from odt_sim.model.manifest import Output
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Array
 
-Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
 

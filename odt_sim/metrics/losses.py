@@ -1,14 +1,11 @@
 """The losses of examples, for losses with a formula on the host; a file with another loss has the signature `loss`."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
 from odt_sim.model.manifest import LOSSES, REGRESSIONS
-
-Array = NDArray[Any]
+from odt_sim.model.weights import Array
 
 _EPSILON = 1e-7  # as in Keras: a probability of zero has a finite loss
 

@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.metrics.names import KINDS, is_metric, is_own, know, title_of
+from odt_sim.model.weights import Array
 from odt_sim.user_code import user_code_errors
 
-Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
 

@@ -6,14 +6,10 @@ Advertising", KDD 2017. In hit rate and NDCG, ties count against the model: with
 relevant ones rank last.
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from odt_sim.metrics.scores import auc
-
-Array = NDArray[Any]
+from odt_sim.model.weights import Array
 
 
 class Ranking:

@@ -3,12 +3,10 @@
 The values equal scikit-learn's; importing it would cost memory in each device process.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from odt_sim.model.weights import Array
 
 
 def balanced_accuracy(right: NDArray[np.bool_], labels: Array) -> float | None:

@@ -4,12 +4,11 @@ Graves et al. 2006, Connectionist Temporal Classification: Labelling Unsegmented
 Networks: best path decoding (section 3.2) and the label error rate (section 2.1). Class 0 is the blank.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from odt_sim.model.weights import Array
+
 Tokens = NDArray[np.int64]
 
 

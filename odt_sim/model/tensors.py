@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-from numpy.typing import NDArray
 
 from odt_sim.errors import StrategyError
-from odt_sim.model.weights import Weights
+from odt_sim.model.weights import Array, Weights
 
-Tensors = Mapping[str, Weights | NDArray[Any]]
+Tensors = Mapping[str, Weights | Array]
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ def weights_of(tensors: Tensors, name: str = "weights") -> Weights:
     return found
 
 
-def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
+def array_of(tensor: Weights | Array) -> Array:
     """Return a tensor's values as an array."""
     return tensor.vector if isinstance(tensor, Weights) else tensor
 
@@ -56,8 +53,7 @@ def read_only(tensors: Tensors) -> Tensors:
     """Return read-only views; tensors that are already read-only are returned themselves."""
     return {name: _view(tensor) for name, tensor in tensors.items()}
 
-
-def _view(tensor: Weights | NDArray[Any]) -> Weights | NDArray[Any]:
+def _view(tensor: Weights | Array) -> Weights | Array:
     """Return a read-only view of a tensor; not a nested function, whose annotations would take 15 µs at each call."""
     array = array_of(tensor)
     if not array.flags.writeable:

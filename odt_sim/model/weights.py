@@ -15,6 +15,7 @@ from odt_sim.arguments import shown
 from odt_sim.errors import ModelError
 from odt_sim.model.manifest import Parameter
 
+Array = NDArray[Any]
 Vector = NDArray[np.float32]
 
 
@@ -221,7 +222,7 @@ class Weights:
         return Weights(self.layout, -self.vector)
 
 
-def is_finite(array: NDArray[Any]) -> bool:
+def is_finite(array: Array) -> bool:
     """Return whether no value is NaN or infinite.
 
     A finite sum of squares proves it in one fast pass; else every value is checked.
@@ -231,7 +232,7 @@ def is_finite(array: NDArray[Any]) -> bool:
     return bool(np.isfinite(array).all())
 
 
-def surely_below(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
+def surely_below(arrays: Sequence[Array], limit: float) -> bool:
     """Return whether one fast pass proves that arrays are finite and their joint L2 norm is below a limit.
 
     The norm's last bits depend on the number of threads, so a decision needs a limit far from the norm.
@@ -241,14 +242,14 @@ def surely_below(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
     return math.sqrt(sum(float(np.vdot(array, array)) for array in arrays)) < limit
 
 
-def exceeds(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
+def exceeds(arrays: Sequence[Array], limit: float) -> bool:
     """Return whether the joint L2 norm of finite arrays exceeds a limit, computed in float64 and in a fixed order."""
     with np.errstate(over="ignore"):
         exact = sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays)
     return math.sqrt(exact) > limit
 
 
-def _advice(array: NDArray[Any]) -> str:
+def _advice(array: Array) -> str:
     """Return what to do about an array whose shape or dtype does not fit."""
     return "use the weights of the same model" if array.dtype == np.float32 else "convert it by .astype(np.float32)"
 

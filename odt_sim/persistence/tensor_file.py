@@ -3,16 +3,13 @@
 import json
 import zlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from odt_sim.errors import CheckpointError, VersionError
-
-Array = NDArray[Any]
+from odt_sim.model.weights import Array
 
 FORMAT_VERSION = "4"
 

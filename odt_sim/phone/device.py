@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Rows, prefixed
+from odt_sim.data.columns import Array, Rows, prefixed
 from odt_sim.device.batches import Batch, cut, targets_of
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
@@ -16,7 +16,6 @@ from odt_sim.device.training_step import Step, step_for
 from odt_sim.errors import DataError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.phone import phones
-from odt_sim.phone.frames import Array
 from odt_sim.phone.runtime import Ask, PhonePool, PhoneRuntime, PhoneState
 
 

@@ -11,11 +11,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from odt_sim.data.columns import Array
 from odt_sim.errors import DataError
 from odt_sim.metrics.tasks import model_metrics
 from odt_sim.phone.description import described, shown
 from odt_sim.phone.device import tensors_of
-from odt_sim.phone.frames import Array, Message, decode, encode
+from odt_sim.phone.frames import Message, decode, encode
 from odt_sim.phone.phones import SILENCE, Examples, Phone, Phones
 from odt_sim.simulation.job import Job
 

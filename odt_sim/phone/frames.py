@@ -13,12 +13,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odt_sim.errors import DataError
 from odt_sim.model.browsers import TYPES
-
-Array = NDArray[Any]
+from odt_sim.model.weights import Array
 
 MAGIC = b"odt1"
 LONGEST_HEADER = 1 << 20

@@ -11,9 +11,10 @@ from threading import Condition
 from typing import Any, NamedTuple
 
 from odt_sim.counting import counted
+from odt_sim.data.columns import Array
 from odt_sim.errors import CheckpointError, DataError, InvocationError, one_line
 from odt_sim.persistence.storage import Storage
-from odt_sim.phone.frames import Array, Message, decode, encode
+from odt_sim.phone.frames import Message, decode, encode
 from odt_sim.simulation.exclusion import AWAY
 from odt_sim.simulation.time_limit import OutOfTime
 

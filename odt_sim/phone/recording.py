@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odt_sim.data.columns import prefixed
 from odt_sim.device.batches import Batch
 from odt_sim.device.runtime import Runtime, inputs_of
+from odt_sim.model.weights import Array
 from odt_sim.phone.subject import Subject
-
-Array = NDArray[Any]
 
 OFFSET, MU = 0.01, 0.1
 """Gradient offset of every weight, and factor of the proximal term, in the recorded step that uses them."""

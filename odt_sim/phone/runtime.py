@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.columns import Array
 from odt_sim.device.batches import Batch
 from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
@@ -15,7 +16,7 @@ from odt_sim.errors import DataError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.phone.figures import checked_figures
-from odt_sim.phone.frames import Array, Message
+from odt_sim.phone.frames import Message
 from odt_sim.phone.phones import PhoneError
 
 Ask = Callable[[Mapping[str, Any], Mapping[str, Array]], Message]

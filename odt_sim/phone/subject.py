@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odt_sim.data.columns import only, rows_of
 from odt_sim.device.batches import Batch, batches
@@ -16,8 +15,8 @@ from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.manifest import CTC, REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Array
 
-Array = NDArray[Any]
 Source = Literal["drawing", "motion", "rows"]
 
 STEPS = 6

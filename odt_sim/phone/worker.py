@@ -7,11 +7,12 @@ from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
+from odt_sim.data.columns import Array
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.phone import phones
 from odt_sim.phone.device import PhoneDevice
-from odt_sim.phone.frames import Array, Message
+from odt_sim.phone.frames import Message
 from odt_sim.phone.phones import PhoneError, Phones
 from odt_sim.phone.runtime import PhonePool
 from odt_sim.simulation.evaluation import Evaluation, Row

@@ -14,8 +14,9 @@ from websockets.sync.client import ClientConnection, connect
 
 from odt_sim import Fleet, Simulation, Strategy, TrainableModel, TrainingPlan
 from odt_sim.data import digits, federate, iid
+from odt_sim.data.columns import Array
 from odt_sim.phone.backend import PhonesBackend
-from odt_sim.phone.frames import Array, Message, decode, encode
+from odt_sim.phone.frames import Message, decode, encode
 from odt_sim.strategies import FedAvg
 
 SECONDS = 120.0  # timeout for short waits; the machine may be busy

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from odt_sim import TrainableModel, TrainingPlan
+from odt_sim.data.columns import Array
 from odt_sim.errors import DataError
 from odt_sim.phone.device import PhoneDevice
-from odt_sim.phone.frames import Array, Message
+from odt_sim.phone.frames import Message
 from odt_sim.phone.phones import Examples
 from odt_sim.phone.runtime import PhonePool
 

@@ -11,11 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
-from numpy.typing import NDArray
-
 from odt_sim.errors import ConfigurationError
+from odt_sim.model.weights import Array
 
-Array = NDArray[Any]
 RuntimeName = Literal["litert", "compiled", "flex"]
 
 FLEX_MEMORY = 660 << 20

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.device.engines import Array
+from odt_sim.data.columns import Array
 from odt_sim.device.engines.flex_process import read_message, write_message
 from odt_sim.errors import ConfigurationError, InvocationError, ModelError
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from odt_sim.device.engines import Array
+from odt_sim.data.columns import Array
 from odt_sim.errors import InvocationError, ModelError, first_line
 
 Result = TypeVar("Result")
