@@ -17,4 +17,5 @@ def rendered(template: str, *packages: str, **values: Any) -> str:
     loader = ChoiceLoader([PackageLoader(package) for package in packages])
     templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     templates.filters["base64"] = lambda content: b64encode(content).decode()
+    templates.filters["unbroken"] = lambda text: text.replace(" %", "\u00a0%")  # no line begins with a percent sign
     return str(templates.get_template(template).render(**values))
