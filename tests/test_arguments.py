@@ -92,6 +92,8 @@ MISTAKES = {
         lambda m: Weights(m.layout, [1.0]),
         r"weights: expected a layout.*, found a Layout and a list; build",
     ),
+    "zeros": (lambda m: Weights.zeros(3), r"Weights\.zeros: layout: expected a Layout, found 3"),
+    "from_tensors": (lambda m: Weights.from_tensors(3, []), r"from_tensors: layout: expected a Layout, found 3"),
     "own_metrics": (lambda m: own_metrics(3), r"own_metrics: functions: expected a list, found 3"),
     "npz": (lambda m: npz(3), r"npz: path: expected a path, found 3"),
     "images": (lambda m: images([]), r"images: path: expected a path, found a list"),
