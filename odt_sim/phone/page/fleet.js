@@ -165,7 +165,7 @@ function showResult({ train, validation, test, slices: sent, losses, split: of, 
   }
   if (failed) leftOut = `The model failed: ${failed}`;
   else if (losses) leftOut = losses.every(Number.isFinite) ? "" : NOT_FINITE;
-  if (losses?.length) fact("loss", losses[losses.length - 1].toPrecision(4));
+  if (losses?.length) fact("loss", losses[losses.length - 1].toPrecision(3));
   if (of === "test" && figures?.[metric.name] !== undefined) fact("metric", written(figures[metric.name]));
   status(leftOut || "Waiting for the next task …", leftOut ? "failed" : "");
 }
