@@ -137,15 +137,18 @@ class Comparison:
     def best(self, column: Column, rows: Sequence[Configuration]) -> float | None:
         """Return the best mean of a column in rows on the same data; None without one, or if more than half share it."""
         means = [figure.mean for row in rows if not row.pruned and (figure := row.values[column.key])]
-        if column.higher_is_better is None or not means:
-            return None
-        best = max(means) if column.higher_is_better else min(means)
-        return best if means.count(best) <= len(means) / 2 else None
+        return None if column.higher_is_better is None else best_mean(means, higher_is_better=column.higher_is_better)
 
     def is_best(self, row: Configuration, column: Column) -> bool:
         """Return whether a configuration has the best mean of a column on its data."""
         figure, rivals = row.values[column.key], next(rows for rows in self.by_data if row in rows)
         return figure is not None and not row.pruned and figure.mean == self.best(column, rivals)
+
+
+def best_mean(means: Sequence[float], *, higher_is_better: bool) -> float | None:
+    """Return the best of the means of configurations; None without one, or if more than half share it."""
+    best = (max if higher_is_better else min)(means, default=None)
+    return best if best is not None and means.count(best) <= len(means) / 2 else None
 
 
 def compare(

@@ -9,7 +9,7 @@ from odt_sim.metrics.names import higher_is_better
 from odt_sim.metrics.units import significant
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run import Run
-from odt_sim.report.comparison import Comparison, Configuration
+from odt_sim.report.comparison import Comparison, Configuration, best_mean
 from odt_sim.report.formatting import Spread, over_seeds
 
 _ROUNDING = 1e-9
@@ -37,7 +37,7 @@ class AtBudget:
         limit: The smallest total cost of a run that spends anything.
         values: The weighted mean of the metric after the last evaluated round within the limit, over seeds, by label;
             None if a seed has no such round.
-        best: The labels of the best value on each data; none if several configurations share it.
+        best: The labels with the best value on each data; none if more than half share it.
     """
 
     budget: Budget
@@ -76,7 +76,7 @@ def _at(comparison: Comparison, budget: Budget) -> AtBudget | None:
     limit = min(total for total in totals if total)  # runs that spend nothing are within any budget
     values = {row.label: _value(row, limit, spent) for row in comparison.unpruned}
     on_each = ({row.label: values.get(row.label) for row in rows} for rows in comparison.by_data)
-    best = frozenset(label for of_data in on_each if (label := _best(of_data, comparison.metric)))
+    best = frozenset(label for of_data in on_each for label in _best(of_data, comparison.metric))
     return AtBudget(budget, limit, values, best)
 
 
@@ -95,8 +95,7 @@ def _value(row: Configuration, limit: float, spent: dict[int, Sequence[tuple[flo
     return over_seeds([scores[-1] for scores in within]) if all(within) else None
 
 
-def _best(values: dict[str, Spread | None], metric: str) -> str | None:
+def _best(values: dict[str, Spread | None], metric: str) -> list[str]:
     means = {label: spread.mean for label, spread in values.items() if spread}
-    best = (max if higher_is_better(metric) else min)(means.values(), default=None)
-    found = [label for label, mean in means.items() if mean == best]
-    return found[0] if len(found) == 1 < len(means) else None
+    best = best_mean([*means.values()], higher_is_better=higher_is_better(metric))
+    return [label for label, mean in means.items() if mean == best]

@@ -69,6 +69,13 @@ def test_best_value_is_marked():
     ]
 
 
+@pytest.mark.parametrize(("scores", "best"), [((0.3, 0.3, 0.1, 0.2), {"0", "1"}), ((0.3, 0.3, 0.1), set())])
+def test_shared_best_value_is_marked_as_in_the_other_tables(scores, best):
+    rows = [row(str(number), [score]) for number, score in enumerate(scores)]
+    found = equal_budgets(Comparison("accuracy", None, tuple(rows), (), ()))
+    assert {each.best for each in found} == {frozenset(best)}
+
+
 @pytest.mark.parametrize("seeds", [2, 3])
 def test_mean_is_over_seeds(seeds):
     runs = [row("a", [0.1 * seed], seed=seed).runs[0] for seed in range(1, seeds + 1)]
