@@ -110,7 +110,7 @@ def _own_signatures(graph: Graph, roles: Roles) -> Table:
     by_signature = {role.signature: role for role in roles.found.values()}
     for name, entry in graph.signatures.items():
         role = by_signature.get(name)
-        shown = f"{name}" if entry.declared else "(no signature)"
+        shown = name if entry.declared else "(no signature)"
         names = {own: key for key, own in [*role.inputs.items(), *role.outputs.items()]} if role else {}
         kind = f"{role.role}, {role.certainty}" if role else ""
         table.add_row(

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from odt_sim.fleet.classes import Floats, Ids
+from odt_sim.fleet.classes import Flags, Floats, Ids
 from odt_sim.fleet.habits import DAY, HOUR, Habits, Times
 from odt_sim.fleet.hashing import uniform
-
-Flags = NDArray[np.bool_]
 
 LOW = 14
 """The local hour at which the share of a daily curve is lowest; the peak is 12 hours later."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.fleet.classes import JOULES_PER_WATT_HOUR, Floats, Ids
+from odt_sim.fleet.classes import JOULES_PER_WATT_HOUR, Flags, Floats, Ids
 from odt_sim.fleet.habits import HOUR, LONGEST_DAY, Habits, Times
 
 
@@ -48,7 +48,7 @@ class Batteries:
         joules[known], since[known] = self.joules[places[known]], self.times[places[known]]
         return self._run(ids, joules, since, times, None, np.zeros(len(ids)))[0]
 
-    def usable(self, ids: Ids, time: float) -> NDArray[np.bool_]:
+    def usable(self, ids: Ids, time: float) -> Flags:
         """Return whether each battery is above the floor, `[devices]`; most charges need not be computed."""
         idle = self.habits.population["idle_watts"] * HOUR * LONGEST_DAY
         capacity = self.habits.population["battery_watt_hours"] * JOULES_PER_WATT_HOUR
@@ -63,7 +63,7 @@ class Batteries:
         begin, _ = self.habits.night(ids, time)
         return self.habits.night(ids, begin - 1.0)
 
-    def _worked(self, ids: Ids) -> tuple[NDArray[np.bool_], Ids]:
+    def _worked(self, ids: Ids) -> tuple[Flags, Ids]:
         """Return whether each device has worked since it was last full, and its place in `self.ids`, both `[devices]`."""
         places = np.searchsorted(self.ids, ids)
         known = places < len(self.ids)

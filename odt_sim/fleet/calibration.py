@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.files import cache_folder, write_file
+from odt_sim.fleet.classes import Floats
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.environment import processor
 from odt_sim.subprocesses import environment
@@ -28,8 +29,6 @@ from odt_sim.subprocesses import environment
 FORMAT_VERSION = 1
 CALIBRATION = "calibration.json"
 """The name of the file in a run's folder."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from odt_sim.declarations import Settings, setting
 from odt_sim.errors import ConfigurationError
+from odt_sim.fleet.hashing import Ids as Ids
 from odt_sim.fleet.hashing import uniform
 
+Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
 
 MEGABIT, MEGABYTE = 1e6, 1e6
 JOULES_PER_WATT_HOUR = 3600.0

@@ -14,12 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odt_sim.fleet.calibration import Calibration
-from odt_sim.fleet.classes import MEGABIT, MEGABYTE, Floats, Ids, Population
-
-Flags = NDArray[np.bool_]
+from odt_sim.fleet.classes import MEGABIT, MEGABYTE, Flags, Floats, Ids, Population
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.fleet.classes import SHORTEST_NIGHT, Floats, Ids, Population
+from odt_sim.fleet.classes import SHORTEST_NIGHT, Flags, Floats, Ids, Population
 from odt_sim.fleet.hashing import uniform
 
-Flags = NDArray[np.bool_]
 Times = float | Floats
 
 HOUR, DAY = 3600.0, 86400.0

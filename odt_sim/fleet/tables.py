@@ -60,7 +60,7 @@ def _of_csv(text: str, where: str) -> Iterator[DeviceClass]:
     reader = csv.DictReader(text.splitlines())
     if not reader.fieldnames:
         raise ConfigurationError(f"{where}: is empty; expected a line with the columns {', '.join(COLUMNS)}")
-    _check_columns(reader.fieldnames or (), where)
+    _check_columns(reader.fieldnames, where)
     for number, row in enumerate(reader, 2):
         yield _class({key: (value or "").strip() for key, value in row.items() if key}, f"{where}, line {number}")
 

@@ -7,13 +7,10 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odt_sim.errors import ConfigurationError, SimulationError
-from odt_sim.fleet.classes import Floats, Ids
+from odt_sim.fleet.classes import Flags, Floats, Ids
 from odt_sim.fleet.habits import Times
-
-Flags = NDArray[np.bool_]
 
 COLUMNS = ("device", "from", "to")
 

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError
 from odt_sim.fleet.battery import Batteries
+from odt_sim.fleet.classes import Flags
 from odt_sim.fleet.conditions import Conditions, data_bytes
 from odt_sim.fleet.costs import Cost, Work
 from odt_sim.simulation.clock.timetable import Course, Floats, Ids, Trips, part
 from odt_sim.simulation.clock.work import LocalWork
-
-Flags = NDArray[np.bool_]
 
 COUNTED = 2_000
 """The approximate number of devices that are sampled to count the eligible ones."""

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
+from odt_sim.fleet.classes import Floats, Ids
 
 EXPLORATION, DECAY, LEAST_EXPLORATION = 0.9, 0.98, 0.2
 CUT_OFF, CLIP = 0.95, 95.0

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.fleet.classes import Floats as Floats
+from odt_sim.fleet.classes import Ids as Ids
 from odt_sim.persistence.timeline import USED
 
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
 Codes = NDArray[np.int8]
 
 
