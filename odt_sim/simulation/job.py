@@ -185,8 +185,11 @@ class Task:
     messages: Mapping[int, Message] = field(default_factory=dict)
 
     def received(self, device: int, broadcast: Tensors) -> Tensors:
-        """Return what a device receives, given the server's broadcast."""
-        return self.messages[device].received(broadcast) if self.messages else broadcast
+        """Return what a device receives, given the server's broadcast.
+
+        Each device gets a mapping of its own, so that entries that a strategy adds to it do not reach other devices.
+        """
+        return self.messages[device].received(broadcast) if self.messages else dict(broadcast)
 
     def each(self) -> "list[Task]":
         """Return a task for each device."""

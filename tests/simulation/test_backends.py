@@ -125,6 +125,10 @@ def test_broadcast_changed_in_place_is_sent_again(backend, serial, user, results
     assert results(user.SetsTheEntry(), tmp_path, backend=backend).devices == serial("fedavg").devices
 
 
+def test_entry_added_to_the_broadcast_does_not_reach_other_devices(serial, user, results, tmp_path):
+    assert results(user.AddsToTheBroadcast(), tmp_path).devices == serial("fedavg").devices
+
+
 def test_strategies_differ(serial):
     assert len({serial(name).devices for name in STRATEGIES}) == len(STRATEGIES)
 

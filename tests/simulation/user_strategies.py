@@ -6,6 +6,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,33 @@ class SendsText(FedAvg):
     def local(self, device, broadcast):
         update = super().local(device, broadcast)
         return type(update)({**update.tensors, "label": np.array(["cat"])}, update.weight, update.losses)
+
+
+class SendsWeightOfAList(FedAvg):
+    def local(self, device, broadcast):
+        update = super().local(device, broadcast)
+        return type(update)(update.tensors, [update.weight], update.losses)
+
+
+class AddsToTheBroadcast(FedAvg):
+    """Counts devices in the mapping that it receives, and sends less the higher the count is."""
+
+    def local(self, device, broadcast):
+        broadcast["count"] = 1 + broadcast.get("count", np.zeros(1, np.float32))
+        update = super().local(device, broadcast)
+        change = update.tensors["weights"] / broadcast["count"][0]
+        return type(update)({"weights": change}, update.weight, update.losses)
+
+
+class AveragesToNaN(FedAvg):
+    def aggregate(self, state, updates):
+        return type(state)({"weights": float("nan") * state.weights})
+
+
+class KeepsALock(FedAvg):
+    def __init__(self):
+        super().__init__()
+        self.lock = Lock()
 
 
 class KeepsByNumber(FedAvg):
