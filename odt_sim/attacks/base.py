@@ -48,7 +48,9 @@ class Attack:
             device: The device.
             broadcast: The received tensors; read-only.
         """
-        device.train_examples = self.poisoned(device, device.train_examples)
+        device.train_examples = poisoned = self.poisoned(device, device.train_examples)
+        if not isinstance(poisoned, Examples):
+            raise TypeError(f"poisoned returned {type(poisoned).__name__}, expected Examples")
         update = strategy.local(device, broadcast)
         return replace(update, tensors=self.sent(device, update.tensors)) if isinstance(update, Update) else update
 

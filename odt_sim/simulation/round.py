@@ -12,8 +12,8 @@ from odt_sim.counting import counted
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.metrics.fleet import evaluation_columns
-from odt_sim.model.tensors import read_only
-from odt_sim.model.weights import Weights
+from odt_sim.model.tensors import array_of, read_only
+from odt_sim.model.weights import Weights, is_finite
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.versions import Versions
@@ -72,6 +72,9 @@ class RoundInFlight:
             f"{self.quarantined} are quarantined (fleet.quarantine_after)": self.quarantined,
         }
         missing = ", ".join(text for text, count in counts.items() if count)
+        if damaged := [name for name, each in self.messages.broadcast.items() if not is_finite(array_of(each))]:
+            sent = f"the server sent values that are not finite ({', '.join(damaged)})"
+            return f"{missing}; {sent}; correct init or aggregate of the strategy"
         return f"{missing}; {advice(excluded) or 'ask for fewer, or correct why they fail'}"
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
+from numbers import Real
 from typing import TypeVar
 
 import numpy as np
@@ -263,6 +264,8 @@ class Worker:
                 raise TypeError(f"local returned {type(update).__name__}, expected an Update")
             if not isinstance(update.losses, np.ndarray):
                 raise TypeError(f"the update's losses are a {type(update.losses).__name__}, expected a numpy array")
+            if not isinstance(update.weight, Real):
+                raise TypeError(f"the update's weight is a {type(update.weight).__name__}, expected a number")
             if device.records:
                 raise ValueError(
                     f"device.records[{next(iter(device.records))!r}] is set in local, which writes no line to "

@@ -129,6 +129,14 @@ def test_entry_added_to_the_broadcast_does_not_reach_other_devices(serial, user,
     assert results(user.AddsToTheBroadcast(), tmp_path).devices == serial("fedavg").devices
 
 
+def test_strategy_that_cannot_be_sent_to_actors_is_refused(simulation, user, tmp_path):
+    with pytest.raises(
+        SimulationError, match=r"^strategy KeepsALock: cannot be sent to Ray's actors: cannot pickle"
+    ) as caught:
+        simulation(user.KeepsALock(), tmp_path, backend=RayBackend(actors=1)).run()
+    assert "\n" not in str(caught.value)
+
+
 def test_strategies_differ(serial):
     assert len({serial(name).devices for name in STRATEGIES}) == len(STRATEGIES)
 

@@ -465,6 +465,12 @@ def test_error_of_a_strategy_on_the_coordinator_is_one_line(simulation, user, tm
     assert "\n" not in str(caught.value)
 
 
+def test_round_without_contributions_names_an_average_that_is_not_finite(simulation, user, tmp_path):
+    message = r"^round 2: 0 devices contributed, .*; the server sent values that are not finite .weights."
+    with pytest.raises(SimulationError, match=message):
+        simulation(user.AveragesToNaN(), tmp_path).run()
+
+
 @pytest.mark.parametrize("backend", [SerialBackend, ProcessesBackend])
 def test_traceback_of_an_error_in_user_code_is_short(user, simulation, tmp_path, backend):
     """A notebook prints both tracebacks: a few frames; the cause's frames end in the user's code."""

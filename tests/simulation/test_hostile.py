@@ -115,6 +115,16 @@ def test_error_of_an_attack_names_it_and_its_line(simulation: Any, tmp_path: Any
         simulation(FedAvg(), tmp_path, fleet=Fleet(hostile=HOSTILE), attack=Broken()).run()
 
 
+class Forgets(Attack):
+    def poisoned(self, device: Any, examples: Any) -> Any:
+        examples.take()
+
+
+def test_attack_that_returns_no_examples_is_refused(simulation: Any, tmp_path: Any) -> None:
+    with pytest.raises(SimulationError, match=r"attack Forgets: .* poisoned returned NoneType, expected Examples"):
+        simulation(FedAvg(), tmp_path, fleet=Fleet(hostile=HOSTILE), attack=Forgets()).run()
+
+
 def test_attackers_are_seen_devices_and_more_of_them_include_fewer() -> None:
     few, more = (choose_hostile(20, [0, 1, 2], count, seed=3) for count in (4, 8))
     assert len(few) == 4

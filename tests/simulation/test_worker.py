@@ -416,6 +416,7 @@ def test_single_updates_are_kept_if_the_strategy_asks(job):
         ("ForgetsToReturn", "train", r"failed on device 3 in round 2 with TypeError: local returned NoneType, expected"),
         ("SendsAFloat", "train", r"device 3 .* TypeError: the update's 'loss' is a float, expected Weights or a numpy array"),
         ("SendsWeightsAlone", "train", r"device 3 .* TypeError: the update's tensors are a Weights, expected"),
+        ("SendsWeightOfAList", "train", r"device 3 .* TypeError: the update's weight is a list, expected a number"),
         ("SendsText", "train", r"device 3 .* TypeError: the update's 'label' has the dtype <U3, expected"),
         ("KeepsByNumber", "train", r"device 3 .* TypeError: device\.state's 7 has a name of type int, expected text"),
         ("KeepsAList", "train", r"device 3 .* TypeError: device\.state's 'seen' is a list, expected Weights or a numpy"),

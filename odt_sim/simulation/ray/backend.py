@@ -11,6 +11,7 @@ from typing import Any, Literal
 import ray
 
 from odt_sim.device.engines import FLEX_MEMORY, RuntimeChoice, RuntimeName
+from odt_sim.errors import SimulationError
 from odt_sim.model.tensors import read_only, size_of
 from odt_sim.model.verification import memory_needed
 from odt_sim.simulation.code import check_classes, imported_digests
@@ -87,6 +88,31 @@ class _Idle:
 
 _idle: dict[str, _Idle] = {}
 """The actors that later jobs of this process reuse, by Ray session."""
+
+
+def _put(settings: Mapping[str, Any]) -> Any:
+    """Put a job's settings into the object store and return the reference.
+
+    Raises:
+        SimulationError: An object of the user cannot be sent to other processes.
+    """
+    try:
+        return ray.put(settings)
+    except TypeError as error:
+        own = ("strategy", "aggregator", "attack")
+        named = next((f"{each} {settings[each].name}" for each in own if not _is_sent(settings[each])), "metrics")
+        raise SimulationError(
+            f"{named}: cannot be sent to Ray's actors: {error.__cause__}; create such objects in the method that uses them, "
+            "or use backend=processes"
+        ) from error
+
+
+def _is_sent(value: Any) -> bool:
+    try:
+        ray.put(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _end(actors: Iterable[Any]) -> None:
@@ -172,9 +198,7 @@ class RayBackend:
             count = len(idle) + wait_for_room(self._needs, missing, least)
         self._expected = expect(job.storage)
         settings = {name: value for name, value in vars(job).items() if name != "data"}
-        references = [
-            ray.put(part) for part in (self._expected, settings, job.data)
-        ]  # workers map the arrays of the data
+        references = [ray.put(self._expected), _put(settings), ray.put(job.data)]  # workers map the arrays of the data
         self._actors = Actors(self._actor, (sys.path, credentials(job.storage), references, imported_digests(job)))
         self._actors.start(idle, count, at_once=cpus)  # more would only wait for CPUs
 
