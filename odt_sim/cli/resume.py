@@ -23,6 +23,7 @@ from odt_sim.cli.saved_config import (
     saved_sweep,
 )
 from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.persistence.run import SEARCH_PATH
 from odt_sim.persistence.run_folder import INITIAL_MODEL, SUMMARY, RunFolder
 from odt_sim.persistence.summary import Summary
 from odt_sim.simulation.submitted import is_submitted
@@ -47,7 +48,7 @@ def resumed(arguments: Sequence[str]) -> list[str]:
     folder = named_folder(arguments)
     if folder is None:
         return list(arguments)
-    given = any(argument.startswith(("--config-dir", "-cd")) for argument in arguments)
+    given = any(argument.startswith(("--config-dir", "-cd", SEARCH_PATH)) for argument in arguments)
     if is_sweep(Path(folder)):
         return _resumed_sweep(arguments, Path(folder), given)
     if set(MULTIRUN) & set(arguments):

@@ -16,6 +16,7 @@ from odt_sim.cli.settings import COMPONENTS, default_options, defaults
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
 from odt_sim.export.cache import OPTIONS
 from odt_sim.files import remove_temporaries, write_file
+from odt_sim.persistence.run import config_folders
 from odt_sim.persistence.run_folder import SWEEP, RunFolder
 
 FILES = CONFIG, HYDRA, OVERRIDES = "config.yaml", "hydra.yaml", "overrides.yaml"
@@ -107,12 +108,12 @@ def saved_overrides(folder: Path) -> list[str]:
 
 
 def saved_config_dirs(folder: Path) -> list[str]:
-    """Return the flags that name the configuration folders of a run.
+    """Return the arguments that name the configuration folders of a run.
 
     Raises:
         ConfigurationError: The file is damaged.
     """
-    return _read(folder / ".hydra" / HYDRA, _config_dirs)
+    return _read(folder / ".hydra" / HYDRA, lambda saved: list(config_folders(saved.hydra)))
 
 
 @contextmanager
@@ -197,7 +198,9 @@ def saved_sweep(folder: Path) -> tuple[list[str], list[str]]:
     Raises:
         ConfigurationError: The file is damaged.
     """
-    return _read(folder / SWEEP, _config_dirs), _read(folder / SWEEP, _sweep_overrides)
+    config_dirs = _read(folder / SWEEP, lambda saved: list(config_folders(saved.hydra)))
+    overrides = _read(folder / SWEEP, _sweep_overrides)
+    return config_dirs, [each for each in overrides if each not in config_dirs]
 
 
 def is_job_as(folder: Path, config: DictConfig, *ignored: str) -> bool:
@@ -255,11 +258,6 @@ def _default_components() -> dict[str, Any]:
     folder, chosen = files("odt_sim.conf"), default_options()
     compared = [group for group in COMPONENTS if group not in IRRELEVANT]
     return {group: yaml.safe_load(folder.joinpath(group, f"{chosen[group]}.yaml").read_text()) for group in compared}
-
-
-def _config_dirs(saved: Any) -> list[str]:
-    sources = saved.hydra.runtime.config_sources
-    return [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
 
 
 def _config(saved: Any) -> DictConfig:

@@ -15,6 +15,9 @@ from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.run_folder import SEARCH, TASK, TUNED, TUNING, RunFolder, is_run_folder
 from odt_sim.persistence.summary import Summary
 
+SEARCH_PATH = "hydra.searchpath="
+"""The beginning of the override that adds folders or packages with further options."""
+
 WORSE_THAN_OTHERS = "is worse than that of other trials"
 """The part of the reason by which runs that the pruner of a search ended are recognized."""
 
@@ -32,7 +35,7 @@ class Run:
         overrides: The run's Hydra overrides, such as `strategy=fedper`; empty for a run started from Python.
         config: The run's configuration; empty for a run started from Python.
         choices: The chosen option of each Hydra group; empty for a run started from Python.
-        config_folder: The folder given by `--config-dir`, or None.
+        config_folders: The arguments that name folders of further options: `--config-dir=...`, `hydra.searchpath=...`.
         code: The digests of the code of the user's `strategy` and `aggregator`, and the version of `python`; may be
             empty.
     """
@@ -45,7 +48,7 @@ class Run:
     overrides: tuple[str, ...]
     config: Mapping[str, Any]
     choices: Mapping[str, Any]
-    config_folder: str | None = None
+    config_folders: tuple[str, ...] = ()
     code: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -95,8 +98,7 @@ def load_run(path: Path) -> Run:
     unfinished = None if summary else "ended early: summary.json is missing; run it again, or resume it"
     config = _read_yaml(path / ".hydra" / "config.yaml") or {}
     know(summary.own_metrics or {} if summary else _configured_metrics(config))
-    runtime = (_read_yaml(path / ".hydra" / "hydra.yaml") or {}).get("hydra", {}).get("runtime", {})
-    sources = {source["provider"]: source["path"] for source in runtime.get("config_sources", ())}
+    hydra = (_read_yaml(path / ".hydra" / "hydra.yaml") or {}).get("hydra", {})
     return Run(
         path=path,
         rounds=tuple(folder.rounds()),
@@ -105,10 +107,18 @@ def load_run(path: Path) -> Run:
         error=failure.get("error", unfinished),
         overrides=tuple(_read_yaml(path / ".hydra" / "overrides.yaml") or failure.get("overrides", ())),
         config=config,
-        choices=runtime.get("choices", {}),
-        config_folder=sources.get("command-line"),
+        choices=hydra.get("runtime", {}).get("choices", {}),
+        config_folders=config_folders(hydra),
         code=folder.code(),
     )
+
+
+def config_folders(hydra: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the arguments of a run that name folders of further options, given Hydra's part of its configuration."""
+    sources = hydra.get("runtime", {}).get("config_sources", ())
+    given = [f"--config-dir={source['path']}" for source in sources if source["provider"] == "command-line"]
+    overrides = hydra.get("overrides", {}).get("hydra", ())
+    return (*given, *(each for each in overrides if each.startswith(SEARCH_PATH)))
 
 
 def _configured_metrics(config: Mapping[str, Any]) -> dict[str, bool]:

@@ -231,8 +231,7 @@ def _command(run: Run) -> str:
     overrides = run.overrides
     if rounds is not None and rounds != str(run.config.get("run", {}).get("rounds")):
         overrides = (*(given for given in overrides if not given.startswith("run.rounds=")), f"run.rounds={rounds}")
-    folder = [f"--config-dir={run.config_folder}"] if run.config_folder else []
-    return f"odt-sim run {shlex.join([*folder, *overrides])}".rstrip()
+    return f"odt-sim run {shlex.join([*run.config_folders, *overrides])}".rstrip()
 
 
 def _listed(names: Sequence[str]) -> str:

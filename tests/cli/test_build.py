@@ -275,8 +275,9 @@ def test_overrides_of_the_run_come_first(kept, quote):
     assert resumed([given, "run.rounds=9"]) == expected
 
 
-def test_given_config_folder_replaces_the_recorded_one(kept):
-    given = ["--config-dir", "moved", f"run.resume={kept}"]
+@pytest.mark.parametrize("folder", [["--config-dir", "moved"], ["hydra.searchpath=[file://moved]"]])
+def test_given_config_folder_replaces_the_recorded_one(kept, folder):
+    given = [*folder, f"run.resume={kept}"]
     assert resumed(given) == ["strategy=fedper", "seed=3", *given, "hydra.mode=RUN"]
 
 

@@ -147,10 +147,11 @@ def test_strategy_is_found_in_the_working_folder(run, folder, backend):
     assert here == (backend == "serial")
 
 
-def test_folder_of_configurations_is_used_and_resumed(run, folder):
+@pytest.mark.parametrize("given", [["--config-dir", "my"], ["hydra.searchpath=[file://my]"]])
+def test_folder_of_configurations_is_used_and_resumed(run, folder, given):
     (folder / "my" / "strategy").mkdir(parents=True)
     (folder / "my" / "strategy" / "halfway.yaml").write_text("_target_: mine.FailsOnce\n")
-    code, err = run("--config-dir", "my", "strategy=halfway", *FEW, "hydra.run.dir=out")
+    code, err = run(*given, "strategy=halfway", *FEW, "hydra.run.dir=out")
     assert code == 1
     assert "failed in aggregate in round 2 with RuntimeError: once" in err
     assert "Traceback (most recent call last):" in err  # FEW has backend=serial

@@ -329,10 +329,14 @@ def test_reports_count_seen_devices_that_trained_at_deployment_only(tmp_path, se
 def test_command_names_the_folder_of_own_options(tmp_path):
     path = write_run(tmp_path / "run")
     sources = [{"path": "odt_sim.conf", "provider": "main"}, {"path": "/my/conf", "provider": "command-line"}]
-    content = {"hydra": {"runtime": {"choices": {}, "config_sources": sources}}}
+    overrides = {"hydra": ["hydra.searchpath=[pkg://mine.conf]", "hydra.run.dir=out"]}
+    content = {"hydra": {"runtime": {"choices": {}, "config_sources": sources}, "overrides": overrides}}
     OmegaConf.save(OmegaConf.create(content), path / ".hydra" / "hydra.yaml")
     _, text = without_pictures([path])
-    assert "<pre>odt-sim run --config-dir=/my/conf strategy=fedavg seed=0</pre>" in text
+    assert (
+        "<pre>odt-sim run --config-dir=/my/conf &#39;hydra.searchpath=[pkg://mine.conf]&#39; strategy=fedavg seed=0</pre>"
+        in text
+    )
 
 
 def test_command_of_a_resumed_run_has_its_final_rounds(tmp_path):
