@@ -5,6 +5,7 @@ from argparse import ArgumentParser
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -323,13 +324,14 @@ def _check_options(overrides: Sequence[Override | None]) -> None:
 
 
 def _with_plus(arguments: Sequence[str]) -> list[str]:
-    """Return overrides with ++ for keys that option files lack: of an export, an optimizer or a user's `_target_`.
+    """Return overrides with ++ for keys that option files lack: of an export, an optimizer, a user's `_target_` or option.
 
     The short form of a nested group is expanded: `fleet.profiles=phones` sets `fleet.profiles.table`.
     """
     arguments = [_lengthened(argument) for argument in arguments]
     keys = [key_of(argument) or "" for argument in arguments]
     replaced = {key.removesuffix("_target_") for key in keys if key.endswith("._target_")}
+    replaced |= {f"{key}." for key, each in zip(keys, arguments, strict=True) if key in COMPONENTS and _is_own(each)}
 
     def lacks(key: str) -> bool:
         return (
@@ -342,6 +344,12 @@ def _with_plus(arguments: Sequence[str]) -> list[str]:
         f"++{each}" if each.startswith(f"{key}=") and lacks(key) else each
         for each, key in zip(arguments, keys, strict=True)
     ]
+
+
+def _is_own(choice: str) -> bool:
+    """Return whether an override of a group chooses an option that odt_sim does not ship."""
+    group, _, names = choice.lstrip("+").partition("=")
+    return not all(files("odt_sim.conf").joinpath(group, f"{name}.yaml").is_file() for name in names.split(","))
 
 
 def _lengthened(argument: str) -> str:

@@ -118,6 +118,15 @@ def test_option_of_a_users_folder_is_checked(tmp_path):
         check_overrides(["--config-dir", str(tmp_path), "strategy=mine", "+strategy.nu=2"])
 
 
+def test_option_of_a_users_folder_need_not_name_the_settings_of_its_class(tmp_path):
+    (tmp_path / "strategy").mkdir()
+    (tmp_path / "strategy" / "mine.yaml").write_text("_target_: odt_sim.strategies.fedprox.FedProx\n")
+    assert composed(["strategy=mine", "strategy.mu=2"], str(tmp_path)).strategy.mu == 2
+    misspelt = sweepable(["-m", "--config-dir", str(tmp_path), "strategy=fedprox,mine", "strategy.muu=2"])
+    with pytest.raises(ConfigurationError, match=r"^strategy\.muu: unknown setting; did you mean strategy\.mu\?"):
+        check_overrides(misspelt)
+
+
 @pytest.mark.parametrize(
     ("given", "rewritten"),
     [
@@ -156,7 +165,10 @@ def test_settings_of_a_users_class_need_no_plus() -> None:
 
 
 def test_arguments_without_a_swept_group_are_unchanged() -> None:
-    for arguments in (["strategy=a,b", "strategy.mu=1"], ["-m", "strategy=a", "seed=0,1", "strategy.mu=1"]):
+    for arguments in (
+        ["strategy=local,ditto", "strategy.mu=1"],
+        ["-m", "strategy=ditto", "seed=0,1", "strategy.mu=1"],
+    ):
         assert sweepable(arguments) == arguments
 
 
