@@ -53,6 +53,7 @@ def read_only(tensors: Tensors) -> Tensors:
     """Return read-only views; tensors that are already read-only are returned themselves."""
     return {name: _view(tensor) for name, tensor in tensors.items()}
 
+
 def _view(tensor: Weights | Array) -> Weights | Array:
     """Return a read-only view of a tensor; not a nested function, whose annotations would take 15 µs at each call."""
     array = array_of(tensor)
