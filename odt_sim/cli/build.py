@@ -64,7 +64,7 @@ def simulation(
     backend = build(config.backend, "backend")
     metrics, callbacks = _metrics(config), _callbacks(config)
     model_begun = in_daemon_thread(lambda: model(config, strategy=strategy))
-    data = _filling(config)  # before the export ends, so that its errors come early
+    data = _checked_data(config)  # before the export ends, so that its errors come early
     backend.start()
     found = model_begun.result()
     if before:
@@ -294,7 +294,7 @@ def federated(config: DictConfig) -> FederatedData:
     return _changed(_changed(data, config, "drift"), config, "arrival")
 
 
-def _filling(config: DictConfig) -> FederatedData:
+def _checked_data(config: DictConfig) -> FederatedData:
     """Return the configured data, after a check that the fleet fits its number of devices."""
     data = federated(config)
     _fleet(config).check_size(data.devices)
@@ -312,7 +312,7 @@ def check_data(config: DictConfig, model: TrainableModel, rate: float | None) ->
     Raises:
         OdtSimError: The data cannot be read or does not fit.
     """
-    data = _filling(config)
+    data = _checked_data(config)
     plan = TrainingPlan(learning_rate=rate if "learning_rate" in model.capabilities else None)
     check_fit(model, named_as(model, data), plan)
 
