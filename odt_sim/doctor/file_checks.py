@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.counting import counted
+from odt_sim.counting import counted, few
 from odt_sim.doctor import findings as kinds
 from odt_sim.doctor.findings import Finding
 from odt_sim.doctor.lost_activations import lost_activations
@@ -42,7 +42,7 @@ def check_file(graph: Graph, roles: Roles, missing: str) -> Iterator[Finding]:
     yield from _ops(graph, roles)
     for name in needed_signatures(roles):
         if lost := list(lost_activations(graph, name)):
-            yield Finding(kinds.LOST_ACTIVATION, name, few(lost))
+            yield Finding(kinds.LOST_ACTIVATION, name, few(lost, MOST))
     yield from _browser(graph)
     yield from _weights(graph)
     if "train" in roles:
@@ -87,7 +87,7 @@ def _at(found: list[str]) -> str:
     counts = Counter(place for place in found if place)
     named = [place if count == 1 else f"{place} ({count})" for place, count in counts.most_common()]
     times = f" ({len(found)} times)" if len(found) > 1 and not named else ""
-    return times + (f" at {few(named)}" if named else "")
+    return times + (f" at {few(named, MOST)}" if named else "")
 
 
 def _browser(graph: Graph) -> Iterator[Finding]:
@@ -99,7 +99,7 @@ def _browser(graph: Graph) -> Iterator[Finding]:
             if tensors[i].dtype not in TYPES
         ]
         if refused:
-            yield Finding(kinds.NO_BROWSER_TYPE, name, few(refused))
+            yield Finding(kinds.NO_BROWSER_TYPE, name, few(refused, MOST))
 
 
 def _weights(graph: Graph) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ def _weights(graph: Graph) -> Iterator[Finding]:
         constants = (tensor for tensor in subgraph.tensors if tensor.constant and id(tensor) not in initial)
         found += [text for tensor in constants if (text := _not_finite(tensor.name, tensor, least=2))]
     if found:
-        yield Finding(kinds.NOT_FINITE, "", few(list(dict.fromkeys(found))))
+        yield Finding(kinds.NOT_FINITE, "", few(list(dict.fromkeys(found)), MOST))
 
 
 def _not_finite(name: str, tensor: Tensor, least: int = 1) -> str:
@@ -149,7 +149,7 @@ def _state(graph: Graph, roles: Roles) -> Iterator[Finding]:
     unsaved = [handle.name for handle in slots if handle not in returned or handle not in set_by]
     kept = [name for name in unsaved if any(h.name == name for h in graph.read_by(train))]
     if kept:
-        yield Finding(kinds.UNSAVED, train, few(kept))
+        yield Finding(kinds.UNSAVED, train, few(kept, MOST))
 
 
 def _used_by(graph: Graph, roles: Roles, role: str, handle: Any) -> bool:
@@ -162,7 +162,7 @@ def _uninitialized(graph: Graph, signature: str) -> Iterator[Finding]:
     if names:
         setters = sorted({name for v in read if not v.initialized for name in v.assigned_by if name != signature})
         where = f"; {', '.join(setters)} assigns them" if setters else ""
-        yield Finding(kinds.UNINITIALIZED, signature, f"{few(names)}{where}")
+        yield Finding(kinds.UNINITIALIZED, signature, f"{few(names, MOST)}{where}")
 
 
 def _batch(graph: Graph, roles: Roles) -> Iterator[Finding]:
@@ -173,9 +173,3 @@ def _batch(graph: Graph, roles: Roles) -> Iterator[Finding]:
     if tensor is not None and tensor.shape_signature and tensor.shape_signature[0] > 0:
         rows = tensor.shape_signature[0]
         yield Finding(kinds.STATIC_BATCH, own["name"], f"{counted(rows, 'row')} in each call")
-
-
-def few(texts: list[str], most: int = MOST) -> str:
-    """Return the first texts, and how many more there are."""
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim.counting import few
 from odt_sim.errors import ModelError
 from odt_sim.model import surgery
 from odt_sim.model.dataflow import Flow
@@ -102,9 +103,8 @@ def not_trainable(graph: Graph, roles: Roles, *, flex: bool = False) -> str:
     for role in ("train", "infer"):
         ops = graph.flex_ops(roles[role].signature)
         if ops and not flex:
-            more = f" and {len(ops) - 3} more" if len(ops) > 3 else ""
             return (
-                f"{roles[role].signature!r} contains Flex ops ({', '.join(ops[:3])}{more}) that LiteRT cannot run; "
+                f"{roles[role].signature!r} contains Flex ops ({few(ops)}) that LiteRT cannot run; "
                 "rewrite it: odt-sim deflex IN OUT"
             )
     train = roles["train"]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from math import prod
 
+from odt_sim.counting import few
 from odt_sim.errors import ModelError
 from odt_sim.model.flatbuffer import FlatModel, Signature, TensorInfo
 from odt_sim.model.manifest import LOSSES, Manifest, Parameter
@@ -256,13 +257,12 @@ def _check_ops(flat: FlatModel, where: str) -> None:
     flex = sorted({op for ops in called for op in ops if op.startswith("Flex")})
     if not flex:
         return
-    names = ", ".join(flex[:3]) + (f" and {len(flex) - 3} more" if len(flex) > 3 else "")
     if "save" in flat.signatures and "checkpoint_path" in flat.signatures["save"].inputs:
         raise ModelError(
-            f"{where}: has the flex flavour, whose Flex ops ({names}) LiteRT cannot run; "
+            f"{where}: has the flex flavour, whose Flex ops ({few(flex)}) LiteRT cannot run; "
             "export the model without flavour='flex', or run the file in TensorFlow 2.19 (docs/export.md)"
         )
-    raise ModelError(f"{where}: contains Flex ops ({names}) that LiteRT cannot run; {_EXPORT}")
+    raise ModelError(f"{where}: contains Flex ops ({few(flex)}) that LiteRT cannot run; {_EXPORT}")
 
 
 def _check_rows(flat: FlatModel, signature: str, names: tuple[str, ...], where: str) -> None:

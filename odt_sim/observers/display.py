@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
-from odt_sim.counting import counted
+from odt_sim.counting import counted, few
 from odt_sim.metrics.names import first_metric
 from odt_sim.metrics.units import suited
 from odt_sim.observers.base import Observer, RunInfo, in_notebook
@@ -183,9 +183,7 @@ def _clock(hours: float) -> str:
 
 
 def _named(reasons: Mapping[int, str]) -> str:
-    first = ", ".join(f"{device} ({reasons[device]})" for device in sorted(reasons)[:MAX_NAMED])
-    more = f" and {len(reasons) - MAX_NAMED} more" if len(reasons) > MAX_NAMED else ""
-    return f"device {first}{more}"
+    return f"device {few([f'{device} ({reasons[device]})' for device in sorted(reasons)], MAX_NAMED)}"
 
 
 def _counted(times: Counter[str]) -> str:

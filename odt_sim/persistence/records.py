@@ -5,6 +5,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Self, TypeGuard
 
+from odt_sim.counting import few
+
 MAX_NAMED = 5  # the most devices that a line names for each reason
 HOSTILE = "hostile"
 """The reason why attacking devices are not evaluated: all metrics are those of honest devices."""
@@ -201,12 +203,7 @@ def by_reason(reasons: Iterable[tuple[int, str]]) -> dict[str, str]:
     devices: dict[str, set[int]] = {}
     for device, reason in reasons:
         devices.setdefault(reason, set()).add(device)
-    return {reason: _named(sorted(ids)) for reason, ids in devices.items()}
-
-
-def _named(devices: Sequence[int]) -> str:
-    more = f" and {len(devices) - MAX_NAMED} more" if len(devices) > MAX_NAMED else ""
-    return f"device {', '.join(map(str, devices[:MAX_NAMED]))}{more}"
+    return {reason: f"device {few(sorted(ids), MAX_NAMED)}" for reason, ids in devices.items()}
 
 
 ROUND_FIGURES: Mapping[str, str] = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from odt_sim.counting import few
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.names import is_metric, know
 from odt_sim.metrics.tasks import TASK_METRICS
@@ -161,8 +162,7 @@ def one_run(found: Sequence[Path], where: object) -> Path:
         ConfigurationError: There are several runs.
     """
     if len(found) > 1:
-        named = ", ".join(map(str, found[:5])) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-        raise ConfigurationError(f"{where}: expected one run, found {len(found)}; choose one of {named}")
+        raise ConfigurationError(f"{where}: expected one run, found {len(found)}; choose one of {few(found, 5)}")
     return found[0]
 
 

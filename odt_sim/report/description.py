@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from odt_sim.counting import counted
+from odt_sim.counting import counted, few
 from odt_sim.metrics.names import higher_is_better, is_percent, title_of
 from odt_sim.metrics.rounds import IMPROVEMENT
 from odt_sim.metrics.units import significant
@@ -15,8 +15,6 @@ from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.formatting import Spread, after, difference_unit, distinct, score, signed
 from odt_sim.report.paired_description import is_better
 from odt_sim.report.provenance import machines, versions
-
-_NAMED = 3  # failed runs that are listed for an error
 
 
 def title(comparison: Comparison) -> str:
@@ -89,7 +87,7 @@ def failures(comparison: Comparison) -> list[tuple[str, str]]:
     labels: dict[str, list[str]] = {}
     for failure in comparison.failures:
         labels.setdefault(failure.error, []).append(failure.label)
-    return [(_some(named), error) for error, named in labels.items()]
+    return [(few(named), error) for error, named in labels.items()]
 
 
 def excluded(comparison: Comparison) -> str | None:
@@ -114,7 +112,7 @@ def other_seeds(comparison: Comparison) -> str | None:
     """Return which configurations on the same data have different seeds, with the seeds; None if all are the same."""
     groups = [_labels_by_seeds(rows) for rows in comparison.by_data]
     listed = "; ".join(
-        f"{seeds} ({_some(labels)})" for group in groups if len(group) > 1 for seeds, labels in group.items()
+        f"{seeds} ({few(labels)})" for group in groups if len(group) > 1 for seeds, labels in group.items()
     )
     if not listed:
         return None
@@ -240,11 +238,6 @@ def _chosen(comparison: Comparison) -> str:
 def adaptation_steps(comparison: Comparison) -> str:
     """Return the number of local steps behind the adapted figures of unseen devices; empty if unknown."""
     return distinct(_config(run, "fleet", "adaptation_steps") for run in comparison.runs)
-
-
-def _some(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
-    return ", ".join(labels[:_NAMED]) + more
 
 
 def _excluded(row: Configuration) -> str | None:

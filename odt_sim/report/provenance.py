@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from odt_sim.counting import few
 from odt_sim.persistence.run import Run
 from odt_sim.report.comparison import Comparison
 from odt_sim.report.data_settings import data_digest, data_settings
@@ -101,7 +102,4 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 def _listed(labels: Sequence[str], *, others: bool) -> str:
-    if others and len(labels) > MOST_NAMED:
-        return "all others"
-    more = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
-    return ", ".join(labels[:MOST_NAMED]) + more
+    return "all others" if others and len(labels) > MOST_NAMED else few(labels, MOST_NAMED)
