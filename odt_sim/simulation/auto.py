@@ -1,9 +1,11 @@
 """The backend that runs devices in this process and its forks, or only in this process if that is faster."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Literal
 
+from odt_sim.control_groups import cores
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import SimulationError
 from odt_sim.simulation.backend import Backend
@@ -17,6 +19,7 @@ from odt_sim.simulation.processes.backend import CAN_FORK
 LONG = 0.02  # seconds of a round above which messages between processes, about 1 ms, do not matter
 SURELY = 0.95  # forks are kept only if a round takes less than this fraction of its time without forks
 AGAIN = 4.0  # rounds are measured again after this multiple of the seconds measured so far
+WORTH_RAY = 60.0  # seconds of rounds on one core of macOS after which Ray is recommended; it takes seconds to start
 
 
 def backend(
@@ -101,6 +104,8 @@ class AutoBackend:
         if self._processes.processes == 1:
             reason = "one core" if CAN_FORK else "backend=ray uses all cores"
             self._settle("this process", self._processes.alone, f"this process: {reason}")
+            if not CAN_FORK and cores() > 1:
+                self._decide = self._recommend_ray
         else:
             self.choice = "processes"
             self._try_processes()
@@ -148,6 +153,16 @@ class AutoBackend:
         else:
             self._enter("processes", self._processes)
             self._decide = self._after_processes
+
+    def _recommend_ray(self) -> None:
+        """Warn once that the run takes long on one core."""
+        if self._paces.total >= WORTH_RAY:
+            self._decide = lambda: None
+            warnings.warn(
+                f"backend auto: uses 1 of {cores()} cores on macOS; interrupt the run and resume it with backend=ray, which "
+                "uses all cores, with the same results",
+                stacklevel=2,
+            )
 
     def _after_processes(self) -> None:
         if not self._paces.known("processes"):

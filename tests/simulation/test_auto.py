@@ -14,6 +14,7 @@ from odt_sim import Fleet
 from odt_sim.errors import FileError
 from odt_sim.simulation import auto, pace
 from odt_sim.simulation.auto import AutoBackend
+from odt_sim.simulation.processes import backend as backend_of_processes
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.fedavg import FedAvg
@@ -112,6 +113,16 @@ def test_one_core_runs_one_process(results, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
     _, choice = without_choice(results(FedAvg(), tmp_path, rounds=1, backend=AutoBackend()))
     assert choice == "this process: one core"
+
+
+def test_long_run_on_one_core_of_macos_recommends_ray_once(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "CAN_FORK", False)
+    monkeypatch.setattr(backend_of_processes, "CAN_FORK", False)
+    monkeypatch.setattr(auto, "WORTH_RAY", 1e-9)
+    with pytest.warns(UserWarning, match=r"^backend auto: uses 1 of 2 cores on macOS; .* with backend=ray") as caught:
+        _, choice = without_choice(results(FedAvg(), tmp_path, rounds=4, backend=AutoBackend()))
+    assert len(caught) == 1
+    assert choice == "this process: backend=ray uses all cores"
 
 
 @pytest.mark.usefixtures("eager")
