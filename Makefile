@@ -88,6 +88,7 @@ benchmarks: .venv/.dev-installed  ## run two benchmarks; see benchmarks/README.m
 	$(BIN)/python benchmarks/coordination.py
 
 $(UV): constraints.txt
+	@$(PYTHON) -c 'import sys; found = sys.version_info[:2]; (3, 11) <= found < (3, 14) or sys.exit("expected Python 3.11 to 3.13, found %d.%d; choose another: make PYTHON=python3.13 TARGET" % found)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt uv
 	touch $@

@@ -52,6 +52,18 @@ def test_names_of_the_package_are_light() -> None:
     assert not loaded & HEAVY
 
 
+def test_make_refuses_another_python_before_it_creates_an_environment(tmp_path: Path) -> None:
+    (tmp_path / "constraints.txt").touch()
+    (tmp_path / "python").write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'import sys; sys.version_info = (3, 14); exec(sys.argv[1])' \"$2\"\n"
+    )
+    (tmp_path / "python").chmod(0o755)
+    command = ["make", "--makefile", str(ROOT / "Makefile"), "PYTHON=./python", ".venv/bin/uv"]
+    child = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert child.stderr.startswith("expected Python 3.11 to 3.13, found 3.14; choose another: make PYTHON=python3.13")
+    assert not (tmp_path / ".venv").exists()
+
+
 def test_package_lists_what_a_user_needs() -> None:
     names = {name for name in dir(odt_sim) if not name.startswith("_")}
     assert {*odt_sim.__all__, "data", "strategies"} <= names
