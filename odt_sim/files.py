@@ -120,7 +120,7 @@ def cache_folder(name: str) -> Path:
     try:
         return Path(os.environ.get("ODT_SIM_CACHE") or "~/.cache/odt_sim").expanduser() / name
     except RuntimeError as error:
-        raise FileError(f"cache: {error}; set ODT_SIM_CACHE to a writable folder") from error
+        raise FileError(f"cache: {str(error).rstrip('.')}; set ODT_SIM_CACHE to a writable folder") from error
 
 
 def unwritable(path: Path, error: OSError, setting: str | None = None) -> FileError:

@@ -9,14 +9,10 @@ import tempfile
 from pathlib import Path
 
 from odt_sim.errors import DataError, transient
+from odt_sim.files import cache_folder
 
 PROGRAM = Path(__file__).parents[1] / "export" / "keras_download.py"
 _log = logging.getLogger(__name__)
-
-
-def cache_folder() -> Path:
-    """Return the folder of downloads: `data` in `$ODT_SIM_CACHE` or in `~/.cache/odt_sim`."""
-    return Path(os.environ.get("ODT_SIM_CACHE") or "~/.cache/odt_sim").expanduser() / "data"
 
 
 def cached_keras_file(name: str) -> Path:
@@ -24,10 +20,11 @@ def cached_keras_file(name: str) -> Path:
 
     Raises:
         DataError: Keras is not installed, has no such data set, or the download failed.
+        FileError: There is no home folder.
     """
     if not name.isidentifier():
         raise DataError(f"data {name}: is not the name of a Keras data set; choose one such as mnist or cifar10")
-    path = cache_folder() / f"keras_{name}.npz"
+    path = cache_folder("data") / f"keras_{name}.npz"
     if not path.exists():
         _download(name, path)
     return path
