@@ -157,7 +157,7 @@ def _init(address: str, runtime_env: Mapping[str, Any], **options: Any) -> None:
         if not done.done():
             raise SimulationError(
                 f"backend.address={address}: no answer from Ray within {JOIN_SECONDS} s; see whether it runs (ray status) "
-                "and its logs in /tmp/ray, or use backend=processes"
+                "and its logs in /tmp/ray, or use backend=auto"
             ) from error
         advice = UNWRITABLE if getattr(error, "errno", None) in REFUSALS else "see Ray's logs in /tmp/ray"
         raise SimulationError(
