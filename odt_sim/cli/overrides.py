@@ -217,6 +217,13 @@ def _takes_any(config: DictConfig, group: str) -> bool:
     return found is not None and found.open
 
 
+def takes(config: DictConfig, key: str) -> bool:
+    """Return whether the component of a group may have a setting; one that cannot be imported may have any."""
+    group = key.partition(".")[0]
+    found = _chosen(config, group)
+    return found is None or found.open or key in {each.key for each in found.settings}
+
+
 def _chosen(config: DictConfig, group: str) -> Component | None:
     """Return the component that a group names; None if it cannot be imported."""
     target = config[group].get("_target_") if isinstance(config.get(group), DictConfig) else None

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from odt_sim.cli.build import check_data, model
 from odt_sim.cli.messages import say, warn
-from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.cli.overrides import check_keys, composed, key_of, known_keys, takes, unknown_key
 from odt_sim.cli.report import print_comparison
 from odt_sim.cli.search_space import check_searched, first_values, parsed_space
 from odt_sim.cli.settings import COMPONENTS, GROUPS
@@ -23,6 +23,7 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
 from odt_sim.hyperparameters import checked_count
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.persistence.run import SEARCH_PATH
 from odt_sim.persistence.run_folder import TUNING, document
 from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
@@ -32,7 +33,8 @@ from odt_sim.tuning.winners import Winner, choice_of, first_error, winner
 from odt_sim.user_code import add_working_folder
 
 USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2]
-                    [tuning_seed=1000] [jobs=1] [output=DIR] [OVERRIDE ...]
+                    [tuning_seed=1000] [jobs=1] [output=DIR] [config_dir=DIR]
+                    [OVERRIDE ...]
 
   strategy      strategies to tune and to compare
   budget        trials per strategy
@@ -41,10 +43,20 @@ USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2]
   jobs          strategies that are tuned at the same time
   output        folder; default: one in tuning/, which the same command finds
                 again
+  config_dir    folder with your own options, such as DIR/strategy/mine.yaml
   OVERRIDE      settings of all runs; an interval replaces the default range:
-                train.learning_rate=tag(log,interval(0.01,1))
+                train.learning_rate=tag(log,interval(0.01,1)). Settings of a
+                strategy apply to the strategies that have them.
 """
-OWN = {"strategy": "", "budget": "20", "seed": "0,1,2", "tuning_seed": "1000", "jobs": "1", "output": ""}
+OWN = {
+    "strategy": "",
+    "budget": "20",
+    "seed": "0,1,2",
+    "tuning_seed": "1000",
+    "jobs": "1",
+    "output": "",
+    "config_dir": "",
+}
 SET_BY_COMMAND = {
     "hydra.sweeper.n_trials": "give the trials of each strategy by budget=...",
     "hydra/sweeper": "draw at random by hydra.sweeper.sampler=random",
@@ -121,19 +133,24 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
     """
     given, overrides = split_arguments("tune", arguments, OWN)
     own = {**OWN, **given}
+    overrides += _search_path(own["config_dir"])
     strategies = [each for each in dict.fromkeys(own["strategy"].split(",")) if each]
     if not strategies:
         raise ConfigurationError("strategy: expected the names of strategies, such as strategy=fedavg,ditto")
     seeds, tuning_seed = seeds_of("tune", own)
+    budget = whole_number("tune", "budget", own["budget"], 1)
+    add_working_folder()
+    lacked = lacked_settings(strategies, overrides)
     plan = Plan(
         strategies=strategies,
-        budget=whole_number("tune", "budget", own["budget"], 1),
+        budget=budget,
         seeds=seeds,
         tuning_seed=tuning_seed,
-        overrides=[*overrides, *cleared_rate(composed(fixed_overrides(overrides)), overrides)],
+        overrides=[*overrides, *cleared_rate(composed(_of_no_strategy(fixed_overrides(overrides))), overrides)],
         sweeper="optuna" if find_spec("optuna") else "random",
-        rate=central_rate(checked_model(strategies, overrides)),
+        rate=central_rate(checked_model(strategies, overrides, lacked)),
         folder=Path(own["output"]) if own["output"] else folder_of(overrides, tuning_seed),
+        lacked=lacked,
     )
     return plan, whole_number("tune", "jobs", own["jobs"], 1)
 
@@ -208,19 +225,63 @@ def cleared_rate(config: DictConfig, overrides: Sequence[str]) -> list[str]:
     return ["model.optimizer.learning_rate=null"] if isinstance(own, int | float) and not fixed else []
 
 
-def checked_model(strategies: Sequence[str], overrides: Sequence[str]) -> TrainableModel:
+def lacked_settings(strategies: Sequence[str], overrides: Sequence[str]) -> dict[str, list[str]]:
+    """Return the overrides of settings that a strategy lacks, by strategy; they apply to the other strategies only.
+
+    Raises:
+        ConfigurationError: No strategy has a setting.
+    """
+    shared = _of_no_strategy(overrides)
+    given = {each: str(key_of(each)) for each in overrides if each not in shared}
+    if any(key.endswith("._target_") for key in given.values()):
+        return {}
+    fixed = fixed_overrides(shared)
+    configs = {strategy: composed([f"strategy={strategy}", *fixed]) for strategy in strategies} if given else {}
+    lacked = {
+        strategy: [each for each, key in given.items() if not takes(config, key)]
+        for strategy, config in configs.items()
+    }
+    for each in set.intersection(*map(set, lacked.values())) if lacked else ():
+        raise ConfigurationError(unknown_key(given[each], known_keys(configs[strategies[-1]], COMPONENTS)))
+    return lacked
+
+
+def _of_no_strategy(overrides: Sequence[str]) -> list[str]:
+    return [each for each in overrides if not each.lstrip("+").startswith("strategy.")]
+
+
+def _search_path(folder: str) -> list[str]:
+    """Return the override that adds a folder of the user's options.
+
+    Raises:
+        ConfigurationError: There is no such folder.
+    """
+    if folder and not Path(folder).is_dir():
+        raise ConfigurationError(f"config_dir: expected a folder of options, found no folder {folder}; give its path")
+    return [f"{SEARCH_PATH}['file://{Path(folder).absolute()}']"] if folder else []
+
+
+def checked_model(
+    strategies: Sequence[str], overrides: Sequence[str], lacked: Mapping[str, Sequence[str]] | None = None
+) -> TrainableModel:
     """Return the configured model after checking each strategy's configuration and the data.
+
+    Args:
+        strategies: The strategies to tune.
+        overrides: The overrides of all runs.
+        lacked: The overrides that do not apply to a strategy, by strategy.
 
     Raises:
         OdtSimError: A setting, the model or the data does not fit.
     """
     add_working_folder()
-    fixed = fixed_overrides(overrides)
     for strategy in strategies:
+        own = [each for each in overrides if each not in (lacked or {}).get(strategy, ())]
+        fixed = fixed_overrides(own)
         config = composed([f"strategy={strategy}", *fixed])
         check_keys(config, COMPONENTS)
     found = model(config)
-    space, _ = parsed_space([each for each in overrides if not (is_fixed(each) or each.startswith(OF_THE_SEARCH))])
+    space, _ = parsed_space([each for each in own if not (is_fixed(each) or each.startswith(OF_THE_SEARCH))])
     complete = composed([f"strategy={strategies[-1]}", *fixed, *first_values(space)])
     checked = in_daemon_thread(lambda: check_data(complete, found, central_rate(found)))
     with suppress(TimeoutError):

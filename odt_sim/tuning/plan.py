@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -39,6 +39,7 @@ class Plan:
         sweeper: `optuna` or `random`.
         rate: The learning rate of the model's optimizer; the search covers two decades around it.
         folder: The folder of searches and runs.
+        lacked: The overrides of settings that a strategy lacks, by strategy; they apply to the other strategies.
     """
 
     strategies: Sequence[str]
@@ -49,6 +50,7 @@ class Plan:
     sweeper: str
     rate: float
     folder: Path
+    lacked: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that each strategy has a setting to search.
@@ -71,6 +73,10 @@ class Plan:
         """Return the folder of the reported runs with the settings of a trial."""
         return self.folder / TUNED / f"{strategy}-trial-{trial}"
 
+    def overrides_of(self, strategy: str) -> list[str]:
+        """Return the overrides of a strategy's runs."""
+        return [each for each in self.overrides if each not in self.lacked.get(strategy, ())]
+
     def space(self, strategy: str) -> Mapping[str, str]:
         """Return the search space of a strategy, by key in Hydra's syntax, before the overrides replace parts of it."""
         low, high = self.rate / 30, self.rate * 10 / 3
@@ -82,24 +88,28 @@ class Plan:
 
     def searched(self, strategy: str) -> Mapping[str, str]:
         """Return the search space of a strategy, by key, after the overrides."""
-        given = {key: values for key, _, values in (each.partition("=") for each in self.overrides)}
-        drawn = {each.partition("=")[0] for each in self.overrides if not is_fixed(each)}
+        overrides = self.overrides_of(strategy)
+        given = {key: values for key, _, values in (each.partition("=") for each in overrides)}
+        drawn = {each.partition("=")[0] for each in overrides if not is_fixed(each)}
         drawn = {key for key in drawn if not key.startswith(OF_THE_SEARCH)}
         space = {key: values for key, values in self.space(strategy).items() if key not in given}
         return {**space, **{key: given[key] for key in given if key in drawn}}
 
     def search(self, strategy: str) -> list[str]:
         """Return the arguments of `odt-sim run` for the search of a strategy's settings."""
-        given = {each.partition("=")[0] for each in self.overrides}
+        overrides = self.overrides_of(strategy)
+        given = {each.partition("=")[0] for each in overrides}
         space = [f"{key}={values}" for key, values in self.space(strategy).items() if key not in given]
         sweeper = [f"hydra/sweeper={self.sweeper}", f"hydra.sweeper.n_trials={self.budget}"]
-        return [*sweeper, f"strategy={strategy}", *space, *self.overrides, f"seed={self.tuning_seed}"]
+        return [*sweeper, f"strategy={strategy}", *space, *overrides, f"seed={self.tuning_seed}"]
 
     def report(self, strategy: str, settings: Sequence[str]) -> list[str]:
         """Return the arguments of `odt-sim run` that run a strategy with the winning settings, for each seed."""
         won = {each.partition("=")[0] for each in settings}
         shared = [
-            each for each in self.overrides if each.partition("=")[0] not in won and not each.startswith(OF_THE_SEARCH)
+            each
+            for each in self.overrides_of(strategy)
+            if each.partition("=")[0] not in won and not each.startswith(OF_THE_SEARCH)
         ]
         return [f"strategy={strategy}", *settings, *shared, f"seed={','.join(map(str, self.seeds))}"]
 

@@ -44,7 +44,8 @@ def winner(strategy: str, folder: Path) -> Winner | None:
     try:
         best = json.loads(path.read_bytes())
         done, failed = (len(list(folder.glob(f"*/{name}"))) for name in (SUMMARY, FAILURE))
-        return Winner(strategy, done + failed, failed, best["trial"], best["validation"], best["overrides"])
+        settings = [each.removeprefix("++") for each in best["overrides"]]  # added by `odt-sim run`, as it will again
+        return Winner(strategy, done + failed, failed, best["trial"], best["validation"], settings)
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path}: damaged; remove {folder} and tune again") from error
 

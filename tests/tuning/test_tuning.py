@@ -17,7 +17,14 @@ from odt_sim.cli.build import model_spec
 from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.search_space import parsed_space
-from odt_sim.cli.tune import central_rate, checked_model, cleared_rate, fixed_overrides, resumable
+from odt_sim.cli.tune import (
+    central_rate,
+    checked_model,
+    cleared_rate,
+    fixed_overrides,
+    lacked_settings,
+    resumable,
+)
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.strategies.search_ranges import RANGES
 from odt_sim.tuning.plan import Plan, folder_of, is_fixed
@@ -74,6 +81,21 @@ def test_quotes_and_brackets_make_one_value(override, fixed):
     assert is_fixed(override) == fixed
 
 
+def test_setting_of_one_strategy_does_not_apply_to_those_that_lack_it(tmp_path):
+    (tmp_path / "strategy").mkdir()
+    (tmp_path / "strategy" / "mine.yaml").write_text("_target_: odt_sim.strategies.fedprox.FedProx\n")
+    overrides = [f"hydra.searchpath=['file://{tmp_path}']", "strategy.mu=interval(0,1)", "strategy.weighting=uniform"]
+    strategies = ["fedavg", "mine", "local"]
+    lacked = lacked_settings(strategies, overrides)
+    assert lacked == {"fedavg": overrides[1:2], "mine": [], "local": overrides[1:]}
+    tuned = plan(*overrides, strategies=strategies, lacked=lacked)
+    assert [key for key in tuned.searched("mine") if key not in tuned.searched("local")] == ["strategy.mu"]
+    for name, given in (("fedavg", [overrides[2]]), ("mine", overrides[1:]), ("local", [])):
+        assert [each for each in tuned.search(name) if each.startswith("strategy.")] == given
+    assert "strategy.weighting=uniform" in tuned.report("fedavg", [])
+    assert "strategy.weighting=uniform" not in tuned.report("local", [])
+
+
 def test_report_runs_the_winner_on_its_own_seeds():
     searched = plan("train.epochs=1,2", "run.rounds=7", "hydra.sweeper.pruner=median")
     settings = ["train.learning_rate=0.1", "train.epochs=2"]
@@ -95,12 +117,12 @@ def test_ranges_name_settings_of_shipped_strategies_and_hold_their_defaults_or_b
 
 def test_winner_is_read_from_the_search(tmp_path):
     assert winner("fedavg", tmp_path) is None
-    best = {"trial": 3, "validation": 0.5, "overrides": ["train.epochs=2"]}
+    best = {"trial": 3, "validation": 0.5, "overrides": ["train.epochs=2", "++strategy.share=0.5"]}
     (tmp_path / "best.json").write_text(json.dumps(best))
     for name, file in (("0", "summary.json"), ("3", "summary.json"), ("1", "failure.json")):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).touch()
-    assert winner("fedavg", tmp_path) == Winner("fedavg", 3, 1, 3, 0.5, ["train.epochs=2"])
+    assert winner("fedavg", tmp_path) == Winner("fedavg", 3, 1, 3, 0.5, ["train.epochs=2", "strategy.share=0.5"])
 
 
 def test_search_without_a_winner_gives_the_error_of_a_trial(tmp_path):
@@ -130,6 +152,8 @@ def test_interrupted_command_says_how_to_resume():
         ),
         (["strategy=fedavg,no"], "strategy=no: no such option; choose one of "),
         (["strategy=fedavg", "run.round=3"], "run.round: "),
+        (["strategy=fedavg", "config_dir=nodir"], "config_dir: expected a folder of options, found no folder nodir"),
+        (["strategy=local,ditto", "strategy.regularizatio=1"], "strategy.regularizatio: unknown setting; did you mean"),
         (
             ["strategy=fedavg", "hydra.sweeper.n_trials=3"],
             "hydra.sweeper.n_trials: odt-sim tune sets it; give the trials",
