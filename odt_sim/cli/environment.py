@@ -121,7 +121,7 @@ def print_environment(found: Environment, console: Console) -> None:
         or f"no TensorFlow 2.19; in a separate environment run: pip install 'odt_sim[flex]', then set {PYTHON} to its "
         "bin/python",
         "Chromium": found.chromium
-        or "missing, so pages for phones can only be tried on a phone; Debian: apt-get install chromium",
+        or "not found; try pages for phones in another browser, or on Debian: apt-get install chromium",
     }
     grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, text in rows.items():
