@@ -483,6 +483,25 @@ class _HookedInside(torch.nn.Linear):
         return result
 
 
+class _Clipped(torch.autograd.Function):
+    """A straight-through estimator: at 0, its gradient is that of forward."""
+
+    @staticmethod
+    def forward(_: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clamp(-1, 1)
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+def test_gradients_are_compared_away_from_an_example_of_zeros() -> None:
+    module = torch.nn.Linear(4, 3)
+    module.forward = lambda x: _Clipped.apply(torch.nn.functional.linear(x, module.weight, module.bias))
+    with pytest.raises(ExportError, match=r"because of _Clipped\.backward"):
+        keras_model(module, torch.zeros(1, 4), 8)
+
+
 def test_functions_are_found_if_apply_is_written_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is since PyTorch 2.14."""
     monkeypatch.setattr(torch.autograd.Function, "apply", torch._C._FunctionBase.__dict__["apply"])
