@@ -11,8 +11,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.attacks.base import Attack
-from odt_sim.cli.overrides import unknown_key, unused_averaging
-from odt_sim.cli.settings import component
+from odt_sim.cli.overrides import unknown_key
+from odt_sim.cli.settings import component, unused_defaults
 from odt_sim.data.dataset import Dataset
 from odt_sim.declarations import fits, mismatch
 from odt_sim.errors import ConfigurationError, OdtSimError, one_line
@@ -48,7 +48,7 @@ def build(node: Any, group: str) -> Any:
     target = settings.get("_target_", "nothing")
     if not isinstance(target, str):
         raise ConfigurationError(f"{group}._target_: expected module.name, found {target!r}")
-    if group == "strategy" and (unused := unused_averaging(target, settings)):
+    if unused := unused_defaults(group, target, settings):
         settings = {name: value for name, value in settings.items() if name not in unused}
         node = OmegaConf.masked_copy(node, list(settings))
     _check_settings(group, target, settings)

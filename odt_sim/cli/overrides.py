@@ -2,12 +2,12 @@
 
 import re
 from argparse import ArgumentParser
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -16,7 +16,16 @@ from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Overrid
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 
-from odt_sim.cli.settings import COMPONENTS, DECLARED, GROUPS, NESTED, Component, component, defaults
+from odt_sim.cli.settings import (
+    COMPONENTS,
+    DECLARED,
+    GROUPS,
+    NESTED,
+    Component,
+    component,
+    defaults,
+    unused_defaults,
+)
 from odt_sim.cli.settings_reference import unknown_option
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
@@ -180,25 +189,12 @@ def check_keys(config: DictConfig, components: Collection[str] = ()) -> None:
         group = str(name)
         keys = list(_keys(group, node))
         checked = group not in OWN and (group not in COMPONENTS or group in known)
-        if group == "strategy" and checked:
-            unused = unused_averaging(str(node.get("_target_")), node)
-            keys = [key for key in keys if key.removeprefix("strategy.") not in unused]
+        if group in COMPONENTS and checked and isinstance(node, DictConfig):
+            unused = unused_defaults(group, str(node.get("_target_")), node)
+            keys = [key for key in keys if key.removeprefix(f"{group}.") not in unused]
         for key in keys if checked else ():
             if key not in known and not key.rpartition(".")[2].startswith("_"):
                 raise ConfigurationError(unknown_key(key, known_keys(config, COMPONENTS)))
-
-
-def unused_averaging(target: str, settings: Mapping[str, Any]) -> set[str]:
-    """Return the settings of `fedavg.yaml` that are at their defaults and not accepted by a user's `_target_`."""
-    found = component("strategy", target)
-    if found is None or found.open:
-        return set()
-    known = {each.key for each in found.settings}
-    from odt_sim.strategies.averaging import Averaging
-    from odt_sim.strategies.base import Strategy
-
-    defaults = {name: getattr(Strategy, name) for name in get_type_hints(Averaging)}
-    return {name for name, value in defaults.items() if f"strategy.{name}" not in known and settings.get(name) == value}
 
 
 def _keys(group: str, node: Any) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -12,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from odt_sim.cli.settings import COMPONENTS, default_options, defaults
+from odt_sim.cli.settings import COMPONENTS, default_settings, defaults
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
 from odt_sim.export.cache import OPTIONS
 from odt_sim.files import remove_temporaries, write_file
@@ -252,12 +251,9 @@ def _completed(config: DictConfig) -> DictConfig:
     return cast(DictConfig, OmegaConf.merge(OmegaConf.create(defaults() | options), config))
 
 
-@cache
 def _default_components() -> dict[str, Any]:
     """Return the settings of the default option of each component group that affects results."""
-    folder, chosen = files("odt_sim.conf"), default_options()
-    compared = [group for group in COMPONENTS if group not in IRRELEVANT]
-    return {group: yaml.safe_load(folder.joinpath(group, f"{chosen[group]}.yaml").read_text()) for group in compared}
+    return {group: default_settings(group) for group in COMPONENTS if group not in IRRELEVANT}
 
 
 def _config(saved: Any) -> DictConfig:

@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from typing import Any, NamedTuple, Unpack, get_args, get_origin, get_type_hints
@@ -40,6 +41,14 @@ def default_options() -> dict[str, str]:
     """Return the default option of each group."""
     entries = yaml.safe_load(files("odt_sim.conf").joinpath("config.yaml").read_text())["defaults"]
     return {group: name for entry in entries if isinstance(entry, dict) for group, name in entry.items()}
+
+
+@cache
+def default_settings(group: str) -> dict[str, Any]:
+    """Return the content of the file of a group's default option; empty for a group without one."""
+    name = default_options().get(group)
+    path = files("odt_sim.conf").joinpath(group, f"{name}.yaml")
+    return (yaml.safe_load(path.read_text()) or {}) if name else {}
 
 
 NESTED: dict[str, str] = {
@@ -115,3 +124,14 @@ def argument_texts(docstring: str) -> dict[str, str]:
     section = re.search(r"^(?:Args|Attributes):\n((?:[ ]{4}.*\n?|\n)*)", docstring, re.M)
     entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1] if section else "", re.M)
     return {name: re.sub(r"\bNone\b", "null", " ".join(text.split())).rstrip(".") for name, text in entries}
+
+
+def unused_defaults(group: str, target: str, settings: Mapping[Any, Any]) -> set[str]:
+    """Return the settings of a group's default option that have its values and that a user's `_target_` does not accept."""
+    found = component(group, target)
+    if found is None or found.open:
+        return set()
+    known = {each.key for each in found.settings}
+    further = {str(name) for name in settings if f"{group}.{name}" not in known and not str(name).startswith("_")}
+    defaults = default_settings(group) if further else {}
+    return {name for name in further if name in defaults and settings.get(name) == defaults[name]}

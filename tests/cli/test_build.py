@@ -9,7 +9,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from odt_sim.cli import build as config
 from odt_sim.cli.components import build
-from odt_sim.cli.overrides import composed
+from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.resume import resumed
 from odt_sim.cli.saved_config import saved_config
 from odt_sim.errors import ConfigurationError, DataError, ModelError
@@ -97,6 +97,20 @@ def test_class_of_the_user_need_not_take_the_averaging_of_fedavg():
         ConfigurationError, match=r"^strategy\.weighting: unknown setting; expected one of strategy\.share$"
     ):
         build(composed([*given, "strategy.weighting=uniform"]).strategy, "strategy")
+
+
+def by_turns(dataset, devices, seed, width=2):
+    return [range(device, 6 * width, devices) for device in range(devices)]
+
+
+def test_partition_of_the_user_need_not_take_the_settings_of_dirichlet():
+    given = [f"partition._target_={__name__}.by_turns", "partition.width=1"]
+    check_keys(composed(given), ["partition"])
+    assert [*build(composed(given).partition, "partition")(None, 3, 0)[0]] == [0, 3]
+    with pytest.raises(
+        ConfigurationError, match=r"^partition\.alpha: unknown setting; expected one of partition\.width$"
+    ):
+        build(composed([*given, "partition.alpha=1"]).partition, "partition")
 
 
 def test_averaging_is_checked():
