@@ -23,7 +23,7 @@ from odt_sim.cli.saved_config import (
     saved_sweep,
 )
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.persistence.run import SEARCH_PATH
+from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.persistence.run_folder import INITIAL_MODEL, SUMMARY, RunFolder
 from odt_sim.persistence.summary import Summary
 from odt_sim.simulation.submitted import is_submitted

@@ -15,7 +15,7 @@ from odt_sim.cli.settings import COMPONENTS, default_settings, defaults
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
 from odt_sim.export.cache import OPTIONS
 from odt_sim.files import remove_temporaries, write_file
-from odt_sim.persistence.run import config_folders
+from odt_sim.persistence.config_folders import config_folders
 from odt_sim.persistence.run_folder import SWEEP, RunFolder
 
 FILES = CONFIG, HYDRA, OVERRIDES = "config.yaml", "hydra.yaml", "overrides.yaml"

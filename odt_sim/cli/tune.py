@@ -23,7 +23,7 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
 from odt_sim.hyperparameters import checked_count
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.persistence.run import SEARCH_PATH
+from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.persistence.run_folder import TUNING, document
 from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim

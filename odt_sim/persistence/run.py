@@ -12,12 +12,10 @@ from odt_sim.counting import few
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.names import is_metric, know
 from odt_sim.metrics.tasks import TASK_METRICS
+from odt_sim.persistence.config_folders import config_folders
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.run_folder import SEARCH, TASK, TUNED, TUNING, RunFolder, is_run_folder
 from odt_sim.persistence.summary import Summary
-
-SEARCH_PATH = "hydra.searchpath="
-"""The beginning of the override that adds folders or packages with further options."""
 
 WORSE_THAN_OTHERS = "is worse than that of other trials"
 """The part of the reason by which runs that the pruner of a search ended are recognized."""
@@ -112,14 +110,6 @@ def load_run(path: Path) -> Run:
         config_folders=config_folders(hydra),
         code=folder.code(),
     )
-
-
-def config_folders(hydra: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the arguments of a run that name folders of further options, given Hydra's part of its configuration."""
-    sources = hydra.get("runtime", {}).get("config_sources", ())
-    given = [f"--config-dir={source['path']}" for source in sources if source["provider"] == "command-line"]
-    overrides = hydra.get("overrides", {}).get("hydra", ())
-    return (*given, *(each for each in overrides if each.startswith(SEARCH_PATH)))
 
 
 def _configured_metrics(config: Mapping[str, Any]) -> dict[str, bool]:
