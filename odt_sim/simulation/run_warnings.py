@@ -96,10 +96,11 @@ def _size(values: Array) -> float:
 
 def _large_features(job: Job) -> str | None:
     """Return a warning if large features reach weights unscaled, so that steps overshoot; otherwise None."""
+    used = job.data.indices[:: max(1, len(job.data.indices) // SAMPLED)]
     for name, array in arrays_of(job.data.x).items():
         if array.ndim != 2 or array.dtype != np.float32:
             continue
-        rows = np.asarray(array[:: max(1, len(array) // SAMPLED)], np.float64)
+        rows = np.asarray(array[used], np.float64)
         size = math.sqrt(np.mean(rows**2, axis=0).max(initial=0.0))
         if size > LARGEST_FEATURE and full("x", name) in unscaled(
             read_graph(job.model.content, job.model.where), "infer"

@@ -132,6 +132,14 @@ def test_features_that_are_too_large_for_usual_steps_are_warned_of(size, standar
     assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
 
 
+def test_examples_in_no_split_are_not_too_large(simulation, regression, tmp_path):
+    x = np.linspace(180, 181, 120, dtype=np.float32).reshape(20, 6)
+    dataset = Dataset("clinic", x, x[:, :2] / 180, standardize=True)
+    data = federate(dataset, iid, 2, 0, method="block", gap=1)  # leaves out examples, which are not standardized
+    job = replace(simulation(FedAvg(), tmp_path).job, data=data, model=regression)
+    assert not [each for each in run_warnings(job, own_examples=False) if "magnitude" in each]
+
+
 @pytest.mark.parametrize(("unseen", "warned"), [(3, False), (4, True)])
 def test_more_unseen_devices_than_others_are_warned_of(unseen, warned, simulation, tmp_path):
     recorder = Recorder()
