@@ -56,10 +56,12 @@ def imported(target: str, key: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name == owner and "." in owner:
             found = imported(owner, key)  # a class
         else:
-            reason = typed_line(error)
-            raise ConfigurationError(
-                f"{key}: cannot import {owner} ({reason}); check the name, the file, and PYTHONPATH"
-            ) from error
+            missing = (isinstance(error, ModuleNotFoundError) and error.name) or owner
+            own = f"{owner}.".startswith(f"{missing}.")
+            advice = (
+                "check the name, the file, and PYTHONPATH" if own else f"install {missing}, or add it to PYTHONPATH"
+            )
+            raise ConfigurationError(f"{key}: cannot import {owner} ({typed_line(error)}); {advice}") from error
     if not hasattr(found, name):
         raise ConfigurationError(f"{key}: {owner} has no {name!r}; check the name")
     return getattr(found, name)

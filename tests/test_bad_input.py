@@ -43,6 +43,7 @@ def folder(tmp_path_factory, softmax, foreign):
     folder = tmp_path_factory.mktemp("bad")
     (folder / "yours.py").write_text(YOURS)
     (folder / "typo.py").write_text("class Mine(:\n")
+    (folder / "needs.py").write_text("import no_such_package\n")
     (folder / "notes.tflite").write_text("these are only notes")
     (folder / "torn.tflite").write_bytes(softmax.content[: len(softmax.content) // 2])
     (folder / "infers.tflite").write_bytes(softmax.content.replace(b"\5\0\0\0train\0", b"\5\0\0\0brain\0"))
@@ -156,6 +157,11 @@ CASES = {
     "a file with a typing error": (
         ["strategy._target_=typo.Mine"],
         r"strategy\._target_: cannot import typo \(SyntaxError: .*typo\.py.*\); check the name, the file, and PYTHONPATH",
+    ),
+    "a file that imports a missing package": (
+        ["strategy._target_=needs.Mine"],
+        r"strategy\._target_: cannot import needs \(ModuleNotFoundError: No module named 'no_such_package'\); install "
+        r"no_such_package, or add it to PYTHONPATH",
     ),
     "no such metric": (["metrics=[yours.no]"], r"metrics: yours has no 'no'; check the name"),
     "a metric that is a class": (["metrics=[yours.Needs]"], r"metrics: expected functions, found the class Needs; name a f"),
