@@ -497,9 +497,29 @@ class _Clipped(torch.autograd.Function):
 
 def test_gradients_are_compared_away_from_an_example_of_zeros() -> None:
     module = torch.nn.Linear(4, 3)
+    torch.nn.init.ones_(module.weight)  # clipped at any inputs that are clearly positive
     module.forward = lambda x: _Clipped.apply(torch.nn.functional.linear(x, module.weight, module.bias))
     with pytest.raises(ExportError, match=r"because of _Clipped\.backward"):
         keras_model(module, torch.zeros(1, 4), 8)
+
+
+class _Doubled(torch.autograd.Function):
+    """A function whose gradient is that of forward."""
+
+    @staticmethod
+    def forward(_: Any, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return 2 * gradient
+
+
+@pytest.mark.parametrize("example", [torch.ones(1, 4), torch.tensor([[1.0, 2.0, 3.0, 4.0]])])
+def test_comparison_of_gradients_keeps_positive_inputs_positive(example: torch.Tensor) -> None:
+    module = torch.nn.Linear(4, 3)
+    module.forward = lambda x: _Doubled.apply(torch.nn.functional.linear(x.log(), module.weight, module.bias))
+    keras_model(module, example, 8)
 
 
 def test_functions_are_found_if_apply_is_written_in_c(monkeypatch: pytest.MonkeyPatch) -> None:

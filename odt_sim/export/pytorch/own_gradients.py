@@ -79,15 +79,18 @@ def check_gradients(module: Any, given: inspect.BoundArguments, traced: Any, nam
 
 
 def _spread(given: inspect.BoundArguments) -> inspect.BoundArguments:
-    """Return inputs with noise on floats: at an example of zeros, a function may have the gradients of `forward`."""
+    """Return inputs with noise on constant ones: at zeros, a function may have the gradients of `forward`.
+
+    The noise is positive, for modules that take the logarithm of an example of ones.
+    """
     import torch
     from torch.utils._pytree import tree_map
 
     generator = torch.Generator().manual_seed(0)
 
     def noisy(x: Any) -> Any:
-        spread = isinstance(x, torch.Tensor) and x.is_floating_point()
-        return x + 2 * torch.randn(x.shape, generator=generator, dtype=x.dtype) if spread else x
+        constant = isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel() and bool((x == x.min()).all())
+        return x + 2 * torch.rand(x.shape, generator=generator, dtype=x.dtype) if constant else x
 
     return inspect.BoundArguments(given.signature, tree_map(noisy, given.arguments))
 
