@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.device.device import Device
 from odt_sim.errors import SimulationError
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights, is_finite
@@ -111,6 +112,24 @@ def check_tensors(tensors: Tensors, what: str) -> None:
             raise TypeError(f"{what} {name!r} is a {type(tensor).__name__}, expected Weights or a numpy array")
         if isinstance(tensor, np.ndarray) and tensor.dtype.kind not in "biuf":
             raise TypeError(f"{what} {name!r} has the dtype {tensor.dtype}, expected an array of numbers")
+
+
+def check_change(tensors: Tensors, device: Device, received: Tensors) -> None:
+    """Check that an update does not hold a device's weights, as in other simulators, instead of their change.
+
+    `Strategy.aggregate` would add them to the server's weights, and the run would learn the wrong thing silently.
+
+    Raises:
+        ValueError: The tensor `weights` is equal to the device's weights.
+    """
+    sent, before = tensors.get("weights"), received.get("weights")
+    if not (isinstance(sent, Weights) and isinstance(before, Weights)) or sent.layout != before.layout:
+        return
+    if before.vector.any() and np.array_equal(sent.vector, device.parameters(sent.layout).vector):
+        raise ValueError(
+            "the update's 'weights' are the trained weights, but aggregate adds updates to the server's weights; return "
+            "their change: device.parameters(received.layout) - received, where received = broadcast['weights']"
+        )
 
 
 def check_finite(tensors: Tensors, what: str) -> None:

@@ -23,9 +23,9 @@ from odt_sim.simulation.clock.oort import statistical_utility
 from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
 from odt_sim.simulation.exclusion import TIMED_OUT, Excluded, check_update, litert_failure
 from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.sums import add, check_finite, check_tensors, scaled
+from odt_sim.simulation.sums import add, check_change, check_finite, check_tensors, scaled
 from odt_sim.simulation.time_limit import OutOfTime, timed
-from odt_sim.strategies.base import Tensors, Update
+from odt_sim.strategies.base import Strategy, Tensors, Update
 
 Result = TypeVar("Result")
 Selected = tuple[Task, int, Sequence[Indices]]
@@ -273,4 +273,6 @@ class Worker:
                 )
             check_tensors(update.tensors, "the update's")
             check_tensors(device.state, "device.state's")
+            if task.round == 1 and not hostile and type(strategy).aggregate is Strategy.aggregate:
+                check_change(update.tensors, device, received)
             return check_update(update, device.state, job.fleet.largest_update) or update

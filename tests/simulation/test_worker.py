@@ -433,6 +433,17 @@ def test_error_of_a_strategy_is_one_line(job, user, name, kind, message):
     assert "\n" not in str(caught.value)
 
 
+def test_trained_weights_in_place_of_their_change_are_refused_in_the_first_round(job, user):
+    own = job(user.SendsTheTrainedWeights())
+    initial = alone(own, 0, 0).parameters()
+    with pytest.raises(SimulationError, match=r"are the trained weights, but aggregate adds .* return their change"):
+        Worker(own).train(Task("train", 1, (3, 4)), {"weights": initial})
+    zero = Weights.zeros(initial.layout)  # the change from zero is the trained weights
+    assert Worker(own).train(Task("train", 1, (3, 4)), {"weights": zero}).contributed == [3, 4]
+    averaged = job(user.AveragesTheTrainedWeights())
+    assert Worker(averaged).train(Task("train", 1, (3, 4)), {"weights": initial}).contributed == [3, 4]
+
+
 def test_error_of_odt_sim_within_a_strategy_names_the_strategy(job):
     class Misuses(FedAvg):
         def local(self, device, broadcast):

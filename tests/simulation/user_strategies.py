@@ -90,6 +90,21 @@ class SendsWeightOfAList(FedAvg):
         return type(update)(update.tensors, [update.weight], update.losses)
 
 
+class SendsTheTrainedWeights(FedAvg):
+    """Sends what clients of other simulators send."""
+
+    def local(self, device, broadcast):
+        update = super().local(device, broadcast)
+        return type(update)({"weights": device.parameters()}, update.weight, update.losses)
+
+
+class AveragesTheTrainedWeights(SendsTheTrainedWeights):
+    """Also aggregates as these simulators do."""
+
+    def aggregate(self, state, updates):
+        return type(state)({"weights": updates.mean["weights"]})
+
+
 class AddsToTheBroadcast(FedAvg):
     """Counts devices in the mapping that it receives, and sends less the higher the count is."""
 
