@@ -62,6 +62,17 @@ class Observer:
     waits: bool = False
     decides: Mapping[str, str] = {}
 
+    def __init_subclass__(cls) -> None:
+        """Warn about methods that nothing calls, such as hooks of Keras' callbacks."""
+        super().__init_subclass__()
+        known = {name for base in cls.__bases__ for name in dir(base)}
+        for name in vars(cls) if not cls.__module__.startswith("odt_sim.") else ():
+            if name.startswith("on_") and name not in known:
+                warnings.warn(
+                    f"{cls.__name__}.{name}: nothing calls it; an Observer has on_begin, on_round, on_warning and on_end",
+                    stacklevel=2,
+                )
+
     def on_begin(self, run: RunInfo) -> bool | None:
         """Called after all checks, before the first round; return True to skip to the final evaluation."""
         return None

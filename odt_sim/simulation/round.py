@@ -1,6 +1,6 @@
 """The rounds of a run: their cohorts, the work of their blocks, and the server's aggregation."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal
@@ -322,6 +322,8 @@ class Rounds:
 
 
 def _among(chosen: Sequence[int], available: Sequence[int]) -> list[int]:
+    if not isinstance(chosen, Iterable):
+        raise TypeError(f"it returned {type(chosen).__name__}, expected the ids of devices")
     ids = sorted(map(int, chosen))
     wrong = sorted({*ids} - {*available}) or [id for id in ids if ids.count(id) > 1]
     if wrong or not ids:

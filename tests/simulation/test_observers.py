@@ -3,6 +3,7 @@
 import pytest
 from deaths import DeathError, DiesAfterRound, Recorder
 
+from odt_sim.observers.base import Observer
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.strategies.fedper import FedPer
 
@@ -14,6 +15,17 @@ def test_observers_get_the_run_its_rounds_and_its_summary(simulation, tmp_path):
     assert (run.name, run.folder, run.rounds, run.recorded) == ("fedper", tmp_path, 3, [])
     assert run.settings["fleet.unseen"] == "1"
     assert (recorder.rounds, recorder.ends) == ([1, 2, 3], [summary])
+
+
+def test_method_that_nothing_calls_is_warned_of():
+    with pytest.warns(UserWarning, match=r"^Ends\.on_epoch_end: nothing calls it; an Observer has on_begin, on_round,"):
+
+        class Ends(Observer):
+            def on_epoch_end(self, record):
+                raise AssertionError
+
+            def on_round(self, record):
+                raise AssertionError
 
 
 def test_failed_run_ends_observers_without_a_summary(simulation, tmp_path):

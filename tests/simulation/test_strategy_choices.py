@@ -42,11 +42,17 @@ def test_strategy_chooses_its_cohorts(simulation: Any, tmp_path: Path) -> None:
     assert [record.devices for record in RunFolder(tmp_path).rounds()] == [1, 4, 1]
 
 
-@pytest.mark.parametrize(("chosen", "found"), [([], "no device"), ([99], "device 99"), ([1, 1], "device 1")])
-def test_impossible_cohort_is_refused(simulation: Any, tmp_path: Path, chosen: Any, found: str) -> None:
-    with pytest.raises(
-        SimulationError, match=f"failed in cohort in round 1 with ValueError: it chose {found}, expected"
-    ):
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ([], "ValueError: it chose no device, expected"),
+        ([99], "ValueError: it chose device 99, expected"),
+        ([1, 1], "ValueError: it chose device 1, expected"),
+        (3, "TypeError: it returned int, expected the ids of devices"),
+    ],
+)
+def test_impossible_cohort_is_refused(simulation: Any, tmp_path: Path, chosen: Any, message: str) -> None:
+    with pytest.raises(SimulationError, match=f"failed in cohort in round 1 with {message}"):
         simulation(TakesTurns(chosen), tmp_path).run()
 
 
