@@ -1,6 +1,7 @@
 """The cost of `import odt_sim`, and the content of an installation."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -59,7 +60,8 @@ def test_make_refuses_another_python_before_it_creates_an_environment(tmp_path: 
     )
     (tmp_path / "python").chmod(0o755)
     command = ["make", "--makefile", str(ROOT / "Makefile"), "PYTHON=./python", ".venv/bin/uv"]
-    child = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    child = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert child.stderr.startswith("expected Python 3.11 to 3.13, found 3.14; choose another: make PYTHON=python3.13")
     assert not (tmp_path / ".venv").exists()
 
