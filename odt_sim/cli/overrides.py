@@ -5,7 +5,6 @@ from argparse import ArgumentParser
 from collections.abc import Collection, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from odt_sim.cli.settings import (
     defaults,
     unused_defaults,
 )
-from odt_sim.cli.settings_reference import unknown_option
+from odt_sim.cli.settings_reference import option_names, unknown_option
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
 from odt_sim.settings import ExportedModel, ModelFile
@@ -352,7 +351,7 @@ def _with_plus(arguments: Sequence[str]) -> list[str]:
 def _is_own(choice: str) -> bool:
     """Return whether an override of a group chooses an option that odt_sim does not ship."""
     group, _, names = choice.lstrip("+").partition("=")
-    return not all(files("odt_sim.conf").joinpath(group, f"{name}.yaml").is_file() for name in names.split(","))
+    return not {*names.split(",")} <= {*option_names(group)}
 
 
 def _lengthened(argument: str) -> str:

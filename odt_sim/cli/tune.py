@@ -27,7 +27,7 @@ from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.persistence.run_folder import TUNING, document
 from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
-from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, folder_of, is_fixed
+from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, applied, folder_of, is_fixed
 from odt_sim.tuning.processes import LOG, Sweep, run_sweeps
 from odt_sim.tuning.winners import Winner, choice_of, first_error, winner
 from odt_sim.user_code import add_working_folder
@@ -276,7 +276,7 @@ def checked_model(
     """
     add_working_folder()
     for strategy in strategies:
-        own = [each for each in overrides if each not in (lacked or {}).get(strategy, ())]
+        own = applied(overrides, lacked or {}, strategy)
         fixed = fixed_overrides(own)
         config = composed([f"strategy={strategy}", *fixed])
         check_keys(config, COMPONENTS)

@@ -26,6 +26,11 @@ def is_fixed(override: str) -> bool:
         return True  # refused with the other fixed overrides when the configuration is composed
 
 
+def applied(overrides: Sequence[str], lacked: Mapping[str, Sequence[str]], strategy: str) -> list[str]:
+    """Return the overrides that apply to a strategy, given those of settings that strategies lack."""
+    return [each for each in overrides if each not in lacked.get(strategy, ())]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Plan for tuning several strategies.
@@ -75,7 +80,7 @@ class Plan:
 
     def overrides_of(self, strategy: str) -> list[str]:
         """Return the overrides of a strategy's runs."""
-        return [each for each in self.overrides if each not in self.lacked.get(strategy, ())]
+        return applied(self.overrides, self.lacked, strategy)
 
     def space(self, strategy: str) -> Mapping[str, str]:
         """Return the search space of a strategy, by key in Hydra's syntax, before the overrides replace parts of it."""
