@@ -60,9 +60,11 @@ def backend(
 class AutoBackend:
     """A backend with a process for each core, unless short rounds are faster in this process alone.
 
-    It repeats the comparison at growing intervals: first rounds may differ from later ones, because a frozen body
-    computes its features once. Results do not depend on where a block runs, so the choice affects only the time. A job
-    whose devices have a time limit runs on Ray: only Ray replaces workers that are ended in native code.
+    It gives up further processes only if rounds there are slower both before and after those in this process alone: the
+    speed of a shared machine changes within a second. It repeats the comparison at growing intervals: first rounds may
+    differ from later ones, because a frozen body computes its features once. Results do not depend on where a block
+    runs, so the choice affects only the time. A job whose devices have a time limit runs on Ray: only Ray replaces
+    workers that are ended in native code.
 
     Attributes:
         choice: Where the last job ran and the seconds that decided it; None before a job was opened.
@@ -176,13 +178,29 @@ class AutoBackend:
     def _after_this_process(self) -> None:
         if (compared := self._paces.compared("processes", "this process")) is None:
             return
+        self._enter("processes", self._processes)
+        if not self._keeps_processes(*compared):
+            self._paces.forget("processes")
+            self._decide = self._after_processes_again
+
+    def _after_processes_again(self) -> None:
+        if (compared := self._paces.compared("processes", "this process")) is None or self._keeps_processes(*compared):
+            return
+        self._enter("this process", self._processes.alone)
         processes, alone = (f"{seconds:.3g} s" for seconds in compared)
-        if compared[0] < SURELY * compared[1]:
-            self._enter("processes", self._processes)
-            self._stay(f"processes: {processes} a round, {alone} in this process alone")
-        else:
-            self._processes.end_helpers()
-            self._stay(f"this process: {alone} a round, {processes} in {self._processes.processes} processes")
+        self._stay(f"this process: {alone} a round, {processes} in {self._processes.processes} processes")
+        self._decide = self._end_processes  # a round later: helpers may still evaluate
+
+    def _end_processes(self) -> None:
+        self._processes.end_helpers()
+        self._decide = self._compare_again
+
+    def _keeps_processes(self, processes: float, alone: float) -> bool:
+        """Stay in all processes if rounds, given their seconds, are surely faster there; return whether they are."""
+        faster = processes < SURELY * alone
+        if faster:
+            self._stay(f"processes: {processes:.3g} s a round, {alone:.3g} s in this process alone")
+        return faster
 
     def _stay(self, choice: str) -> None:
         """Stay in the current place for a while."""
@@ -191,7 +209,7 @@ class AutoBackend:
 
     def _compare_again(self) -> None:
         if self._paces.total >= self._again:
-            self._paces.forget()
+            self._paces.forget("processes", "this process")
             if self._place == "processes":
                 self._decide = self._after_processes
             else:

@@ -94,10 +94,11 @@ class Paces:
                 measured.add(now - since, cost)
         self._period = None
 
-    def forget(self) -> None:
-        """Discard the measured rounds, to measure again."""
-        self._measured.clear()
-        self._seen.clear()
+    def forget(self, *places: Place) -> None:
+        """Discard the rounds that were measured in some places, to measure again."""
+        for place in places:
+            self._measured[place, False] = self._measured[place, True] = _Measured()
+            self._seen.discard(place)
 
     def known(self, place: Place) -> bool:
         """Return whether enough rounds were measured in a place."""

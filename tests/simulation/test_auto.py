@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import accumulate, chain, repeat
 
 import pytest
 from deaths import DeathError, DiesAfterRound
@@ -102,6 +103,32 @@ def test_places_are_compared_again_with_the_same_bits(surely, results, tmp_path,
     moves = [place for place, before in zip(entered, [None, *entered], strict=False) if place != before]
     assert moves[:4] == ["processes", "this process", "processes", "this process"]
     found.assert_same_bits(serial)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize(
+    ("seconds", "moves"),
+    [
+        pytest.param([9, 2, 9, 1, 9, 3], "PPAAPPAA", id="slower before and after"),
+        pytest.param([9, 2, 9, 1, 9, 0.5], "PPAAPPPP", id="slower on a busy machine"),
+        pytest.param([9, 0.5, 9, 1], "PPAAPPPP", id="faster"),
+    ],
+)
+def test_processes_are_given_up_if_they_are_slower_twice(seconds, moves, results, tmp_path, monkeypatch):
+    """The seconds are those of each round; the first round in a place is not measured."""
+    monkeypatch.setattr(auto, "AGAIN", 1e9)
+    ends, entered, train = accumulate(chain([0], seconds, repeat(1))), [], AutoBackend.train
+
+    def timed(self, tasks, messages):
+        now = next(ends)
+        monkeypatch.setattr(auto, "perf_counter", lambda: now)
+        found = train(self, tasks, messages)
+        entered.append("P" if self._place == "processes" else "A")
+        return found
+
+    monkeypatch.setattr(AutoBackend, "train", timed)
+    results(FedAvg(), tmp_path, rounds=8, evaluate_every=9, backend=AutoBackend())
+    assert "".join(entered) == moves
 
 
 def test_short_run_stays_in_processes(results, tmp_path):

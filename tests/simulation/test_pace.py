@@ -84,7 +84,7 @@ def test_rounds_with_evaluation_are_compared_apart():
 def test_forgotten_rounds_count_only_in_the_total():
     paces = Paces()
     add(paces, "processes", FEWEST_SECONDS, 1)
-    paces.forget()
+    paces.forget("processes")
     assert not paces.known("processes")
     add(paces, "processes", 1.0, 1)  # the first round in a place, again, is no measurement
     assert paces.seconds("processes") == pytest.approx(1.0)
