@@ -35,6 +35,8 @@ from odt_sim.export.needs import TERM_NAMES, VALVED
 from odt_sim.model import verification
 from odt_sim.persistence import storage
 
+pytest_plugins = ["crashes"]
+
 settings.register_profile(
     "odt_sim", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )  # slowness of a busy machine is not a bug
