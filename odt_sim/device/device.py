@@ -283,14 +283,17 @@ class Device:
         return self._passes.order(purpose, self.round, epoch, len(self.train_examples))[:examples]
 
     def prepare(self) -> None:
-        """Gather the rows of the plan's first pass now, so that training waits less for them.
+        """Draw the orders of the plan's first passes, or gather the rows of the first pass, before training needs them.
 
         A step evicts Python's code and data from the processor's caches, so preparing several devices before the first
         one trains is faster than preparing each after the steps of another.
         """
-        examples = next(self.plan.passes(len(self.train_examples), self.model.batch_size), 0)
-        if examples and not step_for(self.model).on_embeddings and not self._pool.first.steps_at_once("train"):
-            self._passes.prepare(self.train_examples, self.round, examples)
+        step, examples = step_for(self.model), self.train_examples
+        passes = self.plan.passes(len(examples), self.model.batch_size)
+        if sizes := self._pool.first.steps_at_once(step.signature):
+            self._passes.draw_ahead(self.round, len(examples), len(list(islice(passes, sizes[0]))))
+        elif not step.on_embeddings and (count := next(passes, 0)):
+            self._passes.gather_ahead(examples, self.round, count)
 
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on a batch of `batches` and return its loss.

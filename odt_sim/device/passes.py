@@ -38,20 +38,22 @@ class Passes:
             device: The device's id.
         """
         self._seed, self._device = seed, device
-        self._orders = dict[tuple[str, int], Orders]()
+        self._orders = dict[tuple[str, int, int], Orders]()
         self._first: _FirstPass | None = None  # if prepared
 
     def order(self, purpose: str, round: int, epoch: int, examples: int) -> NDArray[np.int64]:
         """Return the positions of all examples in the order of a pass."""
-        key = purpose, round
-        if key not in self._orders:
-            generator = partial(generator_for, self._seed, self._device, round, purpose, 0)
-            self._orders[key] = Orders(generator, examples)
-        return self._orders[key].of(epoch)
+        return self._orders_of(purpose, round, examples).of(epoch)
 
-    def prepare(self, examples: Examples, round: int, count: int) -> None:
+    def draw_ahead(self, round: int, examples: int, epochs: int) -> None:
+        """Draw the orders of a round's first epochs now; `order` returns them later."""
+        purpose, _ = FIRST
+        self._orders_of(purpose, round, examples).draw_ahead(epochs)
+
+    def gather_ahead(self, examples: Examples, round: int, count: int) -> None:
         """Gather the first `count` rows of a round's first pass now; `take` returns them later."""
-        self._first = _FirstPass(examples, *self._gathered(examples, *FIRST, round, count))
+        if self._first is None:
+            self._first = _FirstPass(examples, *self._gathered(examples, *FIRST, round, count))
 
     def take(
         self, examples: Examples, purpose: str, round: int, epoch: int, count: int
@@ -62,6 +64,13 @@ class Passes:
             self._first = None
             return first.order[:count], first.x[:count], first.y[:count]
         return self._gathered(examples, purpose, epoch, round, count)
+
+    def _orders_of(self, purpose: str, round: int, examples: int) -> Orders:
+        key = purpose, round, examples  # a strategy may replace a device's examples
+        if key not in self._orders:
+            generator = partial(generator_for, self._seed, self._device, round, purpose, 0)
+            self._orders[key] = Orders(generator, examples)
+        return self._orders[key]
 
     def _gathered(
         self, examples: Examples, purpose: str, epoch: int, round: int, count: int

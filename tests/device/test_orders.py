@@ -18,6 +18,23 @@ def test_orders_are_those_of_the_epochs_whatever_is_asked_first(asked: list[int]
         np.testing.assert_array_equal(drawn.of(epoch), expected[epoch])
 
 
+@given(
+    before=st.integers(0, 3),
+    ahead=st.integers(0, 5),
+    asked=st.lists(st.integers(0, 6), max_size=8),
+    size=st.integers(1, 40),
+)
+def test_orders_drawn_ahead_are_the_same(before: int, ahead: int, asked: list[int], size: int) -> None:
+    expected = list(islice(orders(3, 7, 2, size), 7))
+    drawn = Orders(lambda: np.random.default_rng([3, 7, 2, int.from_bytes(b"batches", "big"), 0]), size)
+    for epoch in range(before):
+        drawn.of(epoch)
+    drawn.draw_ahead(ahead)
+    drawn.draw_ahead(ahead)
+    for epoch in asked:
+        np.testing.assert_array_equal(drawn.of(epoch), expected[epoch])
+
+
 def test_every_order_has_all_examples() -> None:
     drawn = Orders(lambda: np.random.default_rng(0), 40)
     first, second = drawn.of(0), drawn.of(1)
