@@ -290,7 +290,8 @@ class Device:
         """
         step, examples = step_for(self.model), self.train_examples
         passes = self.plan.passes(len(examples), self.model.batch_size)
-        if sizes := self._pool.first.steps_at_once(step.signature):
+        pool = self._pool.head if step.on_embeddings else self._pool
+        if sizes := pool.first.steps_at_once(step.signature):
             self._passes.draw_ahead(self.round, len(examples), len(list(islice(passes, sizes[0]))))
         elif not step.on_embeddings and (count := next(passes, 0)):
             self._passes.gather_ahead(examples, self.round, count)
