@@ -14,7 +14,7 @@ from odt_sim.files import write_file
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import Folder
-from odt_sim.persistence.tensor_file import packed, unpacked
+from odt_sim.persistence.tensor_file import METADATA, packed, unpacked
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
@@ -69,7 +69,7 @@ class Saved(NamedTuple):
 
 
 def read_saved(path: Path, model: TrainableModel) -> Saved:
-    """Read a file of `write_checkpoint`, or weights as the phone page saves them: a safetensors file without metadata.
+    """Read a file of `write_checkpoint`, or weights as the phone page saves them: a safetensors file of weights only.
 
     Raises:
         CheckpointError: The file is missing or damaged, belongs to another model, or is not a device's checkpoint.
@@ -95,17 +95,27 @@ def _checkpoint(content: bytes, path: Path, model: TrainableModel) -> Saved:
 
 
 def _weights_alone(content: bytes, path: Path, model: TrainableModel) -> Weights | None:
-    """Return the weights of a `.safetensors` file without metadata; None for other files."""
+    """Return the weights of a `.safetensors` file that only contains weights; None for other files.
+
+    Equal names and shapes do not show that weights mean the same: a later version of the model may scale its inputs in a
+    different way. The page therefore writes the fingerprint of its model file into the metadata.
+    """
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        if not isinstance(header, dict) or "__metadata__" in header:
+        metadata = header.get("__metadata__", {})
+        if METADATA in metadata or "format_version" in metadata:
             return None
-        tensors = load(content)
-    except (SafetensorError, ValueError, KeyError, RecursionError):  # KeyError: a dtype that numpy lacks, such as BF16
+        tensors, origin = load(content), metadata.get("fingerprint", model.fingerprint)
+    except (SafetensorError, ValueError, KeyError, AttributeError, RecursionError):  # KeyError: a dtype such as BF16
         return None
     if set(tensors) != set(model.layout.names):
         raise CheckpointError(
             f"{path}: belongs to a different model than {model.where}: expected {', '.join(model.layout.names)}, found "
             f"{', '.join(sorted(tensors))}; use weights of this model"
+        )
+    if origin != model.fingerprint:
+        raise CheckpointError(
+            f"{path}: has the weights of a model file with fingerprint {origin[:12]}, expected {model.fingerprint[:12]} of "
+            f"{model.where}; restore them with that file, and if they mean the same here, pass on device.parameters()"
         )
     return Weights.from_tensors(model.layout, [tensors[name] for name in model.layout.names])

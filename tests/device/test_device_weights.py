@@ -210,6 +210,24 @@ def test_file_of_another_models_weights_is_refused(softmax: TrainableModel, rows
         Device(softmax, rows(softmax, 2)).restore(tmp_path / "w.safetensors")
 
 
+def test_weights_of_another_version_of_the_model_are_refused(
+    softmax: TrainableModel, rows: Draw, tmp_path: Path
+) -> None:
+    device = Device(softmax, rows(softmax, 2))
+    weights = 2 * device.parameters()
+    tensors = dict(zip(softmax.layout.names, weights.tensors(), strict=True))
+    save_file(tensors, tmp_path / "w.safetensors", {"fingerprint": "0123456789abcdef"})
+    expected = (
+        rf"w\.safetensors: has the weights of a model file with fingerprint 0123456789ab, expected "
+        rf"{softmax.fingerprint[:12]} of .+; restore them with that file, and if they mean the same here, pass on device"
+    )
+    with pytest.raises(CheckpointError, match=expected):
+        device.restore(tmp_path / "w.safetensors")
+    save_file(tensors, tmp_path / "w.safetensors", {"fingerprint": softmax.fingerprint, "format": "np"})
+    device.restore(tmp_path / "w.safetensors")
+    np.testing.assert_array_equal(device.parameters().vector, weights.vector)
+
+
 def test_file_of_weights_that_numpy_has_no_type_for_is_refused(
     softmax: TrainableModel, rows: Draw, tmp_path: Path
 ) -> None:

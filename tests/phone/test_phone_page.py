@@ -230,6 +230,7 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     assert {name: array.shape for name, array in trained.items()} == {p.name: p.shape for p in softmax.parameters}
     device = Device(softmax, (digits().x, digits().y))
     file = saved(page)
+    assert softmax.fingerprint.encode() in file.read_bytes()
     device.restore(file)
     for name, array in trained.items():
         np.testing.assert_array_equal(device.weights[name], array)
@@ -317,21 +318,33 @@ def test_weights_of_another_model_are_refused(
     tensors: Any, sentence: str, harness: Any, softmax: TrainableModel
 ) -> None:
     content = save_tensors(tensors) if tensors else b"weights"
-    assert re.fullmatch(sentence, refusal(harness, content, softmax))
+    assert re.fullmatch(sentence, refusal(harness, content, softmax) or "")
+
+
+def test_weights_of_another_version_of_the_model_are_refused(harness: Any, softmax: TrainableModel) -> None:
+    tensors = {p.name: np.zeros(p.shape, np.float32) for p in softmax.parameters}
+    expected = "contains weights of another version of this model; choose weights of this file."
+    assert refusal(harness, save_tensors(tensors, {"fingerprint": "f" * 64}), softmax) == expected
+    assert refusal(harness, save_tensors(tensors), softmax) is None
+    assert refusal(harness, save_tensors(tensors, {"fingerprint": softmax.fingerprint}), softmax) is None
 
 
 def test_cut_file_of_weights_is_refused(harness: Any, softmax: TrainableModel) -> None:
     content = save_tensors({p.name: np.zeros(p.shape, np.float32) for p in softmax.parameters})
-    assert re.fullmatch(r"truncated within \S+; save the weights again\.", refusal(harness, content[:-1], softmax))
+    assert re.fullmatch(
+        r"truncated within \S+; save the weights again\.", refusal(harness, content[:-1], softmax) or ""
+    )
 
 
-def refusal(page: Any, content: bytes, model: TrainableModel) -> str:
-    """Return the page's error for a file of weights."""
-    given = {"content": list(content), "parameters": [{"name": p.name, "shape": p.shape} for p in model.parameters]}
+def refusal(page: Any, content: bytes, model: TrainableModel) -> str | None:
+    """Return the page's error for a file of weights; None if it loads them."""
+    parameters = [{"name": p.name, "shape": p.shape} for p in model.parameters]
+    given = {"content": list(content), "parameters": parameters, "fingerprint": model.fingerprint}
     body = """
-      try { m.weightsOf(Uint8Array.from(given.content), given.parameters) } catch (error) { return error.message }
+      const content = Uint8Array.from(given.content);
+      try { m.weightsOf(content, given.parameters, given.fingerprint) } catch (error) { return error.message }
     """
-    message: str = module(page, "safetensors", body, given)
+    message: str | None = module(page, "safetensors", body, given)
     return message
 
 

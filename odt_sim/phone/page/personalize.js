@@ -266,9 +266,9 @@ class Personal {
   }
 
   async download() {
-    const { name, parameters } = this.trainer.description;
+    const { name, parameters, fingerprint } = this.trainer.description;
     const { weights } = await this.trainer.state();
-    save(safetensors(parameters, weights), `${name}.personal.safetensors`);
+    save(safetensors(parameters, weights, fingerprint), `${name}.personal.safetensors`);
   }
 
   /** @param {HTMLInputElement} chooser Of a file that `download` saved. */
@@ -279,7 +279,8 @@ class Personal {
     const content = new Uint8Array(await file.arrayBuffer());
     this.idle(); // a training may have started while the file was read
     try {
-      const weights = weightsOf(content, this.trainer.description.parameters);
+      const { parameters, fingerprint } = this.trainer.description;
+      const weights = weightsOf(content, parameters, fingerprint);
       const state = { weights, slots: this.initial?.slots ?? null };
       if (!finite(state)) throw new Error("contains a weight that is not finite; choose another file.");
       await this.trainer.restore(state);

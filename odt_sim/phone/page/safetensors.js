@@ -9,11 +9,12 @@ import { product } from "./tensors.js";
 /**
  * @param {readonly { name: string, shape: readonly number[] }[]} parameters In the order `a0..aN`.
  * @param {Record<string, import("./litert.js").Numbers>} weights `a0..aN`.
+ * @param {string} fingerprint Of the model file.
  * @returns {Blob}
  */
-export function safetensors(parameters, weights) {
-  /** @type {Record<string, { dtype: string, shape: readonly number[], data_offsets: [number, number] }>} */
-  const header = {};
+export function safetensors(parameters, weights, fingerprint) {
+  /** @type {Record<string, object>} */
+  const header = { __metadata__: { fingerprint } };
   let end = 0;
   const values = parameters.map(({ name, shape }, index) => {
     const numbers = Float32Array.from(weights[`a${index}`]);
@@ -31,22 +32,27 @@ export function safetensors(parameters, weights) {
 /**
  * @param {Uint8Array<ArrayBuffer>} content Of a file.
  * @param {readonly { name: string, shape: readonly number[] }[]} parameters In the order `a0..aN`.
+ * @param {string} fingerprint Of the model file.
  * @returns {Record<string, import("./litert.js").Numbers>} `a0..aN`.
- * @throws {Error} If it does not hold these weights.
+ * @throws {Error} If it does not hold these weights, or those of another model file.
  */
-export function weightsOf(content, parameters) {
+export function weightsOf(content, parameters, fingerprint) {
   const { header, values } = parsed(content);
+  const { __metadata__: metadata, ...tensors } = header;
   /** @type {Record<string, import("./litert.js").Numbers>} */
   const weights = {};
   for (const [index, { name, shape }] of parameters.entries()) {
-    const found = header[name];
+    const found = tensors[name];
     if (found?.dtype !== "F32" || String(found.shape) !== String(shape)) {
-      const instead = found ? `${found.dtype} [${found.shape}]` : `only ${Object.keys(header).slice(0, 5).join(", ")}`;
+      const instead = found ? `${found.dtype} [${found.shape}]` : `only ${Object.keys(tensors).slice(0, 5).join(", ")}`;
       throw new Error(`expected ${name} of F32 [${shape}], found ${instead}; choose weights of this model.`);
     }
     const own = values.slice(...found.data_offsets);
     if (own.byteLength !== 4 * product(shape)) throw new Error(`truncated within ${name}; save the weights again.`);
     weights[`a${index}`] = /** @type {Float32Array<ArrayBuffer>} */ (new Float32Array(own));
+  }
+  if ((metadata?.fingerprint ?? fingerprint) !== fingerprint) {
+    throw new Error("contains weights of another version of this model; choose weights of this file.");
   }
   return weights;
 }
