@@ -42,6 +42,7 @@ SLOW = (
     "docs/how-to/callbacks",
     "docs/how-to/sweeps",
     "docs/how-to/deploy",
+    "docs/how-to/new-version",
     "docs/how-to/forecasts",
     "docs/how-to/moving",
     "docs/how-to/trackers",
