@@ -2,6 +2,7 @@
 
 import io
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -107,11 +108,12 @@ def audio(
     mels: int = AudioFormat.mels,
     coefficients: int = AudioFormat.coefficients,
     store: str | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Dataset:
     """Read a folder of sounds, `USER/CLASS/FILE` or `CLASS/FILE`; they are decoded once, into a store.
 
     `x` is `[examples, samples]` float32 in -1..1 for a model with its own front end, or with a transform
-    `[examples, frames, bands, 1]`; `y` is the place of the class among the sorted names. Needs `odt_sim[audio]`.
+    `[examples, frames, bands, 1]`; `y` is the index of the class. Needs `odt_sim[audio]`.
 
     Args:
         path: The folder, with `.wav`, `.flac`, `.ogg` or `.mp3` files.
@@ -125,10 +127,11 @@ def audio(
         mels: The number of mel bands.
         coefficients: The number of coefficients of `mfcc`.
         store: The folder of stores; null for `stores` in `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.
+        classes: All classes in the order of their indices; null for the sorted names of the folders.
 
     Raises:
         ConfigurationError: A setting is out of range.
         DataError: soundfile is missing, there are no sounds, one cannot be read, has another rate, or differs in length.
     """
     format = AudioFormat(rate, seconds, transform, window, hop, mels, coefficients)
-    return decoded_files(path, "audio", ENDINGS, users, format, store)
+    return decoded_files(path, "audio", ENDINGS, users, format, store, classes)

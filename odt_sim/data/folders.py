@@ -2,12 +2,13 @@
 
 import csv
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from odt_sim.data.class_names import numbered
 from odt_sim.data.dataset import Array
 from odt_sim.errors import DataError
 
@@ -18,7 +19,7 @@ class Files(NamedTuple):
     Attributes:
         folder: The folder that contains the files.
         paths: The files, sorted.
-        labels: `[files]` int32, the class of each file: the index of its folder's name among all sorted names.
+        labels: `[files]` int32, the class of each file: the index of its folder's name among the classes.
         users: `[files]` strings, the user of each file; None if there are no users.
         classes: The number of classes.
     """
@@ -31,7 +32,10 @@ class Files(NamedTuple):
 
 
 def files_by_user(
-    folder: str | os.PathLike[str], endings: Collection[str], users: str | os.PathLike[str] | None
+    folder: str | os.PathLike[str],
+    endings: Collection[str],
+    users: str | os.PathLike[str] | None,
+    classes: Sequence[str] | None = None,
 ) -> Files:
     """Return the files of `USER/CLASS/FILE`, or of `CLASS/FILE`.
 
@@ -40,9 +44,10 @@ def files_by_user(
         endings: The endings of the files, in lower case.
         users: A `.csv` table with the columns `file`, relative to the folder, and `user`; None if the folders name the
             users.
+        classes: All classes in the order of their numbers; None for the sorted names of the folders.
 
     Raises:
-        DataError: There is no such file, a file is at a different depth, or the table lacks a file.
+        DataError: There is no such file, a file is at a different depth or of another class, or the table lacks a file.
     """
     folder = Path(folder).expanduser().absolute()
     where = f"data {folder}"
@@ -60,7 +65,7 @@ def files_by_user(
             raise DataError(
                 f"{where}: expected USER/CLASS/FILE or CLASS/FILE for all files, found {'/'.join(parts)}; move it"
             )
-    labels, codes = np.unique([parts[-2] for parts in names], return_inverse=True)
+    labels, count = numbered(np.array([parts[-2] for parts in names]), classes, where)
     owners = [parts[0] for parts in names] if depth == 3 else None
     if users is not None:
         table = _users(Path(users).expanduser())
@@ -68,7 +73,7 @@ def files_by_user(
             raise DataError(f"data {users}: has no user for {missing[0]} and {len(missing) - 1} other files; add them")
         owners = [table["/".join(parts)] for parts in names]
     found = None if owners is None else np.array(owners, np.str_)
-    return Files(folder, paths, codes.astype(np.int32), found, len(labels))
+    return Files(folder, paths, labels, found, count)
 
 
 def _users(path: Path) -> dict[str, str]:

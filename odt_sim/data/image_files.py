@@ -74,10 +74,11 @@ def images(
     size: Sequence[int] | None = None,
     channels: int | None = None,
     store: str | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Dataset:
     """Read a folder of images, `USER/CLASS/FILE` or `CLASS/FILE`; they are decoded once, into a store.
 
-    `x` is `[examples, height, width, channels]` float32 in 0..1, and `y` the index of the class among the sorted names.
+    `x` is `[examples, height, width, channels]` float32 in 0..1, and `y` the index of the class.
 
     Args:
         path: The folder.
@@ -86,19 +87,26 @@ def images(
         size: The height and width in pixels to which images are resized; null if all have the same size.
         channels: 1 for gray, 3 for colour; null if all images have the same number.
         store: The folder of stores; null for `stores` in `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.
+        classes: All classes in the order of their indices; null for the sorted names of the folders.
 
     Raises:
         ConfigurationError: The size or the channels are invalid.
-        DataError: There are no images, one cannot be read, or they differ in shape.
+        DataError: There are no images, one cannot be read or has another class, or they differ in shape.
     """
     if isinstance(size, int):
         raise ConfigurationError(f"data.size: expected [height,width], found {size}; write [{size},{size}]")
     format = ImageFormat(None if size is None else list(size), channels)
-    return decoded_files(path, "images", ENDINGS, users, format, store)
+    return decoded_files(path, "images", ENDINGS, users, format, store, classes)
 
 
 def decoded_files(
-    path: str | os.PathLike[str], kind: str, endings: set[str], users: str | None, format: Any, store: str | None
+    path: str | os.PathLike[str],
+    kind: str,
+    endings: set[str],
+    users: str | None,
+    format: Any,
+    store: str | None,
+    classes: Sequence[str] | None,
 ) -> Dataset:
     """Return a data set of files, which are decoded once into a store.
 
@@ -109,8 +117,9 @@ def decoded_files(
         users: A table of users, or None.
         format: An `ImageFormat` or `AudioFormat`.
         store: The folder of stores, or None.
+        classes: All classes in their order, or None.
     """
-    files = files_by_user(path, endings, users)
+    files = files_by_user(path, endings, users, classes)
 
     def decoded() -> Iterator[tuple[str, Array]]:
         for file in files.paths:

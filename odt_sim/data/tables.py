@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.arguments import names_arguments, shown
+from odt_sim.data.class_names import numbered
 from odt_sim.data.column_names import Named, check_apart, check_known, check_not_empty, columns_of
 from odt_sim.data.columns import Rows, only, rows_of
 from odt_sim.data.dataset import Array, Classes, Dataset
@@ -28,7 +29,7 @@ def table(
     target: str | list[str] | Mapping[str, str | list[str]],
     users: str | None = None,
     features: list[str] | Mapping[str, str | list[str]] | None = None,
-    classes: Classes = None,
+    classes: Classes | list[str] = None,
     times: str | None = None,
     standardize: bool = False,
 ) -> Dataset:
@@ -36,14 +37,15 @@ def table(
 
     Args:
         path: The file.
-        target: The column to predict: integers are class labels; texts and booleans become class labels in sorted
-            order; floats are regression targets. A list of numeric columns is one target with several values; a mapping
-            from names to columns or lists gives several targets.
+        target: The column to predict: integers are class labels; texts and booleans become class labels in the order
+            of `classes`, by default sorted; floats are regression targets. A list of numeric columns is one target with
+            several values; a mapping from names to columns or lists gives several targets.
         users: The column of user ids, which stay as written: `007` is another user than `7`. None for none.
         features: The numeric columns of inputs; by default all other named numeric columns, with a warning that lists
             the rest. A mapping by name gives several inputs, each from a list of columns, or from one column, which
             keeps its type, as ids for an Embedding require.
-        classes: The number of classes, for several targets a mapping by name; by default the largest label plus one.
+        classes: The number of classes, for several targets a mapping by name; by default the largest label plus one. For
+            one target of texts also the list of all classes, in the order of their labels.
         times: The column with the time of each example, as numbers or dates; None for none. In 03/04/2025 the day is
             the number that exceeds 12 in other rows; if neither does, the month comes first, with a warning.
         standardize: Whether each device standardizes its inputs to mean 0 and standard deviation 1 over its own
@@ -67,7 +69,7 @@ def data_frame(
     target: str | list[str] | Mapping[str, str | list[str]],
     users: str | None = None,
     features: list[str] | Mapping[str, str | list[str]] | None = None,
-    classes: Classes = None,
+    classes: Classes | list[str] = None,
     times: str | None = None,
     name: str = "data_frame",
 ) -> Dataset:
@@ -78,7 +80,8 @@ def data_frame(
         target: The column to predict, a list of columns, or a mapping by name; see `table`.
         users: The column of user ids; None for none.
         features: The numeric columns of inputs; all others by default. See `table`.
-        classes: The number of classes, for several targets a mapping by name; by default the largest label plus one.
+        classes: The number of classes, for several targets a mapping by name; by default the largest label plus one. For
+            one target of texts also the list of all classes, in the order of their labels.
         times: The column with the time of each example, as numbers or dates; None for none.
         name: The name in messages and reports.
 
@@ -121,7 +124,16 @@ def data_frame(
             f"data {name}: feature {wrong[0]!r} is not numeric; encode it, or name other inputs with data.features"
         )
     _check_values(frame, dict.fromkeys([*targets, *others, *columns_of(features)]), name)
-    x, y = _rows(frame, features, lambda column: np.asarray(column.to_numpy())), _rows(frame, target, _targets)
+    x = _rows(frame, features, lambda column: np.asarray(column.to_numpy()))
+    y: Rows
+    if isinstance(classes, list):
+        if not isinstance(target, str) or frame[target].dtype.kind in "iuf":
+            raise ConfigurationError(
+                f"data.classes: expected a number, since names of classes need one target of texts, found {classes}"
+            )
+        y, classes = numbered(_names(frame[target]), classes, f"data {name}")
+    else:
+        y = _rows(frame, target, _targets)
     owners = None if users is None else _names(frame[users])
     return check(Dataset(name, x, y, owners, classes, times=_times(name, frame, times)))
 

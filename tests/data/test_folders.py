@@ -55,6 +55,15 @@ def test_images_have_users_and_classes_of_folders(pictures, stores):
     assert images(pictures, store=stores).x.path == dataset.x.path
 
 
+def test_named_classes_keep_their_numbers(pictures, stores):
+    dataset = images(pictures, store=stores, classes=["dog", "bird", "cat"])
+    assert (dataset.y.tolist(), dataset.classes) == ([2, 0, 2], 3)
+    with pytest.raises(
+        DataError, match=r"pictures: found the class 'dog', expected one of bird, cat; append it to data\.classes"
+    ):
+        images(pictures, store=stores, classes=["bird", "cat"])
+
+
 def test_images_are_resized_and_get_channels(pictures, stores):
     save_image(pictures / "bo" / "cat" / "4.png", np.full((4, 6, 3), 100))
     dataset = images(pictures, size=[3, 5], channels=3, store=stores)

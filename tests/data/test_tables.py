@@ -35,6 +35,15 @@ def test_table_is_read(path):
     assert (dataset.name, dataset.x.dtype) == ("people", np.float32)
 
 
+def test_named_classes_keep_their_numbers(path):
+    dataset = table(path, "kind", "who", classes=["yes", "maybe", "no"])
+    assert (dataset.y.tolist(), dataset.classes) == ([0, 2, 0], 3)
+    with pytest.raises(DataError, match=r"people\.\w+: found the class 'no', expected one of yes; append it to"):
+        table(path, "kind", "who", classes=["yes"])
+    with pytest.raises(ConfigurationError, match=r"names of classes need one target of texts, found \['yes'\]"):
+        table(path, "age", "who", classes=["yes"])
+
+
 def test_columns_that_are_left_out_are_named(path):
     with pytest.warns(UserWarning, match=r"people\.\w+: left out non-numeric columns: note; correct or encode them"):
         table(path, "kind", "who")
