@@ -1,7 +1,6 @@
 """Overrides: configuration composition, unknown keys and sweeps."""
 
 import re
-from argparse import ArgumentParser
 from collections.abc import Collection, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cache
@@ -15,6 +14,7 @@ from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Overrid
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 
+from odt_sim.cli.option_places import parsed_arguments
 from odt_sim.cli.settings import (
     COMPONENTS,
     DECLARED,
@@ -131,12 +131,7 @@ def check_overrides(arguments: Sequence[str], *, composes: bool = True, failure:
     Raises:
         ConfigurationError: An override does not fit, or names an unknown key.
     """
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("overrides", nargs="*")
-    parser.add_argument("-m", "--multirun", action="store_true")
-    parser.add_argument("-cd", "--config-dir")
-    parser.add_argument("-c", "--cfg")
-    options, flags = parser.parse_known_intermixed_args(arguments)
+    options, flags = parsed_arguments(arguments)
     for flag in (flag.partition("=")[0] for flag in flags):
         if flag.startswith("--") and flag not in HYDRA_FLAGS:
             raise ConfigurationError(_with_dashes(flag, known_keys(composed([]), COMPONENTS)))

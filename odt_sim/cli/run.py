@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.cli.hydra_mode import use_known_mode
 from odt_sim.cli.launched import LaunchedSweep
+from odt_sim.cli.option_places import option_places, parsed_arguments
 from odt_sim.cli.outcome import Outcome
 from odt_sim.cli.overrides import CONFIG, check_overrides, explained, quoted, sweepable
 from odt_sim.cli.report import print_comparison
@@ -20,7 +21,10 @@ from odt_sim.cli.run_help import run_help
 from odt_sim.cli.saved_config import named_start
 from odt_sim.cli.sweepers import check_sweeper, register_sweepers
 from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.user_code import add_working_folder, exits_are_errors
+
+HELP = {"-h", "--help"}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -48,8 +52,11 @@ def launch(arguments: Sequence[str]) -> Outcome:
         OdtSimError: The run failed. A sweep continues with its other jobs.
     """
     outcome = Outcome()
-    if {"-h", "--help"} & set(arguments):
-        print(run_help([each for each in arguments if not each.startswith("-")]))
+    add_working_folder()
+    if HELP & set(arguments):
+        options, _ = parsed_arguments([each for each in arguments if each not in HELP])
+        topics = [each for each in options.overrides if not each.startswith(SEARCH_PATH)]
+        print(run_help(topics, option_places(options.config_dir, options.overrides)))
         return outcome
 
     @hydra.main(config_path="pkg://odt_sim.conf", **CONFIG)
@@ -66,7 +73,6 @@ def launch(arguments: Sequence[str]) -> Outcome:
     try:
         given = sweepable(resumed(arguments))
         check_sweeper(given)
-        add_working_folder()
         with exits_are_errors():  # the check imports modules of the user
             check_overrides(given)
         # Hydra accepts -m only before the overrides.

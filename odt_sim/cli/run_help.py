@@ -4,6 +4,7 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from odt_sim.cli.option_places import SHIPPED, Places
 from odt_sim.cli.settings import default_options
 from odt_sim.cli.settings_reference import (
     OPTIONS,
@@ -39,28 +40,29 @@ More help:
 WIDEST = 110  # characters of a line, in wide terminals, too
 
 
-def run_help(topics: Sequence[str]) -> str:
+def run_help(topics: Sequence[str], places: Places = SHIPPED) -> str:
     """Return the help on topics; without any, an overview.
 
     Args:
         topics: Groups, options (`strategy=fedper`), keys or their beginnings, words, or `all`.
+        places: The places of options.
 
     Raises:
         ConfigurationError: Nothing has this name, and no text contains it.
     """
     if not topics:
-        return _overview()
-    return "\n".join(line for topic in topics for line in [*_about(topic.lstrip("+")), ""])
+        return _overview(places)
+    return "\n".join(line for topic in topics for line in [*_about(topic.lstrip("+"), places), ""])
 
 
-def _overview() -> str:
+def _overview(places: Places) -> str:
     lines, chosen = [USAGE, "Settings:"], default_options()
     for section in groups():
         lines.append(_entry(section.name, f"{section.summary} {', '.join(_names(section))}"))
     lines += ["", "Groups of options, with their defaults:"]
     for group in OPTIONS:
         name = f"{group}={chosen[group]}" if group in chosen else f"+{group}"
-        lines.append(_entry(name, ", ".join(option_names(group))))
+        lines.append(_entry(name, ", ".join(option_names(group, places))))
     return "\n".join(lines)
 
 
@@ -70,23 +72,23 @@ def _names(section: Section) -> list[str]:
     return list(dict.fromkeys(f"{name}.*" if inner else name for name, _, inner in names))
 
 
-def _about(topic: str) -> Iterator[str]:
+def _about(topic: str, places: Places) -> Iterator[str]:
     """Yield the lines about a topic."""
     key, equals, values = topic.partition("=")
     if topic == "all":
         yield USAGE
         for name in dict.fromkeys([*(section.name for section in groups()), *OPTIONS]):
-            yield from [*_group(name, in_full=True), ""]
+            yield from [*_group(name, places, in_full=True), ""]
     elif key in OPTIONS and equals:
         for name in values.split(","):
-            yield from _section(_named(key, name))
+            yield from _section(_named(key, name, places))
     elif key in OPTIONS or key in {section.name for section in groups()}:
-        yield from _group(key)
+        yield from _group(key, places)
     else:
-        yield from _found(topic)
+        yield from _found(topic, places)
 
 
-def _group(name: str, *, in_full: bool = False) -> Iterator[str]:
+def _group(name: str, places: Places, *, in_full: bool = False) -> Iterator[str]:
     """Yield the settings of a group, and its options, each in one line or in full."""
     for section in groups():
         if section.name == name:
@@ -94,29 +96,29 @@ def _group(name: str, *, in_full: bool = False) -> Iterator[str]:
     if name in OPTIONS:
         chosen = default_options().get(name)
         yield f"{name}: choose an option (default: {chosen})" if chosen else f"+{name}: choose an option"
-        for each in options(name):
+        for each in options(name, places):
             yield from _section(each, "  ") if in_full else [_entry(each.name.partition("=")[2], each.summary)]
 
 
-def _all() -> Iterator[Section]:
+def _all(places: Places) -> Iterator[Section]:
     yield from groups()
     for group in OPTIONS:
-        yield from options(group)
+        yield from options(group, places)
 
 
-def _named(group: str, name: str) -> Section:
+def _named(group: str, name: str, places: Places) -> Section:
     """Return an option of a group.
 
     Raises:
         ConfigurationError: The group has no such option.
     """
-    known = option_names(group)
+    known = option_names(group, places)
     if name in known:
-        return option(group, name)
+        return option(group, name, places)
     raise ConfigurationError(unknown_option(group, name, known))
 
 
-def _found(topic: str) -> Iterator[str]:
+def _found(topic: str, places: Places) -> Iterator[str]:
     """Yield the settings with a key or its beginning, or all settings and options that contain a word.
 
     Raises:
@@ -130,7 +132,7 @@ def _found(topic: str) -> Iterator[str]:
         return word in f"{setting.key} {setting.text}".lower()
 
     lines: list[str] = []
-    for section in _all():
+    for section in _all(places):
         settings = [setting for setting in section.settings if fits(setting)]
         named = "." not in key and word in f"{section.name} {section.summary}".lower()
         if settings or named:

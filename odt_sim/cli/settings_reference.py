@@ -5,13 +5,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
+from odt_sim.cli.option_places import SHIPPED, Places
 from odt_sim.cli.settings import COMPONENTS, DECLARED, argument_texts, component, default_options
 from odt_sim.declarations import Setting, declared
+from odt_sim.errors import ConfigurationError, one_line
 from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile
 
 OPTIONS = (
@@ -30,6 +33,8 @@ OPTIONS = (
 )
 SAME = ("name", "build", "seed", "sys_path")
 """Settings of a model that are not listed again for each option."""
+UNSET = ("_target_", "defaults")
+"""Keys of an option's file that set nothing of its component."""
 
 
 class Section(NamedTuple):
@@ -42,7 +47,7 @@ class Section(NamedTuple):
 
 def groups() -> list[Section]:
     """Return the declared settings by group, with the command's defaults."""
-    fleet = _values("fleet", "default")
+    fleet = _values("fleet", "default", _text("fleet", "default", SHIPPED))
     sections = [Section(kind.group or "general", _summary(kind), declared(kind)) for kind in DECLARED]
     sections.append(Section("model", _summary(ExportedModel), declared(ExportedModel)))
     return [
@@ -51,23 +56,30 @@ def groups() -> list[Section]:
     ]
 
 
-def options(group: str) -> list[Section]:
-    """Return the shipped options of a group, such as `conf/strategy/fedavg.yaml`."""
-    return [option(group, name) for name in option_names(group)]
+def options(group: str, places: Places = SHIPPED) -> list[Section]:
+    """Return the options of a group, such as `conf/strategy/fedavg.yaml`."""
+    return [option(group, name, places) for name in option_names(group, places)]
 
 
-def option_names(group: str) -> list[str]:
-    """Return the names of the shipped options of a group; those in a folder contain its name, as in `reproduce/school`."""
-    folder = files("odt_sim.conf").joinpath(group)
-    nested = [f"{inner.name}/{file.name}" for inner in folder.iterdir() if inner.is_dir() for file in inner.iterdir()]
-    names = sorted([file.name for file in folder.iterdir()] + nested)
-    return [name.removesuffix(".yaml") for name in names if name.endswith(".yaml")]
+def option_names(group: str, places: Places = SHIPPED) -> list[str]:
+    """Return the names of the options of a group; those in a folder contain its name, as in `reproduce/school`."""
+    names = set[str]()
+    for folder in (place.joinpath(group) for place in places):
+        inside = [*folder.iterdir()] if folder.is_dir() else []
+        nested = [f"{inner.name}/{file.name}" for inner in inside if inner.is_dir() for file in inner.iterdir()]
+        names |= {*(file.name for file in inside), *nested}
+    return [name.removesuffix(".yaml") for name in sorted(names) if name.endswith(".yaml")]
 
 
-def option(group: str, name: str) -> Section:
-    """Return a shipped option of a group."""
-    comments = [line for line in _text(group, name).splitlines() if line.startswith("# ") and "@package" not in line]
-    values = _values(group, name)
+def option(group: str, name: str, places: Places = SHIPPED) -> Section:
+    """Return an option of a group; its settings are the values in its file if its component cannot be imported.
+
+    Raises:
+        ConfigurationError: A file of the user cannot be read.
+    """
+    text = _text(group, name, places)
+    comments = [line for line in text.splitlines() if line.startswith("# ") and "@package" not in line]
+    values = _values(group, name, text)
     settings: list[Setting] = []
     if group == "model":
         own = _with_values(declared(ExportedModel if "build" in values else ModelFile), values)
@@ -76,9 +88,10 @@ def option(group: str, name: str) -> Section:
     elif group == "fleet":
         settings = [each for each in _with_values(declared(ConfiguredFleet), values) if each.key[6:] in values]
     elif group in COMPONENTS:
-        found = component(group, values["_target_"])
-        settings = _with_values(found.settings if found else [], values)
-    return Section(f"{group}={name}", comments[0].removeprefix("# "), settings)
+        found = component(group, str(values.get("_target_")))
+        written = [Setting(f"{group}.{key}", "", value, "") for key, value in values.items() if key not in UNSET]
+        settings = _with_values(found.settings, values) if found else written
+    return Section(f"{group}={name}", next(iter(comments), "").removeprefix("# "), settings)
 
 
 def unknown_option(group: str, name: str, known: Sequence[str]) -> str:
@@ -91,12 +104,17 @@ def unknown_option(group: str, name: str, known: Sequence[str]) -> str:
     return f"{group}={name}: no such option; choose one of {', '.join(known)}{own}; {described}"
 
 
-def _text(group: str, name: str) -> str:
-    return files("odt_sim.conf").joinpath(group, *f"{name}.yaml".split("/")).read_text()
+def _text(group: str, name: str, places: Places) -> str:
+    """Return the text of an option's file in the first place that has it, as Hydra chooses it."""
+    paths = (place.joinpath(group, *f"{name}.yaml".split("/")) for place in places)
+    return next(path.read_text() for path in paths if path.is_file())
 
 
-def _values(group: str, name: str) -> dict[str, Any]:
-    values: dict[str, Any] = yaml.safe_load(_text(group, name)) or {}
+def _values(group: str, name: str, text: str) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{group}/{name}.yaml: cannot be read: {one_line(error)}; correct it") from error
     return values
 
 
@@ -106,16 +124,21 @@ def _with_values(settings: Iterable[Setting], values: Mapping[str, Any]) -> list
 
 
 def _arguments(build: Mapping[str, Any]) -> list[Setting]:
-    """Return the arguments of a model's function; those of functions in `odt_sim.export.zoo` are documented."""
-    texts = _zoo_texts().get(str(build.get("_target_", "")).rpartition(".")[2], {})
+    """Return the arguments of a model's function."""
+    module, _, name = str(build.get("_target_")).rpartition(".")
+    texts = _texts_of(module).get(name, {})
     required = {key: value for key, value in build.items() if key != "_target_" or value == "???"}
     return [Setting(f"model.build.{key}", "", value, texts.get(key, "")) for key, value in required.items()]
 
 
 @cache
-def _zoo_texts() -> dict[str, dict[str, str]]:
-    """Return the documentation of the shipped models' arguments, parsed since an import would import TensorFlow."""
-    tree = ast.parse(files("odt_sim.export").joinpath("zoo.py").read_text())
+def _texts_of(module: str) -> dict[str, dict[str, str]]:
+    """Return the documentation of the arguments of a module's functions, parsed since it may import TensorFlow."""
+    try:
+        found = find_spec(module)
+        tree = ast.parse(Path(str(found and found.origin)).read_text())
+    except Exception:  # user code may raise anything; the export reports it
+        return {}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     return {node.name: argument_texts(ast.get_docstring(node) or "") for node in functions}
 

@@ -65,6 +65,70 @@ def test_word_finds_settings_and_options(shown):
     assert "model.gradient_offset" in text
 
 
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "helped.py").write_text(
+        """from odt_sim import Strategy
+
+class Halfway(Strategy):
+    def __init__(self, share=0.5):
+        \'\'\'Set the share.
+
+        Args:
+            share: Weight of the fine-tuned model.
+        \'\'\'
+
+def build(width=8):
+    \'\'\'Return the model.
+
+    Args:
+        width: Units of the hidden layer.
+    \'\'\'
+"""
+    )
+    files = {
+        "strategy/halfway.yaml": "# A half-way mix.\n_target_: helped.Halfway\n",
+        "strategy/derived.yaml": "defaults: [fedprox]\nmu: 0.3\n",
+        "model/small.yaml": "# A small model.\nname: small\nbuild: {_target_: helped.build, width: 9}\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "my" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("given", [["--config-dir", "my"], ["-cd=my"], ["hydra.searchpath=[file://my]"]])
+def test_own_options_are_shown_among_the_shipped_ones(shown, given):
+    _, text, _ = shown(*given, "--help", "strategy", "model=small")
+    assert "  halfway             A half-way mix.\n  head_only " in text
+    assert "model=small: A small model.\n  model.build.width=9\n      Units of the hidden layer\n" in text
+    _, text, _ = shown(*given, "--help", "strategy=halfway,derived")
+    assert text == (
+        "strategy=halfway: A half-way mix.\n  strategy.share=0.5\n      Weight of the fine-tuned model\n"
+        "strategy=derived:\n  strategy.mu=0.3\n\n"
+    )
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--config-dir", "yours"], "--config-dir: expected a folder of options, found no folder yours; give its path"),
+        (["hydra.searchpath=[pkg://yours]"], "hydra.searchpath: found no package yours with options; check the name"),
+        (["--config-dir", "my"], "strategy/bad.yaml: cannot be read: while parsing"),
+    ],
+)
+def test_own_options_that_cannot_be_read_are_refused_in_one_line(shown, given, message):
+    with open("my/strategy/bad.yaml", "w") as file:
+        file.write("mu: [")
+    code, _, error = shown(*given, "--help", "strategy")
+    assert (code, error.count("\n")) == (1, 1)
+    assert error.startswith(f"error: {message}")
+
+
 @pytest.mark.parametrize(
     ("topic", "message"),
     [
