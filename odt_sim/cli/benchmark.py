@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,8 +16,10 @@ from odt_sim.benchmark.processes import run_cells
 from odt_sim.benchmark.results import read_results, write_command
 from odt_sim.cli.build import check, check_data, model
 from odt_sim.cli.messages import say, warn
+from odt_sim.cli.option_places import SHIPPED, Places, option_places
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.settings import COMPONENTS
+from odt_sim.cli.settings_reference import option_names
 from odt_sim.cli.tune import (
     central_rate,
     cleared_rate,
@@ -80,12 +81,14 @@ class Asked:
         overrides: Overrides of all runs.
         of_tasks: Overrides of single tasks, by the task's name.
         config_folder: A folder with further options, or None.
+        places: The places of options.
     """
 
     given: dict[str, str]
     overrides: Sequence[str]
     of_tasks: dict[str, list[str]]
     config_folder: str | None
+    places: Places
 
 
 def benchmark(arguments: Sequence[str]) -> int:
@@ -172,7 +175,9 @@ def _asked(arguments: Sequence[str]) -> Asked:
             f"config_dir: expected a folder with experiment/benchmark/TASK.yaml or other groups, found no folder {folder}; "
             "give its path"
         )
-    names = options(TASKS, folder)
+    add_working_folder()
+    places = option_places(folder, others)
+    names = options(TASKS, places)
     of_tasks: dict[str, list[str]] = {name: [] for name in names}
     overrides = []
     for each in others:
@@ -181,13 +186,12 @@ def _asked(arguments: Sequence[str]) -> Asked:
             of_tasks[task].append(rest)
         else:
             overrides.append(each)
-    return Asked(given, overrides, of_tasks, folder)
+    return Asked(given, overrides, of_tasks, folder, places)
 
 
-def options(group: str, folder: str | None) -> list[str]:
-    """Return the shipped options of a group, and those in a folder of the user."""
-    roots = [str(files("odt_sim.conf")), *([folder] if folder else [])]
-    return sorted({path.stem for root in roots for path in (Path(root) / group).glob("*.yaml")})
+def options(group: str, places: Places = SHIPPED) -> list[str]:
+    """Return the options of a group without those in folders, such as an experiment's settings for one strategy."""
+    return [name for name in option_names(group, places) if "/" not in name]
 
 
 def _named(asked: Asked, name: str, group: str = "strategy") -> list[str]:
@@ -196,7 +200,7 @@ def _named(asked: Asked, name: str, group: str = "strategy") -> list[str]:
     Raises:
         ConfigurationError: An option does not exist.
     """
-    known = options(group, asked.config_folder)
+    known = options(group, asked.places)
     named = [each for each in dict.fromkeys(asked.given[name].split(",")) if each]
     if unknown := [each for each in named if each not in known]:
         raise ConfigurationError(f"{name}: expected some of {', '.join(known)}, found {unknown[0]!r}")
@@ -211,7 +215,6 @@ def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:
     """
     seeds, tuning_seed = seeds_of("benchmark", asked.given)
     budget = whole_number("benchmark", "budget", asked.given["budget"], 1)
-    add_working_folder()
     plans = {}
     for task in _named(asked, "task", TASKS):
         overrides = [f"+{TASKS}={task}", "backend=serial", *asked.overrides, *asked.of_tasks[task]]

@@ -32,7 +32,7 @@ def _of_searches(command: str, before: Sequence[str], word: str) -> list[str]:
     from odt_sim.cli.tune import OWN as OF_TUNE
 
     own = OF_TUNE if command == "tune" else OF_BENCHMARK
-    tasks = options(TASKS, None) if command == "benchmark" else []
+    tasks = options(TASKS) if command == "benchmark" else []
     shared = [each for each in before if each.partition("=")[0] not in {*own} - {"strategy"}]
     key, equals, _ = word.partition("=")
     task, dot, inner = word.partition(".")

@@ -71,7 +71,7 @@ def written_leaf(folder, texts):
     (folder / "all.json").write_text(json.dumps({"users": [*data], "user_data": data}))
 
 
-@pytest.mark.parametrize("task", options(TASKS, None))
+@pytest.mark.parametrize("task", options(TASKS))
 def test_task_is_a_valid_configuration_that_lacks_its_data_at_most(task):
     config = composed([f"+{TASKS}={task}"])
     assert OmegaConf.missing_keys(config) == ({"data.path"} if task in WITH_PATH else set())
@@ -150,6 +150,14 @@ def test_mistake_is_reported_before_anything_runs(given, message, tmp_path, monk
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"error: {message}"), error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", ["config_dir=my", "hydra.searchpath=[file://my]"])
+def test_own_tasks_and_strategies_are_found(given, folder, capsys):
+    (folder / "my" / "strategy").mkdir()
+    (folder / "my" / "strategy" / "own.yaml").write_text("_target_: odt_sim.strategies.FedAvg\n")
+    assert main(["benchmark", "task=mine", "strategy=own", given, "run.round=3"]) == 1
+    assert "error: run.round: unknown setting" in capsys.readouterr().err  # which is checked once both are found
 
 
 def test_task_without_its_data_is_skipped_with_what_to_pass(tmp_path, monkeypatch, capsys):
