@@ -8,7 +8,12 @@ from odt_sim.aggregators import Aggregator
 
 @pytest.mark.parametrize(
     ("base", "name", "meant"),
-    [(Strategy, "loca", "local"), (Strategy, "keep_updates", "keeps_updates"), (Aggregator, "combined", "combine")],
+    [
+        (Strategy, "loca", "local"),
+        (Strategy, "keep_updates", "keeps_updates"),
+        (Strategy, "aggregate_fit", "aggregate"),
+        (Aggregator, "combined", "combine"),
+    ],
 )
 def test_misspelt_member_is_warned_of(base, name, meant):
     with pytest.warns(UserWarning, match=f"Mine.{name}: {base.__name__} has no {name}; rename it if you mean {meant}"):
@@ -18,5 +23,7 @@ def test_misspelt_member_is_warned_of(base, name, meant):
 def test_other_members_are_not_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mine = type("Mine", (Strategy,), {"local": None, "locals": None, "_deploys": None, "distance": None})
+        mine = type(
+            "Mine", (Strategy,), {"local": None, "locals": None, "_deploys": None, "distance": None, "fit": None}
+        )
         type("Derived", (mine,), {"locals": None})

@@ -34,7 +34,7 @@ class Aggregator:
     def __init_subclass__(cls, **options: Any) -> None:
         """Check that no member is misspelt."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Aggregator)
+        warn_of_misspelt(cls, Aggregator, {})
 
     def __repr__(self) -> str:
         """Return the class with its settings, in one line."""

@@ -22,7 +22,7 @@ class Attack:
     def __init_subclass__(cls, **options: Any) -> None:
         """Warn about misspelt members."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Attack)
+        warn_of_misspelt(cls, Attack, {})
 
     def __repr__(self) -> str:
         """Return the class with its settings, in one line."""

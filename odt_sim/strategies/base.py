@@ -29,6 +29,16 @@ from odt_sim.strategies.averaging import Averaging, Weighting, checked_averaging
 from odt_sim.strategies.state import keep, receive
 from odt_sim.user_code import name_of, repr_of
 
+IN_FLOWER = {
+    "initialize_parameters": "init",
+    "configure_fit": "cohort",
+    "configure_train": "cohort",
+    "fit": "local",
+    "aggregate_fit": "aggregate",
+    "aggregate_train": "aggregate",
+}
+"""The methods of a strategy by the names of methods of Flower's strategies and clients."""
+
 
 @dataclass(frozen=True)
 class Update:
@@ -108,7 +118,7 @@ class Strategy:
     def __init_subclass__(cls, **options: Any) -> None:
         """Check that names are given as sets, since text would be a set of letters, and that no member is misspelt."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Strategy)
+        warn_of_misspelt(cls, Strategy, IN_FLOWER)
         for attribute in ("needs", "unweighted", "not_averaged"):
             names = vars(cls).get(attribute)
             if isinstance(names, str | list | tuple):
