@@ -34,7 +34,7 @@ from odt_sim.simulation.exclusion import advice, failures_after, listed, quarant
 from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.messages import Messages, differ
 from odt_sim.simulation.sums import check_combined, check_tensors, mean
-from odt_sim.strategies.base import ServerState, Strategy, Tensors, Updates
+from odt_sim.strategies.base import ServerState, Strategy, Tensors, Unkept, Updates
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ class Rounds:
         return generator_for(self._job.seed, round, "aggregator")
 
     def _combined(self, flight: RoundInFlight, trained: Trained) -> Updates:
-        """Return a round's updates as the aggregator combines them; `each` is empty unless the strategy keeps updates."""
+        """Return a round's updates as the aggregator combines them; `each` is refused unless the strategy keeps updates."""
         job, round = self._job, flight.round
         try:
             check_updates(job, len(trained.contributed))
@@ -318,7 +318,7 @@ class Rounds:
             given = mean(trained, job.participants)
             updates = aggregator.combine(given, job.cohort, flight.random)
             check_combined(updates, given, keeps_updates=aggregator.keeps_updates)
-        return replace(updates, each={}) if updates.each and not job.strategy.keeps_updates else updates
+        return updates if job.strategy.keeps_updates else replace(updates, each=Unkept())
 
 
 def _among(chosen: Sequence[int], available: Sequence[int]) -> list[int]:

@@ -7,10 +7,10 @@ McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Dece
 `w <- w + sum_i n_i (w_i - w) / sum_i n_i`, where `w_i` is `w` after the local epochs on the device's `n_i` examples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Unpack
+from typing import Any, NoReturn, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,7 @@ class Updates:
         weight: Sum of the weights.
         count: Number of updates.
         participants: Number of devices that cohorts are drawn from.
-        each: Updates by device id; empty unless the strategy sets `keeps_updates`.
+        each: Updates by device id; in a run, an error unless the strategy sets `keeps_updates`.
     """
 
     mean: Tensors
@@ -79,6 +79,25 @@ class Updates:
     count: int
     participants: int
     each: Mapping[int, Update] = field(default_factory=dict)
+
+
+class Unkept(Mapping[int, Update]):
+    """`Updates.each` of a strategy without `keeps_updates`, which refuses any use: an empty mapping would mislead."""
+
+    def __getitem__(self, device: int) -> Update:
+        """Refuse to return an update."""
+        self._refuse()
+
+    def __iter__(self) -> Iterator[int]:
+        """Refuse to list the devices."""
+        self._refuse()
+
+    def __len__(self) -> int:
+        """Refuse to count the devices."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise StrategyError("updates.each has no updates; set keeps_updates = True in the strategy's class")
 
 
 class Strategy:

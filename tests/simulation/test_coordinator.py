@@ -462,6 +462,11 @@ def test_device_without_examples_is_refused(simulation, fleet_data, tmp_path, co
         ("ForgetsToReturnShared", "in init with StrategyError: shared returned None for the parameter .*; return True"),
         ("ForgetsTheState", "in aggregate in round 1 with TypeError: returned NoneType, expected a ServerState"),
         (
+            "ForgetsToKeepUpdates",
+            r"in aggregate in round 1 with StrategyError: updates.each has no updates; set keeps_updates = True in the "
+            r"strategy's class \(.*user_strategies\.py:\d+\)",
+        ),
+        (
             "BroadcastsText",
             "in init with TypeError: the broadcast's 'note' is a str, expected Weights or a numpy array",
         ),
