@@ -94,8 +94,8 @@ class Plan:
     def searched(self, strategy: str) -> Mapping[str, str]:
         """Return the search space of a strategy, by key, after the overrides."""
         overrides = self.overrides_of(strategy)
-        given = {key: values for key, _, values in (each.partition("=") for each in overrides)}
-        drawn = {each.partition("=")[0] for each in overrides if not is_fixed(each)}
+        given = {_key(each): each.partition("=")[2] for each in overrides}
+        drawn = {_key(each) for each in overrides if not is_fixed(each)}
         drawn = {key for key in drawn if not key.startswith(OF_THE_SEARCH)}
         space = {key: values for key, values in self.space(strategy).items() if key not in given}
         return {**space, **{key: given[key] for key in given if key in drawn}}
@@ -103,20 +103,24 @@ class Plan:
     def search(self, strategy: str) -> list[str]:
         """Return the arguments of `odt-sim run` for the search of a strategy's settings."""
         overrides = self.overrides_of(strategy)
-        given = {each.partition("=")[0] for each in overrides}
+        given = {_key(each) for each in overrides}
         space = [f"{key}={values}" for key, values in self.space(strategy).items() if key not in given]
         sweeper = [f"hydra/sweeper={self.sweeper}", f"hydra.sweeper.n_trials={self.budget}"]
         return [*sweeper, f"strategy={strategy}", *space, *overrides, f"seed={self.tuning_seed}"]
 
     def report(self, strategy: str, settings: Sequence[str]) -> list[str]:
         """Return the arguments of `odt-sim run` that run a strategy with the winning settings, for each seed."""
-        won = {each.partition("=")[0] for each in settings}
-        shared = [
-            each
-            for each in self.overrides_of(strategy)
-            if each.partition("=")[0] not in won and not each.startswith(OF_THE_SEARCH)
-        ]
-        return [f"strategy={strategy}", *settings, *shared, f"seed={','.join(map(str, self.seeds))}"]
+        overrides = self.overrides_of(strategy)
+        prefixes = {_key(each): each[: each.index(_key(each))] for each in overrides}  # such as ++
+        won = [f"{prefixes.get(_key(each), '')}{each}" for each in settings]
+        keys = {_key(each) for each in settings}
+        shared = [each for each in overrides if _key(each) not in keys and not each.startswith(OF_THE_SEARCH)]
+        return [f"strategy={strategy}", *won, *shared, f"seed={','.join(map(str, self.seeds))}"]
+
+
+def _key(override: str) -> str:
+    """Return the key of an override, without the + or ++ before it."""
+    return override.partition("=")[0].lstrip("+")
 
 
 def folder_of(overrides: Sequence[str], tuning_seed: int) -> Path:

@@ -21,7 +21,7 @@ class Winner:
         failed: The number of these trials that failed, for example because they diverged.
         trial: The number of the best trial.
         validation: The best trial's mean over seen devices of the task's first metric on validation examples.
-        settings: The settings drawn for the best trial, as overrides.
+        settings: The settings drawn for the best trial, as overrides without + or ++ before them.
     """
 
     strategy: str
@@ -44,7 +44,7 @@ def winner(strategy: str, folder: Path) -> Winner | None:
     try:
         best = json.loads(path.read_bytes())
         done, failed = (len(list(folder.glob(f"*/{name}"))) for name in (SUMMARY, FAILURE))
-        settings = [each.removeprefix("++") for each in best["overrides"]]  # added by `odt-sim run`, as it will again
+        settings = [each.lstrip("+") for each in best["overrides"]]
         return Winner(strategy, done + failed, failed, best["trial"], best["validation"], settings)
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path}: damaged; remove {folder} and tune again") from error

@@ -102,6 +102,16 @@ def test_report_runs_the_winner_on_its_own_seeds():
     assert searched.report("fedavg", settings) == ["strategy=fedavg", *settings, "run.rounds=7", "seed=0,1"]
 
 
+def test_key_may_have_a_plus_or_two():
+    searched = plan("++strategy.mu=interval(0,1)", "+user.share=0.2,0.3", "++train.epochs=2", strategies=["fedprox"])
+    assert [*searched.searched("fedprox")] == ["train.learning_rate", "strategy.mu", "user.share"]
+    mine = [each for each in searched.search("fedprox") if "train.epochs" in each or "strategy.mu" in each]
+    assert mine == ["++strategy.mu=interval(0,1)", "++train.epochs=2"]
+    settings = ["train.learning_rate=0.1", "strategy.mu=0.5", "user.share=0.2"]
+    drawn = ["train.learning_rate=0.1", "++strategy.mu=0.5", "+user.share=0.2"]
+    assert searched.report("fedprox", settings) == ["strategy=fedprox", *drawn, "++train.epochs=2", "seed=0,1"]
+
+
 def test_folder_belongs_to_what_decides_the_trials():
     assert folder_of(["a=1", "b=2", "backend=ray"], 9) == folder_of(["b=2", "a=1", "backend=serial"], 9)
     assert folder_of(["a=1"], 9) != folder_of(["a=1"], 8)
