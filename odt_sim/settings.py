@@ -302,10 +302,14 @@ class Fleet(Settings, group="fleet"):
         }
         for name, (value, least, most) in ranges.items():
             if not least <= value <= most:
-                unseen = f", {self.unseen_count} of them unseen (fleet.unseen)" if name != "unseen" else ""
+                further = (
+                    "; set a smaller fleet.unseen (default on the command line: 4), or 0 to train all devices"
+                    if name == "unseen"
+                    else f", {self.unseen_count} of them unseen (fleet.unseen)"
+                )
                 raise ConfigurationError(
                     f"fleet.{name}: expected {least} to {most}, found {value}; the fleet has "
-                    f"{counted(devices, 'device')}{unseen}"
+                    f"{counted(devices, 'device')}{further}"
                 )
 
 

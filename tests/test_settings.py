@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainingPlan
+from odt_sim.cli.settings import default_settings
 from odt_sim.declarations import check_values, declared
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
@@ -142,6 +143,13 @@ def test_declared_settings_have_one_line_of_documentation():
 
 def test_options_of_an_export_are_settings_of_the_model():
     assert set(OPTIONS) <= {field.name for field in fields(ExportedModel)}
+
+
+def test_fleet_that_is_too_small_for_the_default_says_what_to_set():
+    default = default_settings("fleet")["unseen"]
+    message = rf"the fleet has 4 devices; set a smaller fleet\.unseen \(default on the command line: {default}\), or 0"
+    with pytest.raises(ConfigurationError, match=message):
+        Fleet(unseen=4).check_size(4)
 
 
 @pytest.mark.parametrize("unseen", [[0, 0], [5], [-1], ["0"], [True]])
