@@ -108,7 +108,7 @@ def _large_features(job: Job) -> str | None:
             return (
                 f"data {job.data.name}: {full('x', name)} has features of magnitude up to {size:.3g}, for which "
                 "steps at usual learning rates overshoot; set data.standardize=true (in Python "
-                "Dataset(standardize=True)), or start the model with keras.layers.Normalization"
+                "Dataset(standardize=True)), or scale them in the model, as keras.layers.Normalization does"
             )
     return None
 
@@ -122,8 +122,8 @@ def _scaled_twice(job: Job) -> str | None:
         if 0 < size * scale <= SMALLEST_INPUT:
             return (
                 f"data {job.data.name}: {full('x', name)} is at most {size:.3g}, but the model first multiplies it "
-                f"by {scale:.3g}, as for pixels of 0..255; provide such pixels, or put keras.layers.Rescaling(255.0) "
-                "before that layer"
+                f"by {scale:.3g}, as for pixels of 0..255; provide such pixels, or multiply by 255 in the model before that, "
+                "as keras.layers.Rescaling(255.0) does"
             )
     return None
 
