@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from odt_sim.errors import DataError
 from odt_sim.model.names import full
 from odt_sim.model.weights import Array as Array
+from odt_sim.model.weights import read_only_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,10 +182,7 @@ def read_only(rows: Rows) -> Rows: ...
 
 def read_only(rows: Rows) -> Rows:
     """Return a read-only view of an array; read-only arrays and columns are returned themselves."""
-    if not isinstance(rows, Columns) and rows.flags.writeable:
-        rows = rows.view()
-        rows.flags.writeable = False
-    return rows
+    return rows if isinstance(rows, Columns) else read_only_array(rows)
 
 
 def as_array(values: Any, where: str) -> Array:

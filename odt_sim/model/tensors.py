@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from odt_sim.errors import StrategyError
-from odt_sim.model.weights import Array, Weights
+from odt_sim.model.weights import Array, Weights, read_only_array
 
 Tensors = Mapping[str, Weights | Array]
 
@@ -56,9 +56,7 @@ def read_only(tensors: Tensors) -> Tensors:
 
 def _view(tensor: Weights | Array) -> Weights | Array:
     """Return a read-only view of a tensor; not a nested function, whose annotations would take 15 µs at each call."""
-    array = array_of(tensor)
-    if not array.flags.writeable:
-        return tensor
-    array = array.view()
-    array.flags.writeable = False
-    return Weights(tensor.layout, array) if isinstance(tensor, Weights) else array
+    if not isinstance(tensor, Weights):
+        return read_only_array(tensor)
+    vector = read_only_array(tensor.vector)
+    return tensor if vector is tensor.vector else Weights(tensor.layout, vector)

@@ -19,6 +19,14 @@ Array = NDArray[Any]
 Vector = NDArray[np.float32]
 
 
+def read_only_array(array: Array) -> Array:
+    """Return a read-only view of an array; an array that is already read-only is returned itself."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
 @dataclass(frozen=True)
 class Layout:
     """The parameters in a flat vector.
