@@ -2,7 +2,6 @@
 
 import argparse
 import secrets
-import string
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,6 @@ from odt_sim.cli.build import federated
 from odt_sim.cli.components import build
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.saved_config import is_saved, saved_config
-from odt_sim.data.activity_windows import ACTIVITIES
 from odt_sim.device.native_output import quiet
 from odt_sim.errors import ConfigurationError
 from odt_sim.extras import check_extra
@@ -23,8 +21,6 @@ from odt_sim.user_code import add_working_folder
 
 PORT = 8765
 PROFILES = Path("profiles")
-LABELS = {"uci_har": ACTIVITIES, "femnist": tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)}
-"""The names of the classes by data set; classes of other data sets are numbered."""
 
 
 def phone(arguments: Sequence[str]) -> int:
@@ -121,7 +117,7 @@ def _subject(path: Path, overrides: Sequence[str]) -> Subject:
     config = composed(overrides)
     check_keys(config)
     data = build(config.data, "data")
-    return Subject.of(model, data.x, data.y, f"data {data.name}", LABELS.get(data.name, ()))
+    return Subject.of(model, data.x, data.y, f"data {data.name}", data.class_names)
 
 
 def _of_run(folder: Path) -> Subject:
@@ -140,4 +136,4 @@ def _of_run(folder: Path) -> Subject:
         return Subject.random(model)
     data = federated(saved_config(folder))
     rows = data.train(0)
-    return Subject.of(model, data.x[rows], data.y[rows], f"data {data.name}", LABELS.get(data.name, ()))
+    return Subject.of(model, data.x[rows], data.y[rows], f"data {data.name}", data.class_names)

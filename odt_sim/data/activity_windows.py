@@ -5,6 +5,7 @@ samples at 50 Hz (2.56 s) overlap by half, so adjacent windows share 64 samples:
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -45,11 +46,11 @@ def uci_har(path: str | os.PathLike[str]) -> Dataset:
             f"data {path}: does not exist; give the path of the unpacked folder 'UCI HAR Dataset', or of an .npz file"
         )
     x, y, subject = _from_folder(path) if path.is_dir() else _from_npz(path)
-    dataset = check(Dataset("uci_har", x, y, subject, len(ACTIVITIES)))
+    dataset = check(Dataset("uci_har", x, y, subject, len(ACTIVITIES), class_names=ACTIVITIES))
     if x.ndim != 3 or x.shape[1] != len(SIGNALS):
         raise DataError(f"data {path}: x has shape {list(x.shape)}, expected [windows, 9, samples]")
     windows = only(dataset.x, f"data {path}: x", "give one")
-    return check(Dataset("uci_har", windows, dataset.y, subject, len(ACTIVITIES), _sequences(windows, subject)))
+    return check(replace(dataset, x=windows, sequences=_sequences(windows, subject)))
 
 
 def _from_npz(path: Path) -> tuple[Array, Array, Array]:

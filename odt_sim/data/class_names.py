@@ -8,8 +8,8 @@ from odt_sim.data.columns import Array
 from odt_sim.errors import DataError
 
 
-def numbered(names: Array, classes: Sequence[str] | None, where: str) -> tuple[Array, int]:
-    """Return the number of each example's class `[examples]` int32, and the number of classes.
+def numbered(names: Array, classes: Sequence[str] | None, where: str) -> tuple[Array, tuple[str, ...]]:
+    """Return the number of each example's class `[examples]` int32, and the names of all classes.
 
     Args:
         names: `[examples]` strings, the class of each example.
@@ -25,4 +25,4 @@ def numbered(names: Array, classes: Sequence[str] | None, where: str) -> tuple[A
         raise DataError(
             f"{where}: found the class {unknown[0]!r}, expected one of {', '.join(order)}; append it to data.classes"
         )
-    return np.array([order[name] for name in found.tolist()], np.int32)[codes], len(order)
+    return np.array([order[name] for name in found.tolist()], np.int32)[codes], tuple(order)

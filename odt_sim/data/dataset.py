@@ -42,6 +42,7 @@ class Dataset:
             `split.method=given`; None if the data has no given split.
         standardize: Whether each device standardizes its inputs by its own training examples, after the split.
         times: `[examples]` numbers in any unit or `datetime64` values, the time of each example; None if unknown.
+        class_names: The name of each class of a single target, in the order of the labels; empty if unknown.
     """
 
     name: str
@@ -53,9 +54,11 @@ class Dataset:
     standardize: bool = False
     times: Array | None = None
     parts: Array | None = None
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Make the arrays read-only."""
+        """Make the arrays read-only, and the names a tuple of texts."""
+        object.__setattr__(self, "class_names", tuple(map(str, self.class_names)))
         for name in ("x", "y", "users", "sequences", "times", "parts"):
             if several(array := getattr(self, name)):
                 object.__setattr__(self, name, Columns.of(array, f"data {self.name}, {name}"))

@@ -77,6 +77,11 @@ def check(dataset: Dataset) -> Dataset:
         raise DataError(f"{where}: parts is {parts.dtype} {list(parts.shape)}, expected 0, 1 or 2 for each example")
     x = _mapped(x, lambda name, array: as_inputs(where, _key("x", name), array))
     y, classes = _all_targets(where, y, dataset.classes)
+    if (names := dataset.class_names) and len(names) != classes:
+        raise DataError(
+            f"{where}: class_names has {counted(len(names), 'name')}, but classes is {classes}; name each class of a single "
+            "target, or leave it out"
+        )
     return replace(dataset, x=x, y=y, users=users, classes=classes, sequences=sequences, parts=parts, times=times)
 
 

@@ -100,7 +100,7 @@ def label_permutation(data: FederatedData, seed: int, *, groups: int = 4) -> Fed
     for group, rows in enumerate(_rows_of_groups(data, groups, seed)):
         permutation = generator.permutation(data.classes) if group else np.arange(data.classes)
         y[rows] = y[rows][:, np.argsort(permutation)] if one_hot else permutation[y[rows]]
-    return replace(data, y=y, spread=f"{data.spread} label_permutation={groups}")
+    return replace(data, y=y, class_names=(), spread=f"{data.spread} label_permutation={groups}")
 
 
 def _rows_of_groups(data: FederatedData, groups: int, seed: int) -> list[Indices]:

@@ -71,6 +71,7 @@ class FederatedData:
         arrival: The periods in which examples arrive; None if all are available from the first round on.
         scales: The mean and deviation by which each device has standardized its inputs, by input name, empty for a
             single input. Empty if the inputs are not standardized, or have changed since, as by a drift of images.
+        class_names: The name of each class; empty if unknown.
     """
 
     name: str
@@ -86,6 +87,7 @@ class FederatedData:
     times: Array | None = None
     arrival: Arrival | None = None
     scales: Mapping[str, Scale] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Make the arrays read-only."""
@@ -234,6 +236,7 @@ def federate(
         users,
         dataset.times,
         scales=by,
+        class_names=dataset.class_names,
     )
 
 

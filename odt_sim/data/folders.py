@@ -21,14 +21,14 @@ class Files(NamedTuple):
         paths: The files, sorted.
         labels: `[files]` int32, the class of each file: the index of its folder's name among the classes.
         users: `[files]` strings, the user of each file; None if there are no users.
-        classes: The number of classes.
+        classes: The names of the classes in the order of their numbers.
     """
 
     folder: Path
     paths: list[Path]
     labels: Array
     users: Array | None
-    classes: int
+    classes: tuple[str, ...]
 
 
 def files_by_user(
@@ -65,7 +65,7 @@ def files_by_user(
             raise DataError(
                 f"{where}: expected USER/CLASS/FILE or CLASS/FILE for all files, found {'/'.join(parts)}; move it"
             )
-    labels, count = numbered(np.array([parts[-2] for parts in names]), classes, where)
+    labels, known = numbered(np.array([parts[-2] for parts in names]), classes, where)
     owners = [parts[0] for parts in names] if depth == 3 else None
     if users is not None:
         table = _users(Path(users).expanduser())
@@ -73,7 +73,7 @@ def files_by_user(
             raise DataError(f"data {users}: has no user for {missing[0]} and {len(missing) - 1} other files; add them")
         owners = [table["/".join(parts)] for parts in names]
     found = None if owners is None else np.array(owners, np.str_)
-    return Files(folder, paths, labels, found, count)
+    return Files(folder, paths, labels, found, known)
 
 
 def _users(path: Path) -> dict[str, str]:

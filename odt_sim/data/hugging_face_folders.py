@@ -78,8 +78,10 @@ def saved_hugging_face(
     source = {"kind": "hugging_face", "path": str(path), "files": files, "split": split, **asdict(form)}
     source |= {"x": inputs, "y": y, "users": users}
     arrays = stored(where, source, lambda writer: columns.fill(writer, inputs, y, users), store)
-    count = getattr(dataset.features[y], "num_classes", None) if classes is None else classes
-    return check(Dataset(path.name, rows_in(arrays, "x"), rows_in(arrays, "y"), arrays.get("users"), count))
+    names = tuple(getattr(dataset.features[y], "names", ()))  # of a `ClassLabel`
+    count = (len(names) or None) if classes is None else classes
+    rows, targets, names = rows_in(arrays, "x"), rows_in(arrays, "y"), names if len(names) == count else ()
+    return check(Dataset(path.name, rows, targets, arrays.get("users"), count, class_names=names))
 
 
 @dataclass(frozen=True)

@@ -132,4 +132,5 @@ def decoded_files(
     where = f"data {files.folder}"
     source = {"kind": kind, "path": str(files.folder), "files": files_of(files.folder, files.paths), **asdict(format)}
     x = only(rows_in(stored(where, source, fill, store), "x"), where, "")
-    return check(Dataset(files.folder.name, x, files.labels, files.users, files.classes))
+    classes = files.classes
+    return check(Dataset(files.folder.name, x, files.labels, files.users, len(classes), class_names=classes))

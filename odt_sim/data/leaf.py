@@ -7,8 +7,9 @@ Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018. A file contains
 import json
 import os
 import re
+import string
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,9 @@ from odt_sim.errors import DataError
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """The 80 characters of LEAF's Shakespeare data; a character is encoded as its index."""
+
+SYMBOLS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+"""The 62 classes of LEAF's FEMNIST data."""
 
 PADDING, UNKNOWN = 0, 1
 """Codes of padding and of words outside the vocabulary."""
@@ -48,7 +52,7 @@ def femnist(path: str | os.PathLike[str]) -> Dataset:
     Raises:
         DataError: A file is missing, damaged, or from another data set.
     """
-    return _dataset("femnist", path, _pictures, _whole_numbers, 62)
+    return _dataset("femnist", path, _pictures, _whole_numbers, 62, SYMBOLS)
 
 
 @names_arguments
@@ -95,6 +99,7 @@ def _dataset(
     inputs: Callable[[list[Any]], Array],
     targets: Callable[[list[Any]], Array],
     classes: int,
+    names: Iterable[str] = (),
 ) -> Dataset:
     folder = Path(path).expanduser()
     examples = _read(folder)
@@ -104,7 +109,7 @@ def _dataset(
         raise DataError(
             f"data {folder}: does not contain LEAF's {name} ({error}); give the folder of this data set"
         ) from error
-    return check(Dataset(name, x, y, np.array(examples.users), classes))
+    return check(Dataset(name, x, y, np.array(examples.users), classes, class_names=tuple(names)))
 
 
 def _read(folder: Path) -> _Examples:

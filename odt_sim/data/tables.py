@@ -131,11 +131,14 @@ def data_frame(
             raise ConfigurationError(
                 f"data.classes: expected a number, since names of classes need one target of texts, found {classes}"
             )
-        y, classes = numbered(_names(frame[target]), classes, f"data {name}")
+        y, names = numbered(_names(frame[target]), classes, f"data {name}")
+        classes = len(names)
     else:
         y = _rows(frame, target, _targets)
+        names = _labels(frame[target]) if isinstance(target, str) else ()
+        names = names if classes in (None, len(names)) else ()
     owners = None if users is None else _names(frame[users])
-    return check(Dataset(name, x, y, owners, classes, times=_times(name, frame, times)))
+    return check(Dataset(name, x, y, owners, classes, times=_times(name, frame, times), class_names=names))
 
 
 def _check_values(frame: Any, columns: Iterable[str], name: str) -> None:
@@ -231,6 +234,11 @@ def _targets(column: Any) -> Array:
     if column.dtype.kind in "iuf":
         return np.asarray(column.to_numpy())
     return np.unique(_names(column), return_inverse=True)[1]
+
+
+def _labels(column: Any) -> tuple[str, ...]:
+    """Return the sorted texts of a column, in the order of the labels; empty for numbers."""
+    return () if column.dtype.kind in "iuf" else tuple(np.unique(_names(column)).tolist())
 
 
 def _times(name: str, frame: Any, times: str | None) -> Array | None:

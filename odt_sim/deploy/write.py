@@ -24,6 +24,8 @@ from odt_sim.simulation.coordinator import Simulation
 TABLE = "files.csv"
 INPUTS = "device_{}_inputs.json"
 """The file with the scales by which a device standardizes its inputs; only where data is standardized per device."""
+CLASSES = "classes.json"
+"""The file with the name of each class, in the order of the outputs; only where the data names its classes."""
 
 Row = dict[str, Any]
 
@@ -39,7 +41,7 @@ def deploy(
     Each model gives `<name>.tflite`, trainable, and `<name>_infer_<format>.tflite` for each format; `<name>` is
     `device_<id>` or `global`. The files are written once all of them are converted and measured. Where each device
     standardizes its inputs, `device_<id>_inputs.json` has its mean and deviation of each input, with which an app
-    computes `(input - mean) / deviation`.
+    computes `(input - mean) / deviation`. `classes.json` has the names of the classes, if the data has them.
 
     Args:
         simulation: The run.
@@ -116,6 +118,8 @@ def _write(
     for file, (_, content) in contents.items():
         write_file(output / file, content)
     write_file(output / TABLE, table)
+    if names := simulation.data.class_names:
+        write_file(output / CLASSES, json.dumps(names, ensure_ascii=False).encode())
     return rows
 
 

@@ -71,6 +71,12 @@ def test_integer_labels_become_int32_and_give_the_classes():
     assert dataset.labels().tolist() == [4, 0, 2]
 
 
+@pytest.mark.parametrize(("y", "classes"), [([0, 1, 2], 3), ([0.5, 1.5, 2.5], None)])
+def test_each_class_has_a_name(y, classes):
+    with pytest.raises(DataError, match=f"data d: class_names has 2 names, but classes is {classes}; name each class"):
+        check(Dataset("d", X, np.array(y), class_names=["cat", "dog"]))
+
+
 def test_float_targets_are_regression():
     dataset = check(Dataset("d", X, np.array([0.5, 1, 2])))
     assert dataset.y.dtype == np.float32

@@ -50,7 +50,7 @@ def test_images_have_users_and_classes_of_folders(pictures, stores):
     assert dataset.x[:, 0, 0, 0].tolist() == pytest.approx([0, 0.2, 1])
     assert (dataset.x.shape, dataset.x.dtype) == ((3, 2, 2, 1), np.float32)
     assert (dataset.y.tolist(), dataset.users.tolist()) == ([0, 1, 0], ["al", "al", "bo"])
-    assert (dataset.classes, dataset.name) == (2, "pictures")
+    assert (dataset.classes, dataset.class_names, dataset.name) == (2, ("cat", "dog"), "pictures")
     assert is_mapped(dataset.x)
     assert images(pictures, store=stores).x.path == dataset.x.path
 

@@ -74,6 +74,8 @@ def test_images_are_decoded(saved, stores):
     dataset = saved_hugging_face(saved, "image", "label", "writer", store=stores)
     assert dataset.x[:, 0, 0, 0].tolist() == pytest.approx([1, 0.2, 0])
     assert (dataset.x.shape, dataset.classes, dataset.name) == ((3, 2, 2, 1), 3, "saved")
+    assert dataset.class_names == ("a", "b", "c")
+    assert saved_hugging_face(saved, "image", "label", classes=4, store=stores).class_names == ()
     assert (dataset.y.tolist(), dataset.users.tolist()) == ([1, 0, 1], ["bo", "al", "bo"])
     assert is_mapped(dataset.x)
     assert saved_hugging_face(saved, "image", "label", "writer", store=stores).x.path == dataset.x.path

@@ -30,7 +30,8 @@ def path(request, csv):
 def test_table_is_read(path):
     dataset = table(path, "kind", "who")
     assert dataset.x.tolist() == [[1, 0.5], [2, 1.5], [3, 2.5]]
-    assert (dataset.y.tolist(), dataset.classes) == ([1, 0, 1], 2)
+    assert (dataset.y.tolist(), dataset.classes, dataset.class_names) == ([1, 0, 1], 2, ("no", "yes"))
+    assert (table(path, "kind", "who", classes=3).class_names, table(path, "age").class_names) == ((), ())
     assert dataset.users.tolist() == ["bo", "al", "bo"]
     assert (dataset.name, dataset.x.dtype) == ("people", np.float32)
 

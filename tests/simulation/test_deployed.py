@@ -93,6 +93,15 @@ def test_file_beside_a_device_has_what_its_inputs_are_standardized_by(
     np.testing.assert_array_equal(made.data.x[rows], expected.astype(np.float32))
 
 
+def test_file_with_the_names_of_the_classes_is_written(simulation: Any, tmp_path: Path) -> None:
+    x, y = np.arange(240, dtype=np.float32).reshape(40, 6) / 240, np.arange(40) % 2
+    data = federate(Dataset("d", x, y, class_names=("Füße", "hands")), iid, 4, 0)
+    made = simulation(FedAvg(), tmp_path, rounds=1, data=data, fleet=Fleet())
+    made.run()
+    deploy_new(made, tmp_path / "deploy")
+    assert json.loads((tmp_path / "deploy" / "classes.json").read_text("utf-8")) == ["Füße", "hands"]
+
+
 def test_new_user_of_local_training_begins_with_the_initial_model(simulation: Any, tmp_path: Path) -> None:
     simulation(Local(), tmp_path).run()
     message = (
