@@ -1,6 +1,7 @@
 """The command `odt-sim phone`: let a phone's browser check, measure and personalize a trainable file."""
 
 import argparse
+import json
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,6 +11,7 @@ from odt_sim.cli.build import federated
 from odt_sim.cli.components import build
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.saved_config import is_saved, saved_config
+from odt_sim.deploy.write import CLASSES
 from odt_sim.device.native_output import quiet
 from odt_sim.errors import ConfigurationError
 from odt_sim.extras import check_extra
@@ -113,11 +115,29 @@ def _subject(path: Path, overrides: Sequence[str]) -> Subject:
         return _of_run(one_run(find_runs([path]), path))
     model = TrainableModel.load(path)
     if not overrides:
-        return Subject.random(model)
+        return Subject.random(model, _names_beside(path))
     config = composed(overrides)
     check_keys(config)
     data = build(config.data, "data")
     return Subject.of(model, data.x, data.y, f"data {data.name}", data.class_names)
+
+
+def _names_beside(model: Path) -> tuple[str, ...]:
+    """Return the names of the classes that `odt-sim deploy` wrote beside a model; empty if there are none.
+
+    Raises:
+        ConfigurationError: The file is not a list of names.
+    """
+    path = model.with_name(CLASSES)
+    if not path.is_file():
+        return ()
+    try:
+        names = json.loads(path.read_bytes())
+    except ValueError:
+        names = None
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ConfigurationError(f"{path}: expected a list of the names of the classes; correct it, or remove it")
+    return tuple(names)
 
 
 def _of_run(folder: Path) -> Subject:

@@ -64,11 +64,15 @@ class Subject:
         examples = Examples.checked(model, x, y, origin)
         rows = np.arange(STEPS * model.batch_size) % len(examples)
         taken = tuple(batches(model, *examples.take(rows)))
-        return cls(model, taken, origin, True, labels if len(labels) == _classes(model) else numbered(model))
+        return cls(model, taken, origin, True, _named(model, labels))
 
     @classmethod
-    def random(cls, model: TrainableModel) -> "Subject":
+    def random(cls, model: TrainableModel, labels: tuple[str, ...] = ()) -> "Subject":
         """Return a subject with random examples that match the model's shapes and range of labels.
+
+        Args:
+            model: The model.
+            labels: The names of the classes; by default their indices.
 
         Raises:
             ModelError: Browsers cannot train the model.
@@ -77,7 +81,7 @@ class Subject:
         random, rows = np.random.default_rng(0), STEPS * model.batch_size
         x = rows_of({name: random_inputs(tensor, rows, random) for name, tensor in model.inputs.items()})
         y = rows_of({name: random_targets(model, name, rows, random) for name in model.targets})
-        return cls(model, tuple(batches(model, x, y)), "random examples", False, numbered(model))
+        return cls(model, tuple(batches(model, x, y)), "random examples", False, _named(model, labels))
 
     @property
     def learning_rate(self) -> float | None:
@@ -112,9 +116,13 @@ def source_of(x: TensorInfo) -> Source:
     return "motion" if len(shape) == 2 and min(shape) in MOTION_CHANNELS and min(shape) < max(shape) else "rows"
 
 
-def numbered(model: TrainableModel) -> tuple[str, ...]:
-    """Return the class indices as labels; empty for a model that does not classify whole examples."""
-    return tuple(str(label) for label in range(_classes(model)))
+def _named(model: TrainableModel, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the classes, or their indices if other classes are named.
+
+    Empty for a model that does not classify whole examples.
+    """
+    classes = _classes(model)
+    return names if len(names) == classes else tuple(map(str, range(classes)))
 
 
 def random_inputs(tensor: TensorInfo, rows: int, random: np.random.Generator) -> Array:

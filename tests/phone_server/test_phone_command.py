@@ -60,10 +60,11 @@ def loaded(address: str) -> Any:
 @pytest.mark.slow
 def test_file_is_served_and_ctrl_c_ends_cleanly(softmax: TrainableModel, tmp_path: Path) -> None:
     (tmp_path / "softmax.tflite").write_bytes(softmax.content)
+    (tmp_path / "classes.json").write_text(json.dumps(list("abcdefghij")))
     with serving(tmp_path, "softmax.tflite") as (address, lines, child):
         described = loaded(f"{address}model.json")
         assert lines[0] == "softmax: recorded 14 calls with random examples\n"
-        assert (described["fingerprint"], described["labels"]) == (softmax.fingerprint, list("0123456789"))
+        assert (described["fingerprint"], described["labels"]) == (softmax.fingerprint, list("abcdefghij"))
         assert set(described["python"]) == {"train", "infer"}
         with urlopen(f"{address}model.tflite", timeout=10) as answer:
             assert answer.read() == softmax.content
@@ -171,6 +172,19 @@ def test_file_that_browsers_cannot_train_is_refused_in_the_terminal(
     path.write_bytes(request.getfixturevalue(name).content)
     assert main(["phone", str(path)]) == 1
     assert capsys.readouterr().err.startswith(f"error: {path}: {message}")
+
+
+@pytest.mark.parametrize("names", ['{"cat": 0}', "[0, 1]", "cat, dog"])
+def test_names_that_are_no_list_are_refused(
+    names: str, softmax: TrainableModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "softmax.tflite").write_bytes(softmax.content)
+    (tmp_path / "classes.json").write_text(names)
+    assert main(["phone", str(tmp_path / "softmax.tflite")]) == 1
+    error = (
+        f"error: {tmp_path / 'classes.json'}: expected a list of the names of the classes; correct it, or remove it\n"
+    )
+    assert capsys.readouterr().err == error
 
 
 def test_busy_port_is_one_line(softmax: TrainableModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
