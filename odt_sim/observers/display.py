@@ -4,6 +4,7 @@ import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from time import monotonic
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -23,11 +24,15 @@ from odt_sim.persistence.summary import Summary
 BAR_WIDTHS = {100: 16, 80: 8}  # widths of the bar by minimum number of columns of the terminal
 TIME_FROM = 60  # minimum number of columns of a terminal to show the time
 FIGURES_WIDTH = 52  # columns of a line without name and bar
+LOG_EVERY = 60.0  # minimum seconds between the lines of a log file
 MAX_NAMED = 10  # maximum number of devices in the line that names excluded devices
 
 
 class Display(Observer):
-    """Line for a run with a bar of rounds, the time and the latest metrics; at the end, the excluded devices."""
+    """Line for a run with a bar of rounds, the time and the latest metrics; at the end, the excluded devices.
+
+    A log file gets plain lines instead, at most one per minute, and the line with the bar at the end.
+    """
 
     waits = True
 
@@ -39,6 +44,7 @@ class Display(Observer):
         self._output: Any = None  # the output handle in a notebook
         self._metric: list[str] = []
         self._excluded: dict[int, Counter[str]] = {}
+        self._logged = monotonic()
 
     def show(self, name: str, rounds: int) -> None:
         """Show the line of a run, unless it is already shown.
@@ -50,6 +56,7 @@ class Display(Observer):
         if self._line is not None:
             return
         notebook = in_notebook()
+        self._name = name
         self._line = _line(self._console, disable=notebook)
         self._task = self._line.add_task(_shortened(name, self._console.width), total=rounds, figures=["setting up"])
         if notebook:
@@ -78,6 +85,7 @@ class Display(Observer):
             reasons = {device: record.excluded_reasons[device] for device in record.newly_quarantined}
             self.on_warning(f"quarantined after round {record.round}: {_named(reasons)}")
         self._update(completed=record.round, figures=figures)
+        self._log(record.round, figures)
 
     def on_warning(self, message: str) -> None:
         """Print a warning above the line."""
@@ -115,6 +123,14 @@ class Display(Observer):
             self._line.update(self._task, **changes)
             if self._output is not None:
                 self._output.update(self._text(), raw=True)
+
+    def _log(self, round: int, figures: Sequence[str]) -> None:
+        if self._line is None or self._console.is_terminal or self._output is not None:
+            return
+        if monotonic() - self._logged >= LOG_EVERY:
+            self._logged = monotonic()
+            total = self._line.tasks[self._task].total
+            self._print("  ".join([f"{escape(self._name)} {round}/{total:.0f}", *figures]))
 
     def _text(self) -> dict[str, str]:
         """Return the line as plain text, in the form that notebooks display."""

@@ -51,6 +51,15 @@ def test_line_shows_rounds_time_and_figures(shown: Any) -> None:
     assert line.split(maxsplit=3)[3] == "2/2 0:00:00 accuracy 0.250  2 excluded  train loss 1.5"
 
 
+def test_log_file_gets_a_plain_line_per_minute(shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 59.0, 60.0, 60.0, 90.0])
+    monkeypatch.setattr("odt_sim.observers.display.monotonic", lambda: next(times))
+    name = "fedavg model=digits_mlp partition=pathological fleet.devices=[50]"
+    lines = shown(record(1, accuracy=0.25), record(2, accuracy=0.5), record(3), name=name, rounds=30, width=80)
+    assert lines[0] == f"{name} 2/30  accuracy 0.500  train loss 1.5"
+    assert len(lines) == 2
+
+
 @pytest.mark.parametrize(
     ("seconds", "clock"),
     [(0.047, "second 0.047"), (42.0, "second 42.0"), (90.0, "minute 1.5"), (604800.0, "hour 168.0")],
