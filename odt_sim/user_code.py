@@ -75,7 +75,7 @@ def add_working_folder() -> None:
 
 @contextmanager
 def exits_are_errors() -> Iterator[None]:
-    """Turn `sys.exit` in user code into an error.
+    """Turn `sys.exit` in user code into an error; a launcher's exit passes.
 
     Raises:
         ConfigurationError: The block raised `SystemExit`.
@@ -83,6 +83,8 @@ def exits_are_errors() -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
+        if _is_launchers(error):
+            raise
         raise ConfigurationError(f"user code called sys.exit({error.code!r}); remove the call") from error
 
 
@@ -122,10 +124,18 @@ class _UserCodeErrors(AbstractContextManager[None]):
     ) -> None:
         if error is None or isinstance(error, self._passes) or not isinstance(error, Exception | SystemExit):
             return
+        if isinstance(error, SystemExit) and _is_launchers(error):
+            return
         message = typed_line(error)
         raised = self._kind(f"{self._subject} with {message}{_place(self._owner, error)}; {self._advice}")
         raised.in_user_code = True
         raise raised from error
+
+
+def _is_launchers(error: SystemExit) -> bool:
+    """Return whether a signal handler of submitit ends the process, after it has requeued the job."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(str(frame.f_globals.get("__name__")).startswith("submitit.") for frame, _ in frames)
 
 
 def _place(owner: Any, error: BaseException) -> str:

@@ -30,6 +30,8 @@ from odt_sim.simulation.submitted import is_submitted
 
 AUTO = "auto"
 MULTIRUN = ("-m", "--multirun")
+REQUEUED = "SLURM_RESTART_COUNT"
+"""The environment variable that SLURM sets in jobs that it has requeued."""
 
 _RESUME = re.compile(r"^\++run\.resume=")
 
@@ -133,12 +135,14 @@ OmegaConf.register_new_resolver("odt_job_folder", job_folder, replace=True)
 def settle_job(config: DictConfig, folder: Path) -> Summary | None:
     """Replace `run.resume` of a resumed sweep by the job's folder, or by null for a job that has not started.
 
+    A job that SLURM has requeued, after a preemption or its time limit, is resumed as well.
+
     Returns:
         The summary of a finished job; None for other jobs.
     """
-    if config.run.resume is None:
-        return None
     done = is_job_as(folder, config)
+    if config.run.resume is None and not (done and REQUEUED in os.environ):
+        return None
     config.run.resume = str(folder) if is_saved(folder) else None
     return RunFolder(folder).summary() if done else None
 

@@ -133,6 +133,19 @@ def test_run_that_stopped_early_stops_again_after_the_same_round(run, folder):
     assert json.loads((folder / "out" / "summary.json").read_text())["stopped"] == stopped
 
 
+def test_job_of_a_sweep_that_slurm_requeued_resumes(run, folder, monkeypatch):
+    sweep = ["-m", *FAILS, "hydra.sweep.dir=out"]
+    assert run(*sweep)[0] == 1
+    (folder / "out" / "multirun.yaml").unlink()  # the requeued process runs the job, not the sweep
+    code, error = run(*sweep)
+    assert code == 1
+    assert "out/0: already contains a run" in error
+    (folder / "out" / "multirun.yaml").unlink()
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert run(*sweep)[0] == 0
+    assert rounds(folder / "out" / "0") == [1, 2, 3]
+
+
 # --- run.resume=auto --------------------------------------------------------------------------------------------------
 
 

@@ -4,14 +4,17 @@ import fcntl
 import json
 import os
 import re
+import sys
 
 import numpy as np
 import pytest
 from commands import FEW, lines, runs
 from omegaconf import OmegaConf
 
+from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.lock import LOCK
 from odt_sim.persistence.run_folder import RunFolder
+from odt_sim.user_code import exits_are_errors, user_code_errors
 
 CONTROL = re.compile(r"[^\n -~│━╸╺–±…·]")
 
@@ -131,6 +134,13 @@ def test_exit_in_user_code_is_one_line(run, folder):
     assert "no reason" in err.splitlines()[-1]
     assert "Traceback" not in err
     assert "no reason" in json.loads((folder / "here" / "failure.json").read_text())["error"]
+
+
+def test_exit_of_a_signal_handler_of_submitit_passes():
+    handler = {"__name__": "submitit.core.job_environment", "sys": sys}
+    exec("def end(): sys.exit(-1)", handler)
+    with pytest.raises(SystemExit), exits_are_errors(), user_code_errors(len, "strategy: failed", ConfigurationError):
+        handler["end"]()
 
 
 # --- strategies and configurations of a user ---------------------------------------------------------------------
