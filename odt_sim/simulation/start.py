@@ -86,7 +86,9 @@ def start(
     def check(commit: Commit) -> None:
         _check_recorded(recorded, committed, folder.path, job.storage.where(""), commit)
 
-    commit = checkpoint.read(warn, check) or first()
+    if (found := checkpoint.read(warn, check)) is not None:
+        initial_weights(job.model, job.runtime)  # hides the line that LiteRT's first interpreter prints
+    commit = found or first()
     check(commit)
     if commit.round > rounds:
         raise ConfigurationError(

@@ -44,6 +44,14 @@ def test_terminal_shows_a_live_line_without_colours(folder):
     assert not re.search(r"\x1b\[[\d;]*[34]\d[\d;]*m", text)
 
 
+@pytest.mark.slow
+def test_resumed_run_hides_the_lines_of_litert(folder):
+    for given in ([*FEW, "run.rounds=1", "hydra.run.dir=out"], ["run.resume=out", "run.rounds=2"]):
+        done = subprocess.run([*COMMAND, "run", *given], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert "XNNPACK" not in done.stderr
+
+
 def wait_until(condition, seconds=120):
     started = time.monotonic()
     while not condition():
