@@ -50,7 +50,7 @@ def _place(key: str, address: str) -> Traversable:
     if kind == "pkg":
         try:
             return files(name)
-        except ImportError as error:
+        except (ImportError, TypeError) as error:  # TypeError: a module that is no package
             raise ConfigurationError(f"{key}: found no package {name} with options; check the name") from error
     if not Path(name).is_dir():
         raise ConfigurationError(f"{key}: expected a folder of options, found no folder {name}; give its path")

@@ -118,6 +118,7 @@ def test_own_options_are_shown_among_the_shipped_ones(shown, given):
     [
         (["--config-dir", "yours"], "--config-dir: expected a folder of options, found no folder yours; give its path"),
         (["hydra.searchpath=[pkg://yours]"], "hydra.searchpath: found no package yours with options; check the name"),
+        (["hydra.searchpath=[pkg://string]"], "hydra.searchpath: found no package string with options; check the name"),
         (["--config-dir", "my"], "strategy/bad.yaml: cannot be read: while parsing"),
     ],
 )
