@@ -126,19 +126,20 @@ def data_frame(
     _check_values(frame, dict.fromkeys([*targets, *others, *columns_of(features)]), name)
     x = _rows(frame, features, lambda column: np.asarray(column.to_numpy()))
     y: Rows
-    if isinstance(classes, list):
-        if not isinstance(target, str) or frame[target].dtype.kind in "iuf":
-            raise ConfigurationError(
-                f"data.classes: expected a number, since names of classes need one target of texts, found {classes}"
-            )
-        y, names = numbered(_names(frame[target]), classes, f"data {name}")
-        classes = len(names)
+    names: tuple[str, ...] = ()
+    listed, count = (classes, None) if isinstance(classes, list) else (None, classes)
+    if isinstance(target, str) and frame[target].dtype.kind not in "iuf":
+        y, names = numbered(_names(frame[target]), listed, f"data {name}")
+        count = len(names) if count is None else count
+        names = names if count == len(names) else ()
+    elif listed is not None:
+        raise ConfigurationError(
+            f"data.classes: expected a number, since names of classes need one target of texts, found {listed}"
+        )
     else:
         y = _rows(frame, target, _targets)
-        names = _labels(frame[target]) if isinstance(target, str) else ()
-        names = names if classes in (None, len(names)) else ()
     owners = None if users is None else _names(frame[users])
-    return check(Dataset(name, x, y, owners, classes, times=_times(name, frame, times), class_names=names))
+    return check(Dataset(name, x, y, owners, count, times=_times(name, frame, times), class_names=names))
 
 
 def _check_values(frame: Any, columns: Iterable[str], name: str) -> None:
@@ -234,11 +235,6 @@ def _targets(column: Any) -> Array:
     if column.dtype.kind in "iuf":
         return np.asarray(column.to_numpy())
     return np.unique(_names(column), return_inverse=True)[1]
-
-
-def _labels(column: Any) -> tuple[str, ...]:
-    """Return the sorted texts of a column, in the order of the labels; empty for numbers."""
-    return () if column.dtype.kind in "iuf" else tuple(np.unique(_names(column)).tolist())
 
 
 def _times(name: str, frame: Any, times: str | None) -> Array | None:
