@@ -11,6 +11,8 @@ from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.metrics.own import OwnMetric
 from odt_sim.model.trainable import TrainableModel
 
+WHOLE = (int, np.integer)
+
 
 def check_model(model: Any, id: int) -> None:
     """Check that a model is loaded."""
@@ -22,10 +24,12 @@ def check_model(model: Any, id: int) -> None:
 
 def check_numbers(seed: int, id: int, round: int) -> None:
     """Check that the numbers that determine a device's randomness are whole and at least 0."""
-    if not all(isinstance(number, int | np.integer) and number >= 0 for number in (seed, id, round)):
-        raise ConfigurationError(
-            f"device {id}: expected whole numbers of at least 0 as seed, id and round, found {seed!r}, {id!r}, {round!r}"
-        )
+    for number in (seed, id, round):
+        if not isinstance(number, WHOLE) or number < 0:
+            raise ConfigurationError(
+                f"device {id}: expected whole numbers of at least 0 as seed, id and round, found {seed!r}, {id!r}, "
+                f"{round!r}"
+            )
 
 
 def check_plan(plan: Any, id: int) -> None:
@@ -59,7 +63,7 @@ def check_split(split: Any, splits: Collection[str], id: int) -> None:
 
 def check_metrics(metrics: Any, id: int) -> None:
     """Check that a user's metrics are a list of them."""
-    listed = isinstance(metrics, Sequence)
+    listed = isinstance(metrics, (list, tuple))  # an abstract class takes longer, and each device asks
     wrong = [metric for metric in metrics if not isinstance(metric, OwnMetric)] if listed else [metrics]
     if wrong:
         raise ConfigurationError(

@@ -190,8 +190,7 @@ class Device:
         """
         step, further = step_for(self.model, group), self._further(inputs)
         plan = self.plan if epochs is None else TrainingPlan(epochs)
-        self.learning_rate(learning_rate)
-        losses = self._train(step, plan, further, learning_rate)
+        losses = self._train(step, plan, further, self._constant_rate(learning_rate))
         self.finish()
         return np.asarray(losses, np.float32)
 
@@ -214,14 +213,17 @@ class Device:
             )
         return FurtherInputs.checked(self.model, inputs, len(self.train_examples), f"device {self.id}")
 
-    def _train(self, step: Step, plan: TrainingPlan, further: FurtherInputs, given: float | None) -> list[float]:
-        """Run the steps of a plan and return their losses; small models run several steps per call."""
+    def _train(self, step: Step, plan: TrainingPlan, further: FurtherInputs, rate: float | None) -> list[float]:
+        """Run the steps of a plan and return their losses; small models run several steps per call.
+
+        `rate` is from `_constant_rate`.
+        """
         sizes = steps_at_once(self._model_state.runtime(head=step.on_embeddings), step, self._offset)
         if not sizes:
-            return self._steps(step, self._next_batches(step, plan, further), given)
-        losses = list[float]()
+            return self._steps(step, self._next_batches(step, plan, further), rate)
+        losses: list[float] = []
         for stack in self._next_stacks(step, plan, further, sizes):
-            runtime, rates = self._training_runtime(step), self._next_rates(given, len(stack.positions))
+            runtime, rates = self._training_runtime(step), self._next_rates(rate, len(stack.positions))
             if len(rates) > 1:
                 losses += run_stack(runtime, step, stack, rates, self._offset)
             else:
@@ -305,7 +307,7 @@ class Device:
         step = step_for(self.model, group)
         if step.on_embeddings:
             batch = batch._replace(x=self._inference.outputs("embed", batch.x))
-        [loss] = self._steps(step, [batch], learning_rate)
+        [loss] = self._steps(step, [batch], self._constant_rate(learning_rate))
         return loss
 
     def infer_batch(self, batch: Batch) -> Rows:
@@ -326,11 +328,11 @@ class Device:
             )
         return self.train_step(next(batches(self.model, rows.x, rows.y)), learning_rate, group)
 
-    def _steps(self, step: Step, batches: Iterable[Batch], given: float | None) -> list[float]:
-        """Run a step on each batch and return the losses."""
-        losses = list[float]()
+    def _steps(self, step: Step, batches: Iterable[Batch], rate: float | None) -> list[float]:
+        """Run a step on each batch and return the losses; `rate` is from `_constant_rate`."""
+        losses: list[float] = []
         for some in prepared(batches):
-            runtime, rates = self._training_runtime(step), self._next_rates(given, len(some))
+            runtime, rates = self._training_runtime(step), self._next_rates(rate, len(some))
             self.calls.add_steps(step.signature, len(some), sum(batch.examples for batch in some))
             losses += run_steps(runtime, step, some, rates, self._offset)
         return losses
@@ -340,16 +342,16 @@ class Device:
             self._inference.body_changed()
         return self._model_state.runtime(changes=True, head=step.on_embeddings)
 
-    def _next_rates(self, given: float | None, steps: int) -> list[float]:
-        """Count steps, and return their learning rates."""
-        if not self.model.scheduled:
-            self._steps_done += steps
-            return [self.learning_rate(given)] * steps
-        rates = []
-        for _ in range(steps):
-            rates.append(self.learning_rate(given))
-            self._steps_done += 1
-        return rates
+    def _constant_rate(self, given: float | None) -> float | None:
+        """Return the learning rate of all next steps; None if the model's schedule may change it from step to step."""
+        rate = self.learning_rate(given)
+        return None if self.model.scheduled and given is None else rate
+
+    def _next_rates(self, rate: float | None, steps: int) -> list[float]:
+        """Count steps, and return their learning rates, given that of `_constant_rate`."""
+        first = self._first_step + self._steps_done
+        self._steps_done += steps
+        return [self._rate(first + i) for i in range(steps)] if rate is None else [rate] * steps
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run any signature of the file with the device's weights and slots, which it may change; return its outputs.
@@ -494,6 +496,17 @@ class Device:
         if layout is not None:
             return self._model_state.select(layout)
         return Weights(self.model.layout, self.weights.vector.copy())
+
+    def change_since(self, before: Weights) -> Weights:
+        """Return the change of some weights: `parameters(before.layout) - before`, in fewer passes over the numbers.
+
+        Args:
+            before: All or some of the model's weights, such as those that the device received.
+
+        Raises:
+            ModelError: A parameter of `before` is missing, or has another shape.
+        """
+        return self._model_state.change_since(before)
 
     def restore(self, weights: "Weights | str | os.PathLike[str]") -> None:
         """Set weights, or load a checkpoint.

@@ -21,7 +21,7 @@ class Orders:
         """
         self._first, self._examples = generator, examples
         self._generator, self._next = generator(), 0
-        self._ahead = list[NDArray[np.int64]]()  # the orders of the first epochs, if drawn ahead
+        self._ahead: list[NDArray[np.int64]] = []  # the orders of the first epochs, if drawn ahead
 
     def draw_ahead(self, epochs: int) -> None:
         """Draw the orders of the first epochs now, if none was drawn yet; `of` returns them later."""

@@ -38,7 +38,7 @@ class Passes:
             device: The device's id.
         """
         self._seed, self._device = seed, device
-        self._orders = dict[tuple[str, int, int], Orders]()
+        self._orders: dict[tuple[str, int, int], Orders] = {}
         self._first: _FirstPass | None = None  # if prepared
 
     def order(self, purpose: str, round: int, epoch: int, examples: int) -> NDArray[np.int64]:

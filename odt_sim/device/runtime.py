@@ -59,6 +59,7 @@ class Runtime:
         self._place = getattr(self._engine, "place", lambda *_: None)  # other engines take all inputs in the call
         self._offset: Weights | None = None
         self._weights: Weights | None = None  # the current weights, if known
+        self._restored: tuple[Weights, dict[str, Array]] | None = None  # the last written ones, and their tensors
         self._restore_names = [f"a{i}" for i in range(len(self.file.layout.parameters))]
         self._slot_names = [f"s{i}" for i in range(len(self.file.slots))]
         if whole is None:
@@ -222,6 +223,17 @@ class Runtime:
             self._weights = Weights(self.file.layout, vector)
         return self._weights
 
+    def change_since(self, before: Weights) -> Weights:
+        """Return the engine's weights minus others, without copying its weights first.
+
+        Args:
+            before: Weights with the layout of the engine's file.
+        """
+        outputs, vector = self._views("parameters"), np.empty_like(before.vector)
+        for name, place in zip(self._restore_names, before.layout.slices.values(), strict=True):
+            np.subtract(outputs[name].reshape(-1), before.vector[place], out=vector[place])
+        return Weights(before.layout, vector)
+
     def write(self, weights: Weights) -> None:
         """Set all weights, unless the engine already has this very object; the caller must not change them afterwards.
 
@@ -230,9 +242,13 @@ class Runtime:
         """
         if weights is self._weights:
             return
-        held = weights if weights.layout is self.file.layout else weights.select(self.file.layout)
+        if (
+            self._restored is None or weights is not self._restored[0]
+        ):  # all devices of a round begin with the same ones
+            held = weights if weights.layout is self.file.layout else weights.select(self.file.layout)
+            self._restored = weights, dict(zip(self._restore_names, held.tensors(), strict=True))
         self._weights = None
-        self.call("restore", **dict(zip(self._restore_names, held.tensors(), strict=True)))
+        self.call("restore", **self._restored[1])
         self._weights = weights
 
     def read_slots(self) -> list[Array]:

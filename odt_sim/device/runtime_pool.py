@@ -153,6 +153,14 @@ class ModelState:
         of_head = self._head is not None and _covers(self._head.layout, layout)
         return (self._head if self._head is not None and of_head else self.weights).select(layout)
 
+    def change_since(self, before: Weights) -> Weights:
+        """Return the values of the parameters of `before` minus `before`."""
+        if not self._weights_current:
+            runtime = self._lender.acquire(self)
+            if runtime.file.layout == before.layout:
+                return runtime.change_since(before)
+        return self.select(before.layout) - before
+
     @property
     def body(self) -> Weights:
         """Weights with this state's parameters outside the head; the same object until one of these changes."""

@@ -55,7 +55,7 @@ def stacked_batches(
         sizes: The numbers of steps to yield at a time, from the largest to 1; the largest that can be filled is used.
     """
     positions = np.concatenate([padded_order(model, order) for order in orders]).reshape(-1, model.batch_size)
-    sample_weight = np.concatenate([padding_weights(model, len(order)) for order in orders]).reshape(positions.shape)
+    sample_weight = padding_weights(model, tuple(map(len, orders))).reshape(positions.shape)
     if weights is not None:
         sample_weight = sample_weight * weights[positions]
     x, index = only(examples.x, model.where, ADVICE), examples.index
@@ -94,21 +94,25 @@ def padded_order(model: TrainableModel, order: Positions) -> Positions:
     return np.resize(order, len(order) + missing)
 
 
-def padding_weights(model: TrainableModel, examples: int) -> NDArray[np.float32]:
-    """Return the weights of the rows of a pass, read-only.
+def padding_weights(model: TrainableModel, examples: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return the weights of the rows of passes, given their numbers of examples; read-only.
 
-    Padding has weight 0, and the last batch counts as much as a full one.
+    Padding has weight 0, and the last batch of a pass counts as much as a full one.
     """
     return _padding_weights(model.batch_size, "sample_weight" in model.capabilities, examples)
 
 
 @lru_cache(256)
-def _padding_weights(batch_size: int, weighted: bool, examples: int) -> NDArray[np.float32]:
-    missing = -examples % batch_size
-    weights = np.ones(examples + missing, np.float32)
-    if missing and weighted:
-        weights[examples:] = 0
-        real = batch_size - missing
-        weights[examples - real : examples] = batch_size / real
+def _padding_weights(batch_size: int, weighted: bool, examples: tuple[int, ...]) -> NDArray[np.float32]:
+    passes = []
+    for count in examples:
+        missing = -count % batch_size
+        weights = np.ones(count + missing, np.float32)
+        if missing and weighted:
+            weights[count:] = 0
+            real = batch_size - missing
+            weights[count - real : count] = batch_size / real
+        passes.append(weights)
+    weights = np.concatenate(passes)
     weights.flags.writeable = False
     return weights

@@ -128,7 +128,7 @@ def check_change(tensors: Tensors, device: Device, received: Tensors) -> None:
     if before.vector.any() and np.array_equal(sent.vector, device.parameters(sent.layout).vector):
         raise ValueError(
             "the update's 'weights' are the trained weights, but aggregate adds updates to the server's weights; return "
-            "their change: device.parameters(received.layout) - received, where received = broadcast['weights']"
+            "their change: device.change_since(received), where received = broadcast['weights']"
         )
 
 

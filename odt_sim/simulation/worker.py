@@ -55,6 +55,8 @@ class Worker:
         self.embeddings = embeddings or EmbeddingCache()
         self._pool = self._new_pool()
         self._store = DeviceStore(job.storage, job.model)
+        self._weight_bytes = 4 * job.model.layout.size
+        self._row_bytes = sum(rows.nbytes // len(rows) for rows in (job.data.x, job.data.y))
         self._evaluation = Evaluation(job)
 
     def make_files(self) -> None:
@@ -86,7 +88,7 @@ class Worker:
     def _trained_in_groups(self, task: Task, broadcast: Tensors, devices: Iterator[Device]) -> Iterator[list[Done]]:
         """Train the devices of a block; yield them in groups whose weights fit into `MOST_BYTES`."""
         own = islice(devices, len(task.devices))
-        most = max(1, MOST_BYTES // (4 * self._job.model.layout.size))
+        most = max(1, MOST_BYTES // self._weight_bytes)
         while group := [(device, self._update(device, task, broadcast)) for device in islice(own, most)]:
             yield group
 
@@ -136,8 +138,7 @@ class Worker:
     def _size(self, device: Selected) -> int:
         """Return the bytes of a device's training examples and of its weights."""
         _, _, (train, _) = device
-        data, weights = self._job.data, 4 * self._job.model.layout.size
-        return weights + len(train) * sum(rows.nbytes // len(rows) for rows in (data.x, data.y))
+        return self._weight_bytes + len(train) * self._row_bytes
 
     def _selected(self, task: Task) -> list[Selected]:
         """Return the devices of a block and their training and validation examples.

@@ -208,9 +208,9 @@ class Strategy:
         shared = weights_of(broadcast)
         receive(device, broadcast)
         losses = device.train()
-        trained = device.weights
-        keep(device, trained, shared.layout)
-        return Update({"weights": trained.select(shared.layout) - shared}, len(device.train_examples), losses)
+        if shared.layout != device.model.moving:  # else nothing is kept, and the weights need not be copied
+            keep(device, device.weights, shared.layout)
+        return Update({"weights": device.change_since(shared)}, len(device.train_examples), losses)
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
         """Return the state after a round; called only if at least one device contributed.

@@ -57,8 +57,7 @@ class FedBABU(Strategy):
         shared = weights_of(broadcast)
         device.restore(shared)
         losses = device.train(group=body_group(device.model))
-        trained = device.weights.select(shared.layout)
-        return Update({"weights": trained - shared}, len(device.train_examples), losses)
+        return Update({"weights": device.change_since(shared)}, len(device.train_examples), losses)
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Fine-tune all layers or the head."""

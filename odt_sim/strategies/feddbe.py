@@ -78,8 +78,7 @@ class FedDBE(Strategy):
         shared = weights_of(broadcast)
         device.restore(shared)
         losses = self._train(device, array_of(broadcast[MEAN]))
-        change = device.weights.select(shared.layout) - shared
-        return Update({"weights": change}, len(device.train_examples), losses)
+        return Update({"weights": device.change_since(shared)}, len(device.train_examples), losses)
 
     def _train(self, device: Device, mean: NDArray[np.float32]) -> NDArray[np.float32]:
         """Train the weights and the bias for a round, and return the losses."""

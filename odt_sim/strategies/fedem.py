@@ -72,7 +72,7 @@ class FedEM(Strategy):
             # A diverged model's shares are NaN, which is not a valid weight; its NaN losses exclude the device.
             weights = np.nan_to_num(np.maximum(shares[:, i], LEAST_SHARE), nan=1.0)
             losses.append(device.train(inputs={"sample_weight": weights.astype(np.float32)}))
-            changes[_name(i)] = device.weights.select(model.layout) - model
+            changes[_name(i)] = device.change_since(model)
         device.state[MIXTURE] = shares.mean(axis=0)
         return Update(changes, len(device.train_examples), np.sum(losses, axis=0, dtype=np.float32))
 

@@ -46,4 +46,4 @@ class FedLC(Strategy):
         receive(device, broadcast)
         shift = np.where(counts > 0, -self.tau * np.maximum(counts, 1) ** -0.25, ABSENT)
         losses = device.train(inputs={"logit_shift": shift})
-        return Update({"weights": device.weights.select(shared.layout) - shared}, len(device.train_examples), losses)
+        return Update({"weights": device.change_since(shared)}, len(device.train_examples), losses)

@@ -49,4 +49,4 @@ class FedNTD(Strategy):
             "not_true_logits": teacher,
         }
         losses = device.train(inputs=inputs)
-        return Update({"weights": device.weights.select(shared.layout) - shared}, len(device.train_examples), losses)
+        return Update({"weights": device.change_since(shared)}, len(device.train_examples), losses)

@@ -52,10 +52,8 @@ class FedRep(OwnPart):
         recall(device)
         device.restore(shared)
         losses = [device.train(self.head_epochs, group="head"), device.train(group=body_group(device.model))]
-        trained = device.weights
-        keep(device, trained, shared.layout)
-        delta = trained.select(shared.layout) - shared
-        return Update({"weights": delta}, len(device.train_examples), np.concatenate(losses))
+        keep(device, device.weights, shared.layout)
+        return Update({"weights": device.change_since(shared)}, len(device.train_examples), np.concatenate(losses))
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Return the received body with the device's head, trained first if the device has none."""

@@ -79,9 +79,8 @@ class GPFL(OwnPart):
             "global_embeddings": shared[f"{VALVE}/{EMBEDDINGS}"],
         }
         losses = device.train(inputs=inputs)
-        trained = device.weights
-        keep(device, trained, shared.layout)
-        return Update({"weights": trained.select(shared.layout) - shared}, len(device.train_examples), losses)
+        keep(device, device.weights, shared.layout)
+        return Update({"weights": device.change_since(shared)}, len(device.train_examples), losses)
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Return the shared parts with the device's condition and head; train a head first if the device has none."""

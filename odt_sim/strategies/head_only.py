@@ -30,4 +30,4 @@ class HeadOnly(Strategy):
         shared = weights_of(broadcast)
         device.restore(shared)
         losses = device.train(group="head")
-        return Update({"weights": device.parameters(shared.layout) - shared}, len(device.train_examples), losses)
+        return Update({"weights": device.change_since(shared)}, len(device.train_examples), losses)

@@ -51,8 +51,9 @@ class PerFedAvg(Strategy):
             self._step(device, first, second)
             for first, second in zip(device.batches(), device.batches(purpose="second"), strict=True)
         ]
-        delta = device.weights.select(shared.layout) - shared
-        return Update({"weights": delta}, len(device.train_examples), np.array(losses, np.float32))
+        return Update(
+            {"weights": device.change_since(shared)}, len(device.train_examples), np.array(losses, np.float32)
+        )
 
     def _step(self, device: Device, first: Batch, second: Batch) -> float:
         """Apply the change of a step at the adapted weights to the weights before them; return the loss before both."""

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 from odt_sim import Device, TrainableModel, Weights
 from odt_sim.device.checkpoint import write_tensors
+from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError, ModelError
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.weights import Layout
@@ -46,6 +47,24 @@ def test_restored_weights_are_used(softmax: TrainableModel, rows: Draw) -> None:
     np.testing.assert_allclose(device.infer(x), x.reshape(20, 64) @ kernel + bias, rtol=0, atol=1e-5)
     device.train(1, RATE)
     assert not np.array_equal(device.parameters().vector, weights.vector)
+
+
+def test_change_is_the_difference_of_weights(grouped: TrainableModel, rows: Draw) -> None:
+    pool = RuntimePool(grouped)  # shared: a device that loses the interpreter keeps its weights
+    first, second = (Device(grouped, rows(grouped, 20, seed), pool=pool) for seed in (0, 1))
+    head = grouped.layout.select(lambda p: p.group == "head")
+    for device, group in ((first, None), (second, "head"), (first, "head"), (second, None)):
+        before = device.parameters()
+        device.train(1, RATE, group=group)
+        for layout in (grouped.layout, head):
+            expected = device.parameters(layout) if device is first else None  # the host has no copy before the second
+            change = device.change_since(before.select(layout))
+            expected = device.parameters(layout) if expected is None else expected
+            assert change.layout == layout
+            assert change.vector.any()
+            np.testing.assert_array_equal(change.vector, (expected - before.select(layout)).vector)
+    with pytest.raises(ModelError, match="no parameter 'other'"):
+        first.change_since(Weights.zeros(Layout((Parameter("other", (2,), "head", "trainable"),))))
 
 
 @pytest.mark.parametrize("make", [lambda weights: weights.tensors(), lambda weights: weights.vector])

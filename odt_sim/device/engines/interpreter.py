@@ -1,15 +1,13 @@
 """LiteRT's interpreter, the default runtime."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from odt_sim.data.columns import Array
-from odt_sim.errors import InvocationError, ModelError, first_line
-
-Result = TypeVar("Result")
+from odt_sim.errors import InvocationError, ModelError, OdtSimError, first_line
 
 LARGE = 1 << 14
 """Bytes from which numpy copies an input: LiteRT would hold Python's lock meanwhile, and copy a read-only one twice."""
@@ -29,15 +27,24 @@ class InterpreterEngine:
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature; see `Engine`."""
-        return self._run(signature, lambda prepared: prepared.run(inputs))
+        try:
+            return self._prepared(signature).run(inputs)
+        except (ValueError, RuntimeError) as error:
+            raise self._failed(signature, error) from error
 
     def each(self, signature: str, inputs: Sequence[Mapping[str, Array]], output: str) -> list[Array]:
         """Run one signature once for each of several inputs and return copies of one of its outputs."""
-        return self._run(signature, lambda prepared: prepared.each(inputs, output))
+        try:
+            return self._prepared(signature).each(inputs, output)
+        except (ValueError, RuntimeError) as error:
+            raise self._failed(signature, error) from error
 
     def views(self, signature: str) -> dict[str, Array]:
         """Run a signature without inputs; its outputs are valid until the next call."""
-        return self._run(signature, lambda prepared: prepared.run({}, copied=False))
+        try:
+            return self._prepared(signature).run({}, copied=False)
+        except (ValueError, RuntimeError) as error:
+            raise self._failed(signature, error) from error
 
     def place(self, signature: str, name: str) -> Array | None:
         """Return a view of an input, to be written before the signature's next call, which then omits this input.
@@ -48,15 +55,15 @@ class InterpreterEngine:
         prepared = self._calls.get(signature)
         return None if prepared is None else prepared.place(name)
 
-    def _run(self, signature: str, work: "Callable[[InterpreterCall], Result]") -> Result:
+    def _prepared(self, signature: str) -> "InterpreterCall":
         prepared = self._calls.get(signature)
         if prepared is None:
             prepared = self._calls[signature] = InterpreterCall(self._interpreter.get_signature_runner(signature))
-        try:
-            return work(prepared)
-        except (ValueError, RuntimeError) as error:
-            kind = InvocationError if isinstance(error, RuntimeError) else ModelError
-            raise kind(f"{self._where}: signature {signature!r} failed: {first_line(error)}") from error
+        return prepared
+
+    def _failed(self, signature: str, error: ValueError | RuntimeError) -> OdtSimError:
+        kind = InvocationError if isinstance(error, RuntimeError) else ModelError
+        return kind(f"{self._where}: signature {signature!r} failed: {first_line(error)}")
 
 
 class InterpreterCall:
@@ -115,11 +122,18 @@ class InterpreterCall:
         """
         if self._native is None:
             return dict(self._runner(**inputs))
-        shapes, known = self._placed | {name: array.shape for name, array in inputs.items()}, self._shapes
+        given, known = {name: array.shape for name, array in inputs.items()}, self._shapes
+        shapes = self._placed | given if self._placed else given
         self._placed, self._shapes = {}, None  # after a failed call, the next one allocates again
         if shapes != known:
-            self._allocate({name: array.shape for name, array in inputs.items()})
-        outputs = self._run(inputs, copied)
+            self._allocate(given)
+        for name, array in inputs.items():
+            self._set(self._inputs[name], array)
+        self._native.Invoke(self._subgraph)
+        if copied:
+            outputs = {name: self._native.GetTensor(tensor, self._subgraph) for name, tensor in self._outputs}
+        else:
+            outputs = {name: self._view(tensor) for name, tensor in self._outputs}
         self._shapes = shapes
         return outputs
 
@@ -135,14 +149,6 @@ class InterpreterCall:
             if tuple(declared[name]["shape"]) != shape:
                 self._native.ResizeInputTensor(self._inputs[name], np.array(shape, np.int32), False, self._subgraph)
         self._native.AllocateTensors(self._subgraph)
-
-    def _run(self, inputs: Mapping[str, Array], copied: bool) -> dict[str, Array]:
-        for name, array in inputs.items():
-            self._set(self._inputs[name], array)
-        self._native.Invoke(self._subgraph)
-        if copied:
-            return {name: self._native.GetTensor(tensor, self._subgraph) for name, tensor in self._outputs}
-        return {name: self._view(tensor) for name, tensor in self._outputs}
 
     def _set(self, tensor: int, array: Array) -> None:
         if array.nbytes >= LARGE:
