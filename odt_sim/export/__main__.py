@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.device.verification_process import call_signatures
-from odt_sim.errors import ExportError, ExportWarning, OdtSimError
+from odt_sim.errors import ExportError, ExportWarning, OdtSimError, typed_line
 from odt_sim.export.cache import ADDED, ERROR_MARK, OPTIONS, WARNING_MARK
 from odt_sim.model.verification import remember
 from odt_sim.user_code import imported
@@ -92,7 +92,7 @@ def _build(spec: Mapping[str, Any]) -> Any:
     except OdtSimError as error:
         raise ExportError(str(error)) from error
     except Exception as error:  # user code may raise anything
-        raise ExportError(f"model.build: {target} failed: {_one_line(error)}") from error
+        raise ExportError(f"model.build: {target} failed: {typed_line(error)}") from error
 
 
 def _seeded(build: Callable[..., Any], arguments: Mapping[str, Any], seed: int) -> Any:
@@ -112,10 +112,6 @@ def _seeded(build: Callable[..., Any], arguments: Mapping[str, Any], seed: int) 
             return built
 
 
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
 def main() -> int:
     """Export, and return the exit code: 0, or 1 after printing one line to stderr."""
     gc.disable()  # garbage collection takes 2 s, and the process exits after the export
@@ -128,7 +124,7 @@ def main() -> int:
         print(f"{ERROR_MARK}{error}", file=sys.stderr)
         return 1
     except (Exception, SystemExit) as error:
-        print(f"{ERROR_MARK}{_one_line(error)}", file=sys.stderr)
+        print(f"{ERROR_MARK}{typed_line(error)}", file=sys.stderr)
         return 1
     return 0
 
