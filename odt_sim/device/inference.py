@@ -150,15 +150,18 @@ def _batches(runtime: Runtime, signature: str, inputs: Mapping[str, Array]) -> d
     """Return the outputs of a signature for rows, computed batch by batch."""
     rows = len(next(iter(inputs.values())))
     size, fixed = _call_size(runtime.model, signature)
-    returned = []
+    outputs: dict[str, Array] = {}
     for start in range(0, rows, size):
         batch = {name: array[start : start + size] for name, array in inputs.items()}
         given = {name: padded(array, size) for name, array in batch.items()} if fixed else batch
-        returned.append(runtime.call(signature, **given))
-    outputs = runtime.model.signatures[signature].outputs
-    if not returned:
-        return {name: np.zeros((0, *tensor.shape[1:]), tensor.dtype) for name, tensor in outputs.items()}
-    return {name: np.concatenate([each[name] for each in returned])[:rows] for name in outputs}
+        for name, array in runtime.call(signature, **given).items():
+            if not start:
+                outputs[name] = np.empty((rows, *array.shape[1:]), array.dtype)
+            outputs[name][start : start + size] = array[: rows - start]
+    if rows:
+        return outputs
+    declared = runtime.model.signatures[signature].outputs
+    return {name: np.zeros((0, *tensor.shape[1:]), tensor.dtype) for name, tensor in declared.items()}
 
 
 def _call_count(model: TrainableModel, signature: str, rows: int) -> int:

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.metrics.classes import Decisions, mean_iou, top_k
-from odt_sim.metrics.losses import labels_of, log_probabilities, log_softmax
+from odt_sim.metrics.losses import label_losses, labels_of, log_softmax, normalizers
 from odt_sim.metrics.ranking import Ranking
-from odt_sim.metrics.scores import auc, balanced_accuracy, r2
+from odt_sim.metrics.scores import auc, auc_of_labels, balanced_accuracy, r2
 from odt_sim.model.weights import Array
 
 
@@ -92,10 +92,16 @@ class Classes:
 
     def auc(self) -> float | None:
         """Return the area under the ROC curve, each class against the rest."""
+        outputs, labels = self.outputs.reshape(-1, self.outputs.shape[-1]), self.labels.reshape(-1)
+        if self._binary:
+            return auc(outputs, self._positive.reshape(outputs.shape))
+        if not np.isfinite(outputs).all():
+            return None
+        if not self._from_logits:
+            return auc_of_labels(lambda classes: outputs[:, classes], labels)
         # Probabilities, since logits of different examples have no common scale.
-        scores = self._logarithms if self._from_logits and not self._binary else self.outputs
-        columns = self.outputs.shape[-1]
-        return auc(scores.reshape(-1, columns), self._positive.reshape(-1, columns))
+        maxima, logarithms = normalizers(outputs)
+        return auc_of_labels(lambda classes: outputs[:, classes] - maxima - logarithms, labels)
 
     @cached_property
     def _positive(self) -> NDArray[np.bool_]:
@@ -104,17 +110,11 @@ class Classes:
             return np.asarray(self.labels, np.bool_)
         return np.asarray(self.labels[..., np.newaxis] == np.arange(self.classes))
 
-    @cached_property
-    def _logarithms(self) -> Array:
-        """Log-probabilities of several classes, `[..., classes]`."""
-        return log_softmax(self.outputs) if self._from_logits else log_probabilities(self.outputs)
-
     def perplexity(self) -> float | None:
         """Return the exponential of the mean negative log-probability of the labels."""
         if self._binary:
             return None
-        own = np.take_along_axis(self._logarithms, self.labels[..., np.newaxis], axis=-1)
-        return float(np.exp(-own.mean(dtype=np.float64)))
+        return float(np.exp(label_losses(self.outputs, self.labels, self._from_logits).mean(dtype=np.float64)))
 
     def iou(self) -> float | None:
         """Return the mean over classes of intersection / union; None if an output is NaN."""
@@ -136,7 +136,7 @@ class Classes:
     def _confident(self) -> Decisions:
         if self._binary:
             return self._decisions
-        chances = np.exp(self._logarithms) if self._from_logits else self.outputs
+        chances = np.exp(log_softmax(self.outputs)) if self._from_logits else self.outputs
         return Decisions((chances > 0.5).reshape(-1, self.classes), self._positive.reshape(-1, self.classes))
 
     def micro_f1(self) -> float:

@@ -8,20 +8,33 @@ from odt_sim.model.manifest import LOSSES, REGRESSIONS
 from odt_sim.model.weights import Array
 
 _EPSILON = 1e-7  # as in Keras: a probability of zero has a finite loss
+_MOST_NUMBERS = 1 << 18  # logits that are converted to float64 at once
 
 
 def log_softmax(logits: Array) -> Array:
     """Return the logarithm of the softmax over the last axis, in float64."""
-    shifted, normalizers = _shifted(logits)
-    shifted -= normalizers
+    maxima, logarithms = normalizers(logits)
+    with np.errstate(invalid="ignore"):
+        shifted = logits - maxima
+        shifted -= logarithms
     return shifted
 
 
-def _shifted(logits: Array) -> tuple[Array, Array]:
-    """Return logits minus the maximum of the last axis, and the logarithms of the sums of their exponentials."""
+def normalizers(logits: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the maximum of the last axis, and the logarithm of the sum of the exponentials of logits minus it.
+
+    Both are float64 `[..., 1]`. Logits are converted a few rows at a time: those of a language model are large.
+    """
+    rows = logits.reshape(-1, logits.shape[-1])
+    maxima, logarithms = np.empty((len(rows), 1)), np.empty((len(rows), 1))
+    most = max(_MOST_NUMBERS // rows.shape[1], 1)
     with np.errstate(invalid="ignore"):  # infinite logits of a diverged model give NaN
-        shifted = logits - logits.max(axis=-1, keepdims=True).astype(np.float64)
-        return shifted, np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+        for start in range(0, len(rows), most):
+            block = slice(start, start + most)
+            maxima[block] = rows[block].max(axis=-1, keepdims=True)
+            logarithms[block] = np.log(np.exp(rows[block] - maxima[block]).sum(axis=-1, keepdims=True))
+    shape = (*logits.shape[:-1], 1)
+    return maxima.reshape(shape), logarithms.reshape(shape)
 
 
 def example_losses(
@@ -69,15 +82,17 @@ def _losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta: float
     if loss == "categorical_crossentropy":
         logarithms = log_softmax(outputs) if from_logits else log_probabilities(outputs)
         return np.asarray(-(_one_hot(outputs, y) * logarithms).sum(axis=-1))
-    return _label_losses(outputs, labels_of(outputs, y), from_logits)
+    return label_losses(outputs, labels_of(outputs, y), from_logits)
 
 
-def _label_losses(outputs: Array, labels: NDArray[np.int64], from_logits: bool) -> Array:
+def label_losses(outputs: Array, labels: NDArray[np.int64], from_logits: bool) -> Array:
     """Return the negative log-probability of each label, in the shape of the labels."""
+    own = _at(outputs, labels)
     if not from_logits:
-        return -_at(log_probabilities(outputs), labels)
-    shifted, normalizers = _shifted(outputs)
-    return np.asarray(normalizers[..., 0] - _at(shifted, labels))
+        return -log_probabilities(own)
+    maxima, logarithms = normalizers(outputs)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(logarithms[..., 0] - (own - maxima[..., 0]))
 
 
 def _at(values: Array, labels: NDArray[np.int64]) -> Array:

@@ -3,10 +3,15 @@
 The values equal scikit-learn's; importing it would cost memory in each device process.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.model.weights import Array
+
+_MOST_NUMBERS = 1 << 20
+"""The most scores of `auc_of_labels` that are in memory at once."""
 
 
 def balanced_accuracy(right: NDArray[np.bool_], labels: Array) -> float | None:
@@ -37,18 +42,37 @@ def auc(scores: Array, positive: NDArray[np.bool_]) -> float | None:
     """
     if not np.isfinite(scores).all():
         return None
-    counts = positive.sum(axis=0)
-    both = (counts > 0) & (counts < len(positive))
-    if not both.any():
+    positives = positive.sum(axis=0)
+    both = np.flatnonzero((positives > 0) & (positives < len(positive)))
+    return float(_areas(scores[:, both], positive[:, both]).mean()) if len(both) else None
+
+
+def auc_of_labels(scores_of: Callable[[NDArray[np.int64]], Array], labels: Array) -> float | None:
+    """Return `auc` for one label per example, without the scores of all classes in memory.
+
+    Args:
+        scores_of: Returns the scores of some classes, `[examples, number of these classes]`, all finite.
+        labels: `[examples]` integers.
+    """
+    classes = np.unique(labels)
+    if len(classes) == 1:
         return None
-    positives, columns = counts[both], scores.T[both]
-    of_positives = np.split(columns[positive.T[both]], np.cumsum(positives)[:-1])
-    columns.sort(axis=1)
+    most = max(_MOST_NUMBERS // len(labels), 1)
+    blocks = np.split(classes, range(most, len(classes), most))
+    areas = [_areas(scores_of(block), labels[:, np.newaxis] == block) for block in blocks]
+    return float(np.concatenate(areas).mean())
+
+
+def _areas(scores: Array, positive: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the area of each class, `[classes]`; each has positive and negative examples."""
+    positives, columns = positive.sum(axis=0), np.ascontiguousarray(scores.T)
+    of_positives = np.split(columns[positive.T], np.cumsum(positives)[:-1])
+    columns = np.sort(columns, axis=1)
     # For each positive, the number of scores below it plus the number not above it, both among all scores.
     pairs = zip(columns, of_positives, strict=True)
     over_all = [(scores.searchsorted(own) + scores.searchsorted(own, "right")).sum() for scores, own in pairs]
     over_negatives = np.array(over_all) - positives**2  # pairs of two positives do not count
-    return float((over_negatives / (2 * positives * (len(positive) - positives))).mean())
+    return np.asarray(over_negatives / (2 * positives * (len(positive) - positives)))
 
 
 def r2(outputs: Array, y: Array) -> float | None:

@@ -1,5 +1,6 @@
 """The metrics of one device, against known answers."""
 
+import tracemalloc
 from math import log
 from types import SimpleNamespace
 from typing import Any
@@ -97,6 +98,18 @@ def test_softmax_sums_to_one_and_ignores_a_shift(logits: NDArray[np.float32], sh
     logarithms = log_softmax(logits)
     np.testing.assert_allclose(np.exp(logarithms).sum(axis=1), 1)
     np.testing.assert_allclose(log_softmax(logits.astype(np.float64) + shift), logarithms, atol=1e-10)
+
+
+def test_metrics_of_a_language_model_need_less_memory_than_its_outputs() -> None:
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((250, 20, 2000), np.float32)
+    labels = random.integers(0, 2000, (250, 20))
+    tracemalloc.start()
+    try:
+        figures(logits, labels, SPARSE, True)
+        assert tracemalloc.get_traced_memory()[1] < logits.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_unknown_loss() -> None:

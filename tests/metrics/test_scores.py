@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, r2_score, roc_auc_score
 
-from odt_sim.metrics.scores import auc, balanced_accuracy, r2
+from odt_sim.metrics.scores import auc, auc_of_labels, balanced_accuracy, r2
 
 SEEDS = st.integers(0, 2**31)
 
@@ -53,6 +53,7 @@ def test_auc_is_that_of_scikit_learn(seed: int, examples: int, classes: int) -> 
     counted = [k for k in range(classes) if 0 < positive[:, k].sum() < examples]
     expected = np.mean([roc_auc_score(positive[:, k], scores[:, k]) for k in counted])
     assert auc(scores, positive) == pytest.approx(expected, abs=1e-12)
+    assert auc_of_labels(lambda chosen: scores[:, chosen], labels) == auc(scores, positive)
     if classes > 2 and len(counted) == classes:
         rows = scores + 1e-9
         rows /= rows.sum(axis=1, keepdims=True)
