@@ -57,7 +57,9 @@ class Leakage:
         if not self.devices:
             return None
         sample = f" of {self.sampled} sampled devices" if self.sampled else ""
-        advice = "; use split.method=block, or a larger split.gap" if self.overlapping else ""
+        advice = (
+            "; for windows of a recording, use split.method=block or a larger split.gap" if self.overlapping else ""
+        )
         return (
             f"data {self.name}: of {self.evaluated} validation and test examples{sample}, {self.equal} are equal to "
             f"and {self.overlapping} overlap with training examples of their device (on {self.devices} devices){advice}"

@@ -97,7 +97,7 @@ def test_split_by_block_with_gap_does_not_leak(recording):
     assert find_leakage(federate(dataset, by_user, None, 0)).overlapping > 4
     with pytest.warns(LeakageWarning, match="of 8 validation and test examples, 0 are equal to and 4 overlap"):
         found = check_leakage(federate(dataset, by_user, None, 0, method="block", gap=0))
-    assert re.search(r"\(on 2 devices\); use split\.method=block", str(found.message))
+    assert re.search(r"\(on 2 devices\); for windows of a recording, use split\.method=block", str(found.message))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert check_leakage(federate(dataset, by_user, None, 0, method="block")).message is None
