@@ -26,6 +26,7 @@ from odt_sim.model.fully_connected import make_fully_connected
 from odt_sim.model.fused_channels import fuse_channels
 from odt_sim.model.graph import CALLS, RANDOM
 from odt_sim.model.matrix_products import flatten_products
+from odt_sim.model.tied_weights import share_tables
 
 _CALLS = {getattr(OPS, name): CALLS[name] for name in ("WHILE", "IF", "CALL")}
 """Ops that call subgraphs, and their options with the subgraphs' indices."""
@@ -63,6 +64,7 @@ def inference_only(content: bytes, where: str) -> bytes:
     signature.subgraphIndex, model.signatureDefs, model.metadata, model.metadataBuffer = 0, [signature], None, None
     for subgraph in model.subgraphs:
         _fold(model, subgraph)
+        share_tables(model, subgraph)
     drop_unused(model)
     return packed(model)
 
@@ -86,6 +88,7 @@ def _native(content: bytes, values: dict[bytes, bytes], where: str) -> bytes:
     subgraph.inputs = np.array([i for i in subgraph.inputs if i not in weights], np.int32)
     flatten_products(model, subgraph)
     _fold(model, subgraph)
+    share_tables(model, subgraph)
     make_fully_connected(model, subgraph)
     fuse_channels(model, subgraph)
     drop_unused(model)
