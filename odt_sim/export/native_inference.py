@@ -10,6 +10,7 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.convert import convert
 from odt_sim.export.inlining import inlined
+from odt_sim.export.lowering.calls import written
 from odt_sim.export.signatures import Program, Signatures, emitted, handle
 
 CONVOLUTIONS = frozenset({"Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput"})
@@ -20,12 +21,12 @@ def native_inference(program: Program) -> bytes | None:
     """Return a file with only `infer`, whose inputs are `x` and the weights `a0..aN` that it reads.
 
     Returns:
-        The file's content; None if TFLite has none of its convolutions, or the converter fails. Inference-only files then
-        use the trainable file's `infer`.
+        The file's content; None if TFLite has none of its convolutions, if `infer` sets a variable, such as the state of
+        random draws, or if the converter fails. Inference-only files then use the trainable file's `infer`.
     """
     trace = inlined(program.traces["infer"])
     operations = trace.live_operations(())
-    if not any(op.type in CONVOLUTIONS and is_native(op) for op in operations):
+    if any(map(written, operations)) or not any(op.type in CONVOLUTIONS and is_native(op) for op in operations):
         return None
     weights = {handle(v): tf.TensorSpec(v.shape, v.dtype, f"a{i}") for i, v in enumerate(program.weights)}
     states = {handle(v): v.numpy() for v in program.states}

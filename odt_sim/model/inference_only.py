@@ -47,14 +47,15 @@ def inference_only(content: bytes, where: str) -> bytes:
         where: The file's name, for errors.
 
     Raises:
-        ModelError: `infer` reads a variable that has no constant initial value.
+        ModelError: `infer` sets a variable, or reads one that has no constant initial value.
     """
     model = unpacked(content)
+    [signature] = (found for found in model.signatureDefs if found.signatureKey == b"infer")
+    called = _reachable(model, signature.subgraphIndex)
+    _check_sets_nothing(model, called, where)
     values = _initial_values(model)
     if native := _metadata(model, INFERENCE):
         return _native(native, {name: bytes(model.buffers[buffer].data) for name, buffer in values.items()}, where)
-    [signature] = (found for found in model.signatureDefs if found.signatureKey == b"infer")
-    called = _reachable(model, signature.subgraphIndex)
     for index in called:
         _read_constants(model, model.subgraphs[index], values, where)
     for position, index in enumerate(called):
@@ -93,6 +94,19 @@ def _native(content: bytes, values: dict[bytes, bytes], where: str) -> bytes:
     fuse_channels(model, subgraph)
     drop_unused(model)
     return packed(model)
+
+
+def _check_sets_nothing(model: Any, called: list[int], where: str) -> None:
+    """Check that `infer` sets no variable: as constants, they would repeat the same draws in each call."""
+    for subgraph in (model.subgraphs[index] for index in called):
+        handles = handles_of(model, subgraph)
+        for operator in operators_of(model, subgraph, OPS.ASSIGN_VARIABLE):
+            name = handles.get(int(operator.inputs[0]), b"of a loop or a branch").decode()
+            raise ModelError(
+                f"{where}: cannot be reduced to inference, because 'infer' sets the variable {name}, such as the state "
+                "of random draws; draw only in training, `call(self, x, training=False)`, or deploy only the trainable "
+                "file: --format without values"
+            )
 
 
 def _unknown(where: str, variable: str) -> ModelError:

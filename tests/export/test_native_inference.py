@@ -11,6 +11,7 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from odt_sim import TrainableModel
+from odt_sim.errors import ModelError
 from odt_sim.export import export_model
 from odt_sim.model import flatbuffer
 from odt_sim.model.inference_only import INFERENCE, inference_only
@@ -51,6 +52,17 @@ def transposed() -> list[layers.Layer]:
         layers.Flatten(),
         layers.Dense(3),
     ]
+
+
+class Sampling(layers.Layer):  # type: ignore[misc]
+    """The sampling of a variational autoencoder, which also draws in inference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seed_generator = keras.random.SeedGenerator(3)
+
+    def call(self, x: Any) -> Any:
+        return x + keras.random.normal(keras.ops.shape(x), seed=self.seed_generator)
 
 
 def statistics(model: keras.Model) -> None:
@@ -121,3 +133,16 @@ def test_convolution_that_tflite_lacks_stays_in_products(tmp_path: Path) -> None
         for each in (content, path.read_bytes())
     )
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("body", [lambda: [], lambda: [layers.Conv1D(4, 3)]], ids=["dense", "convolution"])
+def test_inference_that_draws_stays_in_the_trainable_file(body: Any, tmp_path: Path) -> None:
+    model = keras.Sequential([layers.Input((6, 2)), *body(), layers.Flatten(), layers.Dense(3), Sampling()])
+    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=ROWS)
+    infer = Interpreter(str(path)).get_signature_runner("infer")
+    x = np.zeros((ROWS, 6, 2), np.float32)
+    first, second = (infer(x=x)["logits"] for _ in range(2))
+    assert np.isfinite(first).all()
+    assert (first != second).all()
+    with pytest.raises(ModelError, match=r"^m: cannot be reduced to inference, because 'infer' sets the variable s\d+"):
+        inference_only(path.read_bytes(), "m")
