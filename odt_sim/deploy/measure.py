@@ -1,7 +1,7 @@
 """The metrics of a written file on examples, and the time of its calls."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, SignatureRunner
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Rows, arrays_of, rows_of
+from odt_sim.data.columns import arrays_of, rows_of
 from odt_sim.device.batches import padded
 from odt_sim.device.examples import Examples
 from odt_sim.device.inference import losses_of
@@ -27,7 +27,12 @@ CALLS = 10
 
 
 def measured(
-    content: bytes, model: TrainableModel, examples: Examples, where: str, own: Sequence[OwnMetric] = ()
+    content: bytes,
+    model: TrainableModel,
+    examples: Examples,
+    where: str,
+    own: Sequence[OwnMetric] = (),
+    train: Examples | None = None,
 ) -> dict[str, Any]:
     """Run a file's `infer` on examples.
 
@@ -37,6 +42,7 @@ def measured(
         examples: At least one example.
         where: The file's name, for errors.
         own: User-defined metrics.
+        train: The training examples, for user-defined metrics that use them.
 
     Returns:
         `bytes`, the file's size; `examples`, `loss`, the metrics of the task and of the user; `milliseconds`, the
@@ -46,33 +52,43 @@ def measured(
         ModelError: LiteRT cannot run the file.
         SimulationError: A user-defined metric failed.
     """
-    x, y = examples.take()
-    declared = next(iter(model.signatures["infer"].inputs.values())).shape[0]
-    rows = declared if declared > 0 else model.batch_size
-    batches = [inputs_of(model, "infer", padded(x[start : start + rows], rows)) for start in range(0, len(x), rows)]
     try:
         with quiet():
             infer = Interpreter(model_content=content, num_threads=1).get_signature_runner("infer")
-            returned, seconds = _run(infer, batches)
+            found, seconds = _answers(infer, model, examples)
+            trained = _answers(infer, model, train)[0] if train and any(metric.uses_train for metric in own) else None
     except (ValueError, RuntimeError) as error:
         raise ModelError(f"{where}: LiteRT cannot run it ({one_line(error)}); leave its format out") from error
-    found = _figures(model, x, y, {name: array[: len(x)] for name, array in returned.items()}, own)
-    return {"bytes": len(content), **found, "milliseconds": 1000 * median(seconds), "rows": rows}
-
-
-def _figures(
-    model: TrainableModel, x: Rows, y: Rows, returned: Mapping[str, NDArray[Any]], own: Sequence[OwnMetric]
-) -> dict[str, float]:
-    """Return the metrics of the outputs of `infer`; the model's signature `loss`, if any, computes the losses."""
-    outputs = rows_of({name: returned[own] for name, own in model.main_outputs("infer").items()})
-    masks = parts(returned, "mask")
-    losses = losses_of(Runtime(model), x, y, outputs, masks) if model.returns_losses else {}
-    answers, targets = arrays_of(outputs), arrays_of(y)
-    counts = masks_of(model, targets, masks)
-    return {
-        **model_figures(model, answers, targets, losses, counts),
-        **own_figures(own, answers, targets, counts),
+    figures = {
+        **model_figures(model, **found),
+        **own_figures(own, found["answers"], found["y"], found["masks"], train=lambda: trained),
     }
+    rows = _rows_of(model)
+    return {"bytes": len(content), **figures, "milliseconds": 1000 * median(seconds), "rows": rows}
+
+
+def _rows_of(model: TrainableModel) -> int:
+    """Return the rows of one call of `infer`."""
+    declared = next(iter(model.signatures["infer"].inputs.values())).shape[0]
+    return declared if declared > 0 else model.batch_size
+
+
+def _answers(
+    infer: SignatureRunner, model: TrainableModel, examples: Examples
+) -> tuple[dict[str, Any], Sequence[float]]:
+    """Return the outputs, targets, losses and masks of examples, as `model_figures` takes them, and each call's seconds.
+
+    The model's signature `loss`, if any, computes the losses.
+    """
+    (x, y), rows = examples.take(), _rows_of(model)
+    batches = [inputs_of(model, "infer", padded(x[start : start + rows], rows)) for start in range(0, len(x), rows)]
+    padded_outputs, seconds = _run(infer, batches)
+    returned = {name: array[: len(x)] for name, array in padded_outputs.items()}
+    outputs = rows_of({name: returned[own] for name, own in model.main_outputs("infer").items()})
+    masks, targets = parts(returned, "mask"), arrays_of(y)
+    losses = losses_of(Runtime(model), x, y, outputs, masks) if model.returns_losses else {}
+    counts = masks_of(model, targets, masks)
+    return {"answers": arrays_of(outputs), "y": targets, "losses": losses, "masks": counts}, seconds
 
 
 def _run(infer: SignatureRunner, batches: list[dict[str, NDArray[Any]]]) -> tuple[dict[str, NDArray[Any]], list[float]]:

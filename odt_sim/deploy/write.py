@@ -111,7 +111,7 @@ def _write(
     for format, content in inference_files(model, formats, train).items():
         contents[f"{name}_infer_{format}.tflite"] = (format, content)
     rows = [
-        {"file": file, "format": format, **measured(content, model, test, file, simulation.job.own_metrics)}
+        {"file": file, "format": format, **measured(content, model, test, file, simulation.job.own_metrics, train)}
         for file, (format, content) in contents.items()
     ]
     table = _with_rows(output / TABLE, rows)

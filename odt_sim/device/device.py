@@ -447,7 +447,9 @@ class Device:
             SimulationError: A user's metric failed.
         """
         found = self._answers(split)
-        own = own_figures(self._own_metrics, found["answers"], found["y"], found["masks"], device=self.id)
+        own = own_figures(
+            self._own_metrics, found["answers"], found["y"], found["masks"], device=self.id, train=self._train_answers
+        )
         return {**model_figures(self.model, **found), **own}
 
     def loss(self, split: str) -> float:
@@ -471,6 +473,9 @@ class Device:
         if not len(examples):
             raise DataError(f"device {self.id}: has no {split} examples; provide some")
         return answers_of(self, self._inference, split, examples)
+
+    def _train_answers(self) -> dict[str, Any] | None:
+        return self._answers("train") if len(self.train_examples) else None
 
     def _split(self, split: str) -> Examples:
         splits = {"test": self.test_examples, "validation": self.validation_examples, "train": self.train_examples}

@@ -1,5 +1,6 @@
 """User-defined metrics: functions of a device's outputs and targets."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -29,11 +30,14 @@ class OwnMetric(NamedTuple):
             `[positions, ...]`.
         higher_is_better: The function's attribute of that name, or that of the function wrapped by a
             `functools.partial`; True without one.
+        uses_train: Whether the function has a parameter `train`, which receives the outputs and the targets of the
+            device's training examples as a pair, such as for a threshold.
     """
 
     name: str
     function: Callable[..., float | None]
     higher_is_better: bool
+    uses_train: bool = False
 
 
 @names_arguments
@@ -55,7 +59,8 @@ def own_metrics(functions: Sequence[Callable[..., float | None]]) -> tuple[OwnMe
             raise ConfigurationError(f"metrics: expected functions with a name, found {name}; define them with def")
         if name in found or (is_metric(name) and not is_own(name)):
             raise ConfigurationError(f"metrics: {name} {_clash(name, found)}; rename the function")
-        found[name] = OwnMetric(name, function, bool(_attribute(function, "higher_is_better", True)))
+        higher = bool(_attribute(function, "higher_is_better", True))
+        found[name] = OwnMetric(name, function, higher, uses_train=_has_parameter(function, "train"))
     know({metric.name: metric.higher_is_better for metric in found.values()})
     return tuple(found.values())
 
@@ -74,8 +79,21 @@ def _attribute(function: Any, name: str, default: Any) -> Any:
     return getattr(function, name, default)
 
 
+def _has_parameter(function: Callable[..., Any], name: str) -> bool:
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # functions written in C may have no signature
+        return False
+
+
 def own_figures(
-    metrics: Sequence[OwnMetric], answers: Arrays, y: Arrays, masks: Arrays | None = None, *, device: int = 0
+    metrics: Sequence[OwnMetric],
+    answers: Arrays,
+    y: Arrays,
+    masks: Arrays | None = None,
+    *,
+    device: int = 0,
+    train: Callable[[], Mapping[str, Any] | None] = lambda: None,
 ) -> dict[str, float]:
     """Return the user-defined metrics of one device; undefined metrics are absent.
 
@@ -85,22 +103,35 @@ def own_figures(
         y: The targets by name.
         masks: `[examples, ...]` by name, 1 where a position counts; outputs without excluded positions are absent.
         device: The device's id, for errors.
+        train: Returns `answers`, `y` and `masks` of the training examples; None if there are none. It is called only
+            for metrics that use them, which are undefined without them.
 
     Raises:
         SimulationError: A function failed, or did not return a number.
     """
     if not metrics:
         return {}
-    counted = {name: _counted(answers[name], y[name], (masks or {}).get(name)) for name in answers}
-    outputs, targets = ({name: pair[place] for name, pair in counted.items()} for place in (0, 1))
-    arguments = next(iter(counted.values())) if len(counted) == 1 else (outputs, targets)
-    values = {metric.name: _value(metric, arguments, device) for metric in metrics}
+    arguments, further = _arguments(answers, y, masks), dict[str, Any]()
+    if any(metric.uses_train for metric in metrics):
+        trained = train()
+        further = {"train": trained and _arguments(trained["answers"], trained["y"], trained["masks"])}
+        metrics = [metric for metric in metrics if trained or not metric.uses_train]
+    values = {
+        metric.name: _value(metric, arguments, further if metric.uses_train else {}, device) for metric in metrics
+    }
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _value(metric: OwnMetric, arguments: Sequence[Any], device: int) -> float | None:
+def _arguments(answers: Arrays, y: Arrays, masks: Arrays | None) -> tuple[Any, Any]:
+    """Return the outputs and the targets for a metric: arrays, or mappings if there are several outputs."""
+    counted = {name: _counted(answers[name], y[name], (masks or {}).get(name)) for name in answers}
+    outputs, targets = ({name: pair[place] for name, pair in counted.items()} for place in (0, 1))
+    return next(iter(counted.values())) if len(counted) == 1 else (outputs, targets)
+
+
+def _value(metric: OwnMetric, arguments: tuple[Any, Any], further: Mapping[str, Any], device: int) -> float | None:
     with user_code_errors(metric.function, f"metric {metric.name}: failed on device {device}", SimulationError):
-        value = metric.function(*deepcopy(arguments))  # other metrics use the same arrays
+        value = metric.function(*deepcopy(arguments), **deepcopy(further))  # other metrics use the same arrays
         if value is None:
             return None
         if not isinstance(value, int | float | np.number | np.bool_):

@@ -144,3 +144,25 @@ def test_target_of_a_metric_of_the_user_may_be_negative():
 
     own_metrics([minus_cost])
     check_target(-0.5, "minus_cost", "run.target")
+
+
+def surprising(outputs, targets, train):
+    """Return the share of outputs that are larger than all of training."""
+    return (outputs > train[0].max()).mean()
+
+
+def test_parameter_train_receives_the_training_examples():
+    metrics = own_metrics([surprising, share_right, functools.partial(largest_miss)])
+    assert [metric.uses_train for metric in metrics] == [True, False, False]
+    train = {"answers": {"": OUTPUTS - 0.15}, "y": {"": LABELS}, "masks": {"": np.array([0, 1, 1])}}
+    found = own_figures(metrics, {"": OUTPUTS}, {"": LABELS}, train=lambda: train)
+    assert found["surprising"] == pytest.approx(3 / 6)  # 0.9, 0.8, 0.7 are above 0.65; the row of 0.75 is masked
+    assert found["share_right"] == pytest.approx(2 / 3)
+
+
+def test_metric_of_training_examples_is_undefined_without_them():
+    assert own_figures(own_metrics([surprising, share_right]), {"": OUTPUTS}, {"": LABELS}).keys() == {"share_right"}
+
+
+def test_training_examples_are_not_computed_for_nothing():
+    own_figures(own_metrics([share_right]), {"": OUTPUTS}, {"": LABELS}, train=lambda: pytest.fail("not used"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from odt_sim import Device
+from odt_sim.deploy.write import deploy
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.rounds import reported_round
 from odt_sim.persistence.run import load_run
@@ -43,6 +44,21 @@ def test_columns_are_in_rounds_devices_and_summary(own, simulation, tmp_path):
         assert row["first_class"] == pytest.approx(own.first_class(outputs, y))
         assert row["worst_margin"] == pytest.approx(own.worst_margin(outputs, y))
         assert {"train_first_class", "validation_first_class", "global_first_class"} <= row.keys()
+
+
+def test_threshold_comes_from_the_own_training_examples(own, simulation, tmp_path):
+    made = simulation(FedAvg(), tmp_path / "run", metrics=[own.unusual])
+    made.run()
+    rows = lines(tmp_path / "run" / "devices.jsonl")
+    for device, row in zip(made.deployed([row["device"] for row in rows]), rows, strict=True):
+        train = device.train_examples.take()
+        pairs = {
+            part: (device.infer(x), y) for part, (x, y) in (("train", train), ("test", device.test_examples.take()))
+        }
+        assert row["unusual"] == pytest.approx(own.unusual(*pairs["test"], pairs["train"]))
+        assert row["train_unusual"] == pytest.approx(own.unusual(*pairs["train"], pairs["train"]))
+        files = deploy(made, tmp_path / "files", [device.id], ["float32"])
+        assert [file["unusual"] for [*of_device] in files for file in of_device] == [row["unusual"]] * 2
 
 
 def test_run_without_own_metrics_has_the_same_bits(own, results, simulation, tmp_path):
