@@ -22,7 +22,7 @@ from odt_sim.export.interface import Interface, data_of, interface_of
 from odt_sim.export.lean_tracing import lean_tracing
 from odt_sim.export.lost_masks import warn_of_lost_masks
 from odt_sim.export.lowering import Trace
-from odt_sim.export.mixing_layers import warn_of_mixing_layers
+from odt_sim.export.mixing_layers import warn_of_batch_losses, warn_of_mixing_layers
 from odt_sim.export.model_checks import (
     check_captures,
     check_embed,
@@ -179,6 +179,7 @@ def export_model(
     dense = is_module(source) and not is_linear(optimizer)
     training = Training(objectives, optimizer, offsets, factors, names, applied, dense=dense)
     traces = {"infer": infer, **_trace_steps(model, interface, groups, training, batch_size, train_groups)}
+    warn_of_batch_losses(model, batch_size)
     traces |= _trace_halves(model, interface, groups, training, batch_size) if embed else {}
     traces |= trace_options(model, optimizer, schedule)
     if len(objectives) > 1 or not objectives[0].on_host or overrides_loss(model):

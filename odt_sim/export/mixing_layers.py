@@ -1,4 +1,4 @@
-"""Warn of Keras layers that make an example's features depend on the other examples of its batch."""
+"""Warn of layers by which an example's features or loss depend on the other examples of its batch."""
 
 import warnings
 
@@ -16,6 +16,21 @@ def warn_of_mixing_layers(model: keras.Model) -> None:
     for layer in all_layers(model):
         if advice := _advice(layer):
             warnings.warn(f"layer {layer.name!r}: {advice}", ExportWarning, stacklevel=4)
+
+
+def warn_of_batch_losses(model: keras.Model, batch_size: int | None) -> None:
+    """Warn of each layer that called `add_loss` in the traced training step, if partial batches are padded.
+
+    Activity regularizers add their loss in the same way, but ignore padding.
+    """
+    for layer in all_layers(model) if batch_size is not None else ():
+        if layer._losses and getattr(layer, "activity_regularizer", None) is None:
+            warnings.warn(
+                f"layer {layer.name!r}: its add_loss counts the rows that pad a partial batch, so that such a step differs "
+                "from Keras; export with batch_size=None (model.batch_size=null), which needs no padding",
+                ExportWarning,
+                stacklevel=4,
+            )
 
 
 def _advice(layer: keras.layers.Layer) -> str | None:

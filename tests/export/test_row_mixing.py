@@ -1,5 +1,6 @@
 """Models of which an example's output depends on the other examples of its batch are refused with a fixed number of rows."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from keras import layers, ops
 from parity.own_layers import Centered, Quantized, Scaled
 
 from odt_sim import Device, TrainableModel
-from odt_sim.errors import ExportError
+from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import export_model
 from odt_sim.export.interface import interface_of
 from odt_sim.export.row_mixing import check_rows_alone
@@ -113,3 +114,22 @@ def test_any_number_of_rows_needs_no_padding(tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32), np.zeros(5, np.int32)
     device = Device(TrainableModel.load(path), (x, y))
     np.testing.assert_allclose(device.infer(x[:3]), model.predict(x[:3], verbose=0), atol=1e-6)
+
+
+class Penalized(layers.Layer):  # type: ignore[misc]
+    def call(self, x: Any) -> Any:
+        self.add_loss(ops.mean(x**2))
+        return x
+
+
+def test_loss_of_a_layer_that_counts_padding_is_warned_of(tmp_path: Path) -> None:
+    settings = {"loss": "mse", "optimizer": "sgd"}
+    with pytest.warns(
+        ExportWarning, match=r"^layer 'penalized': its add_loss counts the rows that pad a partial batch"
+    ):
+        export_model(sequential(Penalized(name="penalized")), tmp_path / "m.tflite", batch_size=BATCH, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ExportWarning)
+        export_model(sequential(Penalized()), tmp_path / "open.tflite", batch_size=None, **settings)
+        regularized = sequential(layers.ActivityRegularization(0.1), layers.Dense(4, kernel_regularizer="l2"))
+        export_model(regularized, tmp_path / "m.tflite", batch_size=BATCH, **settings)
