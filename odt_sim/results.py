@@ -87,13 +87,22 @@ class Results:
         return self._frame(lambda run: [flatten(run.summary)] if run.summary else [])
 
     @names_arguments
-    def comparison(self, *, best: bool = False, against: str | None = None, target: float | None = None) -> "DataFrame":
+    def comparison(
+        self,
+        *,
+        best: bool = False,
+        against: str | None = None,
+        target: float | None = None,
+        metric: str | None = None,
+    ) -> "DataFrame":
         """Return the comparison of the complete runs: a row per configuration, with its seeds merged.
 
         Args:
             best: Keep only the best configuration of each strategy on validation examples.
             against: The reference of the paired columns: a strategy or a label. By default `fedavg` if there is one.
-            target: The value of the first metric up to which rounds are counted; by default `run.target` of the runs.
+            target: The value of the metric up to which rounds are counted; by default `run.target` of the runs.
+            metric: The metric to compare by; by default the first metric of the runs, which always chooses rounds and
+                configurations.
 
         Returns:
             `label`, `strategy`, `seeds`, `chosen`, `pruned`, a column for each number in the report such as
@@ -106,7 +115,7 @@ class Results:
         from odt_sim.report.comparison import compare_runs
         from odt_sim.report.comparison_csv import comparison_records
 
-        compared = compare_runs(self._runs, best=best, against=against, target=target)
+        compared = compare_runs(self._runs, best=best, against=against, target=target, metric=metric)
         return _data_frame(comparison_records(compared))
 
     def device(self, id: int) -> "DeviceResult":

@@ -8,7 +8,7 @@ from odt_sim.cli.new import RUNS
 
 FLAGS = {
     "run": ("-m", "--config-dir", "--cfg"),
-    "report": ("-o", "--best", "--against", "--target", "--csv", "--latex"),
+    "report": ("-o", "--best", "--against", "--target", "--metric", "--csv", "--latex"),
     "export": ("-o",),
     "deflex": ("--batch-size",),
     "join": ("bottleneck=", "train_head=", "optimizer=", "initialize="),

@@ -41,6 +41,7 @@ USAGE = """usage: odt-sim COMMAND ...
   benchmark [task=A,B] [strategy=A,B] [OVERRIDE ...]
                               tune strategies on several tasks, and rank them
   report DIR ... [-o FILE] [--best] [--against LABEL] [--target VALUE]
+         [--metric NAME]
                               compare runs on disk, as tables and a page
   export [-o FILE] [OVERRIDE ...]
                               write the configured model's .tflite, such as

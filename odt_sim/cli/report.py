@@ -26,6 +26,7 @@ def report(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--target", type=float, metavar="VALUE", help="report the number of rounds to this mean, such as 0.9"
     )
+    parser.add_argument("--metric", metavar="NAME", help="compare by this metric instead of the runs' first one")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a row per configuration, for other programs")
     parser.add_argument("--latex", type=Path, metavar="FILE", help="write the tables for LaTeX with booktabs")
     options = vars(parser.parse_intermixed_args(arguments))

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class Run:
         config_folders: The arguments that name folders of further options: `--config-dir=...`, `hydra.searchpath=...`.
         code: The digests of the code of the user's `strategy` and `aggregator`, and the version of `python`; may be
             empty.
+        compared_by: The metric to compare by; None for the one that chose the reported round.
     """
 
     path: Path
@@ -49,6 +50,7 @@ class Run:
     choices: Mapping[str, Any]
     config_folders: tuple[str, ...] = ()
     code: Mapping[str, str] = field(default_factory=dict)
+    compared_by: str | None = None
 
     @property
     def complete(self) -> Summary:
@@ -64,7 +66,14 @@ class Run:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of a complete run; strategies are compared by the first."""
-        return tuple(self.complete.metrics) or TASK_METRICS.get(self.complete.task, ())
+        recorded = tuple(self.complete.metrics) or TASK_METRICS.get(self.complete.task, ())
+        first = () if self.compared_by is None else (self.compared_by,)
+        return (*first, *(metric for metric in recorded if metric not in first))
+
+    @property
+    def chosen_by(self) -> str:
+        """The metric of a complete run that chose the reported round: the first one recorded."""
+        return replace(self, compared_by=None).metrics[0]
 
     @property
     def settings(self) -> Mapping[str, str] | None:

@@ -1,7 +1,7 @@
 """Compare runs: a row per configuration with its seeds merged, and every device joined with its local-only model."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class Configuration:
         """Whether at least half of the runs were still improving at their end; None if unknown for all, or if pruned."""
         if self.pruned:
             return None
-        found = [still_improves(run.rounds, run.metrics[0]) for run in self.runs]
+        found = [still_improves(run.rounds, run.chosen_by) for run in self.runs]
         known = [each for each in found if each is not None]
         return 2 * sum(known) >= len(known) if known else None
 
@@ -88,7 +88,7 @@ class Comparison:
     """A comparison of runs.
 
     Attributes:
-        metric: The metric of the comparison: the first metric of the runs.
+        metric: The metric of the comparison.
         target: The value of the metric to which rounds are counted; None without a target.
         rows: The configurations in the order of their folders.
         paired: The comparison of each configuration with its reference, device by device.
@@ -152,7 +152,12 @@ def best_mean(means: Sequence[float], *, higher_is_better: bool) -> float | None
 
 
 def compare(
-    folders: Sequence[Path], *, best: bool = False, against: str | None = None, target: float | None = None
+    folders: Sequence[Path],
+    *,
+    best: bool = False,
+    against: str | None = None,
+    target: float | None = None,
+    metric: str | None = None,
 ) -> Comparison:
     """Compare all runs at or below folders.
 
@@ -160,15 +165,17 @@ def compare(
         folders: Run folders, or folders that contain runs.
         best: Keep only the configuration of each strategy that validates best.
         against: The reference of the comparison by device, as for `odt_sim.report.pairing.pair_all`.
-        target: The value of the first metric to which rounds are counted; by default the target that all runs recorded.
+        target: The value of the metric to which rounds are counted; by default the target that all runs recorded.
+        metric: The metric to compare by, instead of the first metric of the runs. Rounds and configurations are still
+            those that the first metric chose.
 
     Raises:
         CheckpointError: A folder is missing or contains no run.
         ConfigurationError: The runs have different tasks, there is no validation figure to select by or no such
-            reference, or the target is out of range.
+            reference or metric, or the target is out of range.
     """
     runs, damaged = _load(find_runs(folders))
-    return compare_runs(runs, damaged, best=best, against=against, target=target)
+    return compare_runs(runs, damaged, best=best, against=against, target=target, metric=metric)
 
 
 def compare_runs(
@@ -178,6 +185,7 @@ def compare_runs(
     best: bool = False,
     against: str | None = None,
     target: float | None = None,
+    metric: str | None = None,
 ) -> Comparison:
     """Compare runs that were read from disk; see `compare` for the options.
 
@@ -186,25 +194,44 @@ def compare_runs(
         damaged: Failures of runs that could not be read.
         best: Keep only the configuration of each strategy that validates best.
         against: The reference of the comparison by device.
-        target: The value of the first metric to which rounds are counted.
+        target: The value of the metric to which rounds are counted.
+        metric: The metric to compare by, instead of the first metric of the runs.
 
     Raises:
         CheckpointError: A run has a metric that this version of odt_sim does not have.
         ConfigurationError: The options do not fit the runs, or the runs have different tasks.
     """
     complete = with_common_models([run for run in runs if run.summary])
-    metric = _common_metric(complete)
+    first = _common_metric(complete)
+    metric = metric if metric and complete else first
+    _check_recorded(metric, complete)
     check_target(target, metric, "--target")
-    goal = _recorded_target(complete) if target is None else target
+    goal = _recorded_target(complete) if target is None and metric == first else target
     groups = group_runs(complete)
     selections = select(groups)
-    kept = _with_local(selected_only(groups) if best else groups, selected=best)
+    kept = selected_only(groups) if best else groups
+    if metric != first:
+        kept = {label: [_by_metric(run, metric) for run in group] for label, group in kept.items()}
+    kept = _with_local(kept, selected=best)
     rows = [
         Configuration(label, tuple(group), _values(group, goal), selections[label]) for label, group in kept.items()
     ]
     labels = [f"{run.name} {written}".strip() for run, written in zip(runs, written_differences(runs), strict=True)]
     failures = [Failure(label, run.path, str(run.error)) for run, label in zip(runs, labels, strict=True) if run.error]
     return Comparison(metric, goal, tuple(rows), pair_all(kept, selections, against), (*failures, *damaged))
+
+
+def _check_recorded(metric: str, runs: Sequence[Run]) -> None:
+    for run in runs:
+        if metric not in run.metrics:
+            raise ConfigurationError(
+                f"--metric: expected a metric of all runs, found {metric}; {run.path} has {', '.join(run.metrics)}"
+            )
+
+
+def _by_metric(run: Run, metric: str) -> Run:
+    """Return a run that is compared by a metric; figures over time exist for the metric that chose its round only."""
+    return replace(run, compared_by=metric, summary=replace(run.complete, over_time=None))
 
 
 def _with_local(groups: Mapping[str, list[Run]], *, selected: bool) -> dict[str, list[Run]]:

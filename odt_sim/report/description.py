@@ -215,15 +215,19 @@ def unseen_train(comparison: Comparison, cost: str = "training steps") -> str:
 
 def reported(comparison: Comparison) -> str:
     """Return how the runs chose the reported round."""
-    if _validated(comparison, rounds=1):
-        return "The reported round is the one with the best validation mean."
-    return f"The reported round is the last one, since no round has a validation {title_of(comparison.metric)}."
+    chosen_by = next((run.chosen_by for run in comparison.runs), comparison.metric)
+    if not _validated(comparison, rounds=1):
+        return f"The reported round is the last one, since no round has a validation {title_of(chosen_by)}."
+    best = "validation mean" if chosen_by == comparison.metric else f"mean validation {title_of(chosen_by)}"
+    return f"The reported round is the one with the best {best}."
 
 
 def _validated(comparison: Comparison, *, rounds: int) -> bool:
     """Return whether a run has figures on validation examples for at least `rounds` rounds."""
-    column = f"validation_{comparison.metric}"
-    return any(sum(record.get(column) is not None for record in run.rounds) >= rounds for run in comparison.runs)
+    return any(
+        sum(record.get(f"validation_{run.chosen_by}") is not None for record in run.rounds) >= rounds
+        for run in comparison.runs
+    )
 
 
 def _chosen(comparison: Comparison) -> str:

@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from written_runs import round_record, write_hydra, write_run
 
@@ -10,7 +11,7 @@ from odt_sim.persistence.run_folder import SUMMARY, RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.comparison_columns import comparison_columns
 from odt_sim.report.comparison_csv import comparison_records
-from odt_sim.report.description import other_seeds, result
+from odt_sim.report.description import other_seeds, reported, result
 from odt_sim.report.page import page_html
 
 COLUMN = {column.key: column for column in comparison_columns(TASK_METRICS["classification"])}
@@ -352,3 +353,29 @@ def test_pairs_use_the_given_reference(rates):
     assert [row.label for row in compare([rates], best=True).paired] == ["local train.learning_rate=0.01"]
     against = compare([rates], against="local train.learning_rate=0.1").paired
     assert [row.reference for row in against] == ["local train.learning_rate=0.1"] * 3
+
+
+def test_another_metric_is_compared_for_the_rounds_and_configurations_that_the_first_chose(tmp_path):
+    for number, (strategy, rate) in enumerate([("local", 0.1), ("fedavg", 0.1), ("fedavg", 1.0)]):
+        path = write_run(tmp_path / str(number), strategy, overrides=[f"train.learning_rate={rate}"])
+        for metric in ("accuracy", "loss"):  # the accuracies choose rate 1, the losses would choose rate 0.1
+            edit_summary(path, metric, "metrics_validation", devices=16, weighted_mean=rate)
+    first, by_loss = compare([tmp_path]), compare([tmp_path], metric="loss")
+    assert (first.metric, by_loss.metric) == ("accuracy", "loss")
+    assert [row.chosen for row in by_loss.rows] == [row.chosen for row in first.rows] == [False, False, True]
+    assert [row.improving for row in by_loss.rows] == [row.improving for row in first.rows]
+    local, fedavg, _ = by_loss.rows
+    for row, number in ((local, 0), (fedavg, 1)):
+        figures = RunFolder(tmp_path / str(number)).summary()["metrics"]["loss"]
+        assert (row.values["worst"].mean, row.values["accuracy"].mean) == (
+            figures["worst"],
+            first.rows[number].values["weighted_mean"].mean,
+        )
+    losses = ({r["device"]: r["loss"] for r in RunFolder(tmp_path / n).devices() if r["seen"]} for n in ("0", "1"))
+    alone, together = losses
+    assert fedavg.values["hurt_local"].mean == np.mean([together[device] > alone[device] for device in alone])
+    assert "no round has a validation accuracy" in reported(by_loss)
+    with pytest.raises(
+        ConfigurationError, match=r"^--metric: expected a metric of all runs, found f1; .*0 has accuracy, loss"
+    ):
+        compare([tmp_path], metric="f1")
