@@ -129,8 +129,8 @@ def split_as_given(indices: Indices, parts: Array, device: int | str) -> Parts:
     if not len(train) or not len(test):
         raise DataError(
             f"device {device}: has {len(train)} training and {len(test)} test examples in the parts of the data, expected at "
-            "least one of each; choose partition=by_user, fewer devices, or another split.method, or leave such "
-            "users out of the data"
+            "least one of each, also for unseen devices; mark one in the parts (0 is training, 2 is test), choose "
+            "partition=by_user, fewer devices, or another split.method, or leave such users out of the data"
         )
     return train, validation, test
 

@@ -133,6 +133,7 @@ def test_given_split_is_that_of_the_data() -> None:
         federate(arm(2, 5), by_user, None, 0, method="given")
     few = Dataset("few", np.zeros((4, 1), np.float32), np.zeros(4, np.float32), parts=np.array([0, 0, 0, 2]))
     with pytest.raises(
-        DataError, match=r"^device \d: has \d training and 0 test examples in the parts of the data, expected"
+        DataError,
+        match=r"^device \d: has \d training and 0 test examples in the parts of the data, expected .* unseen .*; mark one",
     ):
         federate(few, iid, 2, 0, method="given")
