@@ -1,6 +1,8 @@
 """Describe the weights of a Keras model for the manifest: name, role and group."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import combinations
 
 import keras
 
@@ -18,11 +20,17 @@ NORMALIZING = {"gamma", "beta", "moving_mean", "moving_variance"}  # identify no
 
 def leaf_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
     """Yield a model's layers in order, with nested models flattened; a model with own weights counts as one layer."""
+    return (layer for _, layer in _leaves(model))
+
+
+def _leaves(model: keras.Model, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], keras.layers.Layer]]:
+    """Yield each of the `leaf_layers` after its path: the names of the nested models around it, and its own."""
     for layer in model.layers:
+        path = (*above, layer.name)
         if isinstance(layer, keras.Model) and not layer._trainable_variables and not layer._non_trainable_variables:
-            yield from leaf_layers(layer)
+            yield from _leaves(layer, path)
         else:
-            yield layer
+            yield path, layer
 
 
 def all_layers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
@@ -40,13 +48,20 @@ def random_states_of(model: keras.Model) -> list[keras.Variable]:
 
 
 def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dict[int, str]:
-    """Return the group of each layer with weights, one of `manifest.GROUPS`, by the layer's `id`."""
+    """Return the group of each layer with weights, one of `manifest.GROUPS`, by the layer's `id`.
+
+    Args:
+        model: The model.
+        head: The names of the layers of the head: of a layer, of a nested model for all of its layers, a path such as
+            `decoder/conv`, or a pattern such as `decoder_*`; None for the last layer with weights before each output.
+
+    Raises:
+        ExportError: A name selects no layer, or is that of several layers.
+    """
     layers = [layer for layer in leaf_layers(model) if layer.weights]
-    heads = _heads(
-        layers, _last_layers(model) if head is None and len(getattr(model, "outputs", None) or ()) > 1 else head
-    )
+    heads = {id(layer) for layer in (_last_layers(model, layers) if head is None else _selected(model, head))}
     groups = {id(layer): "norm" if _normalizes(layer) else "body" for layer in layers}
-    return groups | {id(layer): "head" for layer in layers if layer.name in heads or getattr(layer, "in_head", False)}
+    return groups | {id(layer): "head" for layer in layers if id(layer) in heads or getattr(layer, "in_head", False)}
 
 
 def weights_of(model: keras.Model) -> list[keras.Variable]:
@@ -86,32 +101,45 @@ def _normalizes(layer: keras.layers.Layer) -> bool:
     return isinstance(layer, NORMALIZATIONS) or getattr(layer, "normalizes", False)
 
 
-def _last_layers(model: keras.Model) -> list[str]:
-    """Return, for each output, the last layer with weights that is not a normalization."""
-    return [name for output in model.outputs for name in _last_before(output)]
+def _last_layers(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> list[keras.layers.Layer]:
+    """Return, for each output, the last of the layers with weights that is not a normalization."""
+    if len(getattr(model, "outputs", None) or ()) > 1:
+        return [layer for output in model.outputs for layer in _last_before(output)]
+    return [layer for layer in layers if not _normalizes(layer)][-1:]
 
 
-def _last_before(output: keras.KerasTensor) -> list[str]:
+def _last_before(output: keras.KerasTensor) -> list[keras.layers.Layer]:
     pending = [output]
     while pending:
         operation = pending.pop(0)._keras_history.operation
         if isinstance(operation, keras.Model):
-            return [layer.name for layer in leaf_layers(operation) if layer.weights and not _normalizes(layer)][-1:]
+            return [layer for layer in leaf_layers(operation) if layer.weights and not _normalizes(layer)][-1:]
         if isinstance(operation, keras.layers.Layer) and operation.weights and not _normalizes(operation):
-            return [operation.name]
+            return [operation]
         pending += [] if isinstance(operation, keras.layers.InputLayer) else keras.tree.flatten(operation.input)
     return []
 
 
-def _heads(layers: Sequence[keras.layers.Layer], head: str | Sequence[str] | None) -> set[str]:
-    if head is None:
-        return {layer.name for layer in [x for x in layers if not _normalizes(x)][-1:]}
-    wanted = {head} if isinstance(head, str) else set(head)
-    known = [layer.name for layer in layers]
-    missing = sorted(wanted.difference(known))
-    if missing:
-        raise ExportError(f"head: no layer {missing[0]!r} with weights; expected one of {', '.join(known)}")
-    return wanted
+def _selected(model: keras.Model, names: str | Sequence[str]) -> list[keras.layers.Layer]:
+    """Return the layers that names select, see `group_of_layers`."""
+    leaves = [(path, layer) for path, layer in _leaves(model) if layer.weights]
+    known = dict.fromkeys(name for path, _ in leaves for name in path)
+    selected = []
+    for name in [names] if isinstance(names, str) else names:
+        if not (found := [(path, layer) for path, layer in leaves if _selects(name, path)]):
+            raise ExportError(f"head: no layer {name!r} with weights; expected one of {', '.join(known)}")
+        namesakes = {id(layer): "/".join(path) for path, layer in found if path[-1] == name}
+        if len(namesakes) > 1:
+            paths = ", ".join(namesakes.values())
+            raise ExportError(f"head: {len(namesakes)} layers have the name {name!r}; expected one of {paths}")
+        selected += [layer for _, layer in found]
+    return selected
+
+
+def _selects(pattern: str, path: Sequence[str]) -> bool:
+    """Return whether a pattern is that of a layer, of a nested model around it, or of a part of the layer's path."""
+    parts = ("/".join(path[start:end]) for start, end in combinations(range(len(path) + 1), 2))
+    return any(fnmatchcase(part, pattern) for part in parts)
 
 
 def unique(names: Sequence[str]) -> list[str]:
