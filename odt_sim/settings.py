@@ -401,11 +401,15 @@ class ExportedModel(Settings, group="model"):
         None, "folders to search for the build function, in addition to the working folder"
     )
     head: str | Sequence[str] | None = setting(
-        None, "name of the layer that is the head, or a list of names; null for the last layer with weights"
+        None,
+        "layers of the head: a name, of a layer or a nested model, a pattern such as decoder_*, or a list of these; null "
+        "for the last layer with weights",
     )
     class_weight: Mapping[Any, float] | None = setting(None, "factor of each class in the loss, such as '{0:1,1:5}'")
     task: str | Mapping[str, str] | None = setting(
-        None, "classification, regression, multi_label, ranking, transcription or other; null derives it from the loss"
+        None,
+        "classification, segmentation, regression, multi_label, ranking, transcription or other; null derives it from the "
+        "loss, and your own loss is other",
     )
     metrics: Sequence[str] | Mapping[str, Sequence[str]] | None = setting(
         None, "further metrics of odt_sim or Keras, such as [top_3]; for several outputs, a mapping by name"

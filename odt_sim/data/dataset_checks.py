@@ -388,7 +388,9 @@ def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: in
     converted, advice = as_targets(y, shape, tensor.dtype, classes), OTHER_TYPE
     if converted.dtype.kind in "iu" and np.dtype(tensor.dtype).kind == "f":
         advice = (
-            "integers are labels: choose a classifier, or for regression pass floats (for a table: "
+            f"pass a mask as 0 and 1, here y > {y.max() // 2}, and a regression's targets as floats"
+            if y.ndim > 2
+            else "integers are labels: choose a classifier, or for regression pass floats (for a table: "
             "data.target=[column])"
         )
     one_hot = classes is not None and converted.shape[1:] == (*shape, classes)

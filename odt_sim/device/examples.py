@@ -125,14 +125,15 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
     Raises:
         DataError: A target is out of range.
     """
-    losses = {output.name: output.loss for output in model.outputs}
+    outputs = {output.name: output for output in model.outputs}
     for name, array in arrays_of(y).items():
-        loss, classes = losses.get(name), model.classes_by_target.get(name)
+        loss, classes = outputs[name].loss if name in outputs else None, model.classes_by_target.get(name)
         if not (classes and array.size and array.dtype.kind in "iuf"):
             continue
         if loss == CTC:
             check_transcripts(_name(what, name), array, model.answers[name].shape[1], classes)
         if task_of(loss) != "classification":
+            _check_chances(model, name, array, _name(what, name))
             continue
         is_label = loss == "sparse_categorical_crossentropy" or array.shape[1:] != model.targets[name].shape[1:]
         counted = counted_labels(array, model.ignored_classes[name])
@@ -147,6 +148,16 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
                 if is_label or array.dtype.kind in "iu"
                 else f"{target}: {wrong} is out of range, {loss} takes 0..1; renumber the labels or rescale the targets"
             )
+
+
+def _check_chances(model: TrainableModel, name: str, y: Array, what: str) -> None:
+    """Refuse targets above 1 in the shape of a classifier's output, if evaluation lacks its loss; a hinge takes -1."""
+    output, target = next(each for each in model.outputs if each.name == name), model.targets[name]
+    of_output = np.dtype(target.dtype).kind == "f" and target.shape[1:] == model.answers[name].shape[1:] == y.shape[1:]
+    if of_output and y.max() > 1 + ROUNDING:
+        raise DataError(
+            f"{what}: {y.max()} is out of range, the task {output.task} takes 0..1; rescale the targets, or set another task"
+        )
 
 
 def named_rows(values: Any, names: tuple[str, ...], what: str) -> Rows:

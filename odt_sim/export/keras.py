@@ -113,12 +113,13 @@ def export_model(
         batch_size: Rows per call of `train` and `infer`; None accepts any number and records `DEFAULT_BATCH_SIZE` as the
             rows of a device's step.
         name: The model's name in the manifest; None uses Keras' name.
-        head: The layer or layers of the head; None for the last layer with weights that is not a normalization, for
-            several outputs the last one of each.
+        head: The layer or layers of the head; a nested model's name selects all of its layers, a path such as
+            `decoder/conv` one of them, and a pattern such as `decoder_*` all that match. None for the last layer with
+            weights that is not a normalization, for several outputs the last one of each.
         class_weight: A factor per class on its examples' training losses; missing classes get 1.
-        task: What the output is, for the metrics of evaluation: `classification`, `regression`, `multi_label`,
-            `ranking`, `transcription` or `other`; None derives it from the loss. For several outputs, also a mapping by
-            the output's name.
+        task: What the output is, for the metrics of evaluation: `classification`, `segmentation`, `regression`,
+            `multi_label`, `ranking`, `transcription` or `other`; None derives it from the loss, and your own loss is
+            `other`. For several outputs, also a mapping by the output's name.
         metrics: The names of further metrics for evaluation, from odt_sim or Keras (docs/evaluation.md); for several
             outputs, also a mapping by the output's name. Metrics of `model.compile` are kept if odt_sim can compute
             them.

@@ -43,14 +43,14 @@ def task_of_output(output: Output, shape: Sequence[int]) -> str:
         shape: The output's shape with the batch as first axis.
 
     Returns:
-        The manifest's task. But a classification with a binary loss and several outputs is `multi_label`, and a
-        classification of pixels is `segmentation`.
+        The manifest's task. But a classification or segmentation with a binary loss and several outputs is
+        `multi_label`, and a classification of pixels is `segmentation`.
     """
-    if output.task != "classification":
+    if output.task not in ("classification", "segmentation"):
         return output.task
     if str(output.loss).startswith("binary_") and shape[-1] > 1:
         return "multi_label"
-    return "segmentation" if len(shape) > 3 else "classification"
+    return "segmentation" if len(shape) > 3 else output.task
 
 
 def output_metrics(task: str, shape: Sequence[int], named: Sequence[str] = ()) -> tuple[str, ...]:

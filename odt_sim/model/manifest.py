@@ -23,7 +23,7 @@ LOSSES = (
 )
 CTC = "ctc"
 """The loss for transcripts, which the file computes."""
-TASKS = ("classification", "regression", "multi_label", "ranking", "transcription", "other")
+TASKS = ("classification", "segmentation", "regression", "multi_label", "ranking", "transcription", "other")
 _MORE_THAN_SGD = (  # settings of Keras' SGD that change its step, and constraints that project the weights after it
     "constraints",
     "momentum",

@@ -376,7 +376,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 def _classes(output: Output, answer: TensorInfo) -> int | None:
     if output.loss == "binary_crossentropy" or output.task == "multi_label":
         return 2
-    if not {output.task, task_of(output.loss)} & {"classification", "transcription"}:
+    if not {output.task, task_of(output.loss)} & {"classification", "segmentation", "transcription"}:
         return None
     return 2 if answer.shape[-1] == 1 and output.loss not in LOSSES else answer.shape[-1]
 

@@ -9,12 +9,16 @@ import pytest
 from keras import layers
 from numpy.typing import NDArray
 
-from odt_sim.errors import ExportError
+from odt_sim import Device
+from odt_sim.data import Dataset, federate, iid
+from odt_sim.device.plan import TrainingPlan
+from odt_sim.errors import DataError, ExportError
 from odt_sim.export import export_model
 from odt_sim.metrics.device import output_figures
 from odt_sim.metrics.names import canonical
 from odt_sim.model.manifest import Output
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.simulation.checks import check_fit
 
 RANDOM = np.random.default_rng(5)
 LABELS = RANDOM.integers(0, 7, 40).astype(np.int32)
@@ -71,6 +75,39 @@ def test_export_records_the_task_and_the_metrics_that_evaluation_computes(tmp_pa
     assert (output.task, output.metrics) == ("ranking", ("accuracy",))
     (output,) = TrainableModel.load(export_model(model, tmp_path / "m.tflite", metrics=["precision"])).outputs
     assert (output.task, output.metrics) == ("classification", ("accuracy", "top_3", "precision"))
+
+
+MASK = {
+    "f": r"y: 255\.0 is out of range, the task segmentation takes 0\.\.1; rescale the targets, or set another task",
+    "u": r"y has dtype int32, .* takes float32; pass a mask as 0 and 1, here y > 127, and a regression's targets as floats",
+}
+
+
+def dice(y: Any, output: Any) -> Any:
+    """A user's loss: 1 - Dice, for each example."""
+    y, axes = keras.ops.cast(y, "float32"), (1, 2, 3)
+    both, total = keras.ops.sum(y * output, axes), keras.ops.sum(y, axes) + keras.ops.sum(output, axes)
+    return 1 - (2 * both + 1) / (total + 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_segmentation_by_a_loss_of_the_user_has_metrics_and_checked_labels(dtype: Any, tmp_path: Path) -> None:
+    model = keras.Sequential([layers.Input((6, 6, 1)), layers.Conv2D(1, 1, activation="sigmoid")])
+    path = export_model(model, tmp_path / "m.tflite", loss=dice, optimizer="sgd", batch_size=4, task="segmentation")
+    trainable = TrainableModel.load(path)
+    assert (trainable.outputs[0].task, trainable.classes) == ("segmentation", 2)
+    x = RANDOM.normal(size=(5, 6, 6, 1)).astype(np.float32)
+    found = Device(trainable, (x, x > 0), test=(x, (x > 0).astype(dtype))).evaluate()
+    reference = keras.metrics.BinaryIoU((0, 1))
+    reference.update_state(x > 0, model(x))
+    assert found["iou"] == pytest.approx(float(reference.result()), rel=1e-6)
+    assert found["loss"] == pytest.approx(float(keras.ops.mean(dice(x > 0, model(x)))), rel=1e-6)
+    with pytest.raises(DataError, match=MASK[np.dtype(dtype).kind]):
+        check_fit(
+            trainable,
+            federate(Dataset("skin", x, (255 * (x > 0)).astype(dtype)), iid, devices=1, seed=0),
+            TrainingPlan(),
+        )
 
 
 @pytest.mark.parametrize(
