@@ -8,9 +8,10 @@ import pytest
 from keras import layers
 
 from odt_sim import TrainableModel
-from odt_sim.errors import ExportError
+from odt_sim.errors import ExportError, StrategyError
 from odt_sim.export import export_model
 from odt_sim.export.parameters import all_layers, group_of_layers
+from odt_sim.strategies.fedbn import FedBN
 
 DECODER = {"decoder/conv", "decoder/norm", "decoder/mask"}
 
@@ -80,11 +81,21 @@ def test_unclear_names_are_refused(head: Any, message: str) -> None:
         group_of_layers(network(), head)
 
 
+def exported(folder: Path, head: str) -> TrainableModel:
+    loss = "binary_crossentropy"
+    path = export_model(network(), folder / "m.tflite", loss=loss, optimizer="sgd", batch_size=2, head=head)
+    return TrainableModel.load(path)
+
+
+def test_fedbn_refuses_a_head_with_normalization(tmp_path: Path) -> None:
+    """It would average these layers, which FedBN keeps on the devices."""
+    FedBN().check(exported(tmp_path, "mask"))
+    with pytest.raises(StrategyError, match=r"fedbn: the head .* contains the normalization layer decoder/norm, which"):
+        FedBN().check(exported(tmp_path, "decoder"))
+
+
 def test_nested_decoder_is_the_head_of_the_file(tmp_path: Path) -> None:
-    path = export_model(
-        network(), tmp_path / "m.tflite", loss="binary_crossentropy", optimizer="sgd", batch_size=2, head="decoder"
-    )
-    groups = {parameter.name: parameter.group for parameter in TrainableModel.load(path).parameters}
+    groups = {parameter.name: parameter.group for parameter in exported(tmp_path, "decoder").parameters}
     assert {name for name, group in groups.items() if group == "head"} == {
         *(f"decoder/conv/{each}" for each in ("kernel", "bias")),
         *(f"decoder/norm/{each}" for each in ("gamma", "beta", "moving_mean", "moving_variance")),
