@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 from dialects import generated
 from exporter import EXPORTER
 from hydra.utils import get_class
 from nbclient import NotebookClient
 from omegaconf import OmegaConf
+from PIL import Image
 from safetensors.numpy import save_file
 
 from odt_sim import Device, TrainableModel
@@ -110,6 +112,19 @@ def test_examples_of_a_page_run(page: str, folder: Path, monkeypatch: pytest.Mon
     for _, title, _ in blocks:
         if title.startswith("test_"):
             subprocess.run([sys.executable, "-m", "pytest", "-q", title], check=True)
+
+
+@pytest.mark.slow
+def test_examples_of_the_segmentation_page_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    for user in ("anna", "bo", "cy", "di", "eva"):
+        for kind in ("images", "masks"):
+            (folder / "skin" / user / kind).mkdir(parents=True)
+        for i in range(12):
+            mask = np.kron(random.random((4, 4)) < 0.3, np.ones((8, 8), bool))
+            Image.fromarray(np.where(mask, 90, 200).astype(np.uint8)).save(folder / f"skin/{user}/images/{i}.png")
+            Image.fromarray(mask.astype(np.uint8) * 255).save(folder / f"skin/{user}/masks/{i}.png")
+    test_examples_of_a_page_run("docs/how-to/segmentation", folder, monkeypatch)
 
 
 def test_examples_of_the_phones_page_read_what_a_phone_gives(folder: Path, digits_mlp: TrainableModel) -> None:
