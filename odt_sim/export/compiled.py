@@ -1,12 +1,13 @@
 """The settings that a model was compiled with: loss, metrics and optimizer."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 
-from odt_sim.errors import ExportError
+from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export.interface import Interface, per_output
 
 
@@ -54,12 +55,35 @@ def settings_of_model(model: keras.Model, loss: Any, loss_weights: Any, optimize
 
 
 def metric_names(compiled: Compiled, interface: Interface) -> list[tuple[str, ...]]:
-    """Return the names of the metrics of each output, without duplicates."""
+    """Return the names of the metrics of each output, without duplicates and those with settings of their own.
+
+    Evaluation computes metrics over all classes, with their default threshold; an `IoU` of some classes would otherwise
+    get the value of another metric. A warning names the metrics that are left out.
+    """
     names: list[list[str]] = [[] for _ in interface.output_names]
     for given in compiled.metrics or ():
         for own, metrics in zip(names, _by_output(given, interface), strict=True):
-            own += [name for name in map(_name, _listed(metrics)) if name not in own]
+            own += [name for name in map(_name, filter(_is_default, _listed(metrics))) if name not in own]
     return [tuple(own) for own in names]
+
+
+def _is_default(metric: Any) -> bool:
+    """Return whether a metric counts all classes with the default threshold; warn if not."""
+    if not isinstance(metric, keras.metrics.Metric):
+        return True
+    chosen, classes = getattr(metric, "target_class_ids", None), getattr(metric, "num_classes", 0)
+    some = (chosen is not None and len({*chosen}) < classes) or getattr(metric, "class_id", None) is not None
+    thresholds = [getattr(metric, name, None) for name in ("threshold", "init_thresholds")]
+    if some or any(value not in (None, 0.5) for value in thresholds):
+        setting = "some classes" if some else "another threshold than 0.5"
+        warnings.warn(
+            f"metric {metric.name!r} of compile: is for {setting}, which evaluation does not compute, so it is left out; "
+            "write it as a function, metrics=[your.function]: see docs/how-to/own-metric.md",
+            ExportWarning,
+            stacklevel=6,
+        )
+        return False
+    return True
 
 
 def _by_output(given: Any, interface: Interface) -> list[Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from odt_sim import Device
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.errors import DataError, ExportError
+from odt_sim.errors import DataError, ExportError, ExportWarning
 from odt_sim.export import export_model
 from odt_sim.metrics.device import output_figures
 from odt_sim.metrics.names import canonical
@@ -75,6 +75,28 @@ def test_export_records_the_task_and_the_metrics_that_evaluation_computes(tmp_pa
     assert (output.task, output.metrics) == ("ranking", ("accuracy",))
     (output,) = TrainableModel.load(export_model(model, tmp_path / "m.tflite", metrics=["precision"])).outputs
     assert (output.task, output.metrics) == ("classification", ("accuracy", "top_3", "precision"))
+
+
+@pytest.mark.parametrize(
+    ("metric", "setting"),
+    [
+        (keras.metrics.IoU(2, target_class_ids=[1]), "some classes"),
+        (keras.metrics.BinaryIoU(target_class_ids=[1]), "some classes"),
+        (keras.metrics.Precision(class_id=1), "some classes"),
+        (keras.metrics.Precision(thresholds=0.9), r"another threshold than 0\.5"),
+        (keras.metrics.BinaryAccuracy(threshold=0.3), r"another threshold than 0\.5"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_compiled_metric_with_its_own_settings_is_left_out(metric: Any, setting: str, tmp_path: Path) -> None:
+    """Evaluation would compute the metric with other settings under its name."""
+    model = keras.Sequential([layers.Input((4, 4, 1)), layers.Conv2D(1, 1, activation="sigmoid")])
+    alike = [keras.metrics.BinaryIoU(), keras.metrics.Recall(thresholds=0.5), keras.metrics.MeanIoU(2)]
+    model.compile("sgd", "binary_crossentropy", metrics=[metric, *alike])
+    with pytest.warns(ExportWarning, match=f"^metric '{metric.name}' of compile: is for {setting}, which evaluation"):
+        path = export_model(model, tmp_path / "m.tflite")
+    (output,) = TrainableModel.load(path).outputs
+    assert [canonical(name) for name in output.metrics] == ["iou", "recall", "iou"]
 
 
 MASK = {
