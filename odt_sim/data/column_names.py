@@ -54,5 +54,6 @@ def check_apart(target: Named, features: Named) -> None:
     given = columns_of(features)
     if both := [column for column in columns_of(target) if column in given]:
         raise ConfigurationError(
-            f"data.features: contains the target {both[0]!r}, which cannot be an input; leave it out"
+            f"data.features: contains the target {both[0]!r}, which cannot be an input; leave it out, or for an "
+            "autoencoder load the table by a function: data=function"
         )
