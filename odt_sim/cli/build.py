@@ -244,7 +244,7 @@ def model(config: DictConfig, path: Path | None = None, strategy: Strategy | Non
 def _exported_for(strategy: Strategy | None, spec: Mapping[str, Any]) -> TrainableModel:
     """Return an exported model; a strategy's needs depend on the model, so some models are exported twice."""
     found = TrainableModel.load(exported(spec))
-    if strategy is None or not (missing := strategy.needed(found) - found.capabilities):
+    if strategy is None or not (missing := strategy.wanted(found) - found.capabilities):
         return found
     extended = with_needs(spec, missing)
     return found if extended == spec else TrainableModel.load(exported(extended))

@@ -246,6 +246,10 @@ class Strategy:
         """Return `needs`, extended by requirements that depend on the model or the hyper-parameters."""
         return self.needs
 
+    def wanted(self, model: TrainableModel) -> frozenset[str]:
+        """Return `needed`, extended by capabilities that a Keras model is exported with, but that a file may lack."""
+        return self.needed(model)
+
     def check(self, model: TrainableModel) -> None:
         """Check that the model has all required capabilities.
 

@@ -74,6 +74,10 @@ class FedAvgFineTune(Strategy):
         """Return the required capabilities, with `head` if it is fine-tuned alone."""
         return super().needed(model) | ({"head"} if self.layers != "all" else set())
 
+    def wanted(self, model: TrainableModel) -> frozenset[str]:
+        """Return `needed`, with `train_head` if the head is fine-tuned alone: the body then computes as in inference."""
+        return super().wanted(model) | ({"train_head"} if self.layers != "all" else set())
+
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Fine-tune and return the weights with the best validation loss."""
         shared = receive(device, broadcast)

@@ -21,6 +21,7 @@ from odt_sim.cli.components import build
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.run import launch
 from odt_sim.errors import ConfigurationError
+from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 
 FILES = {path.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")}
 
@@ -341,3 +342,10 @@ def test_every_option_has_a_case():
 def test_every_option_begins_with_a_summary():
     for file in FILES:
         assert (CONF / file).read_text().startswith("# "), file
+
+
+@pytest.mark.parametrize("layers", ["all", "head", "chosen"])
+def test_exported_model_has_a_step_of_the_head_if_it_is_fine_tuned_alone(layers: str) -> None:
+    """Without it, the body would normalize by the statistics of a batch, unlike in inference."""
+    found = model(composed(given({"model": "digits_mlp"})), strategy=FedAvgFineTune(layers=layers))
+    assert ("train_head" in found.capabilities) == (layers != "all")
