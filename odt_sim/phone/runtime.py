@@ -156,6 +156,10 @@ class PhoneState(ModelState):
         """Return a copy of some weights."""
         return self.weights.select(layout)
 
+    def change_since(self, before: Weights) -> Weights:
+        """Return the values of the parameters of `before` minus `before`; no interpreter here has the state."""
+        return self.select(before.layout) - before
+
     def replace_head(self, weights: Weights) -> None:
         """Replace some of the head's weights."""
         self.replace(self.weights.replace(weights), self.slots, same_body=True)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import TrainableModel, TrainingPlan
+from odt_sim import TrainableModel, TrainingPlan, Weights
 from odt_sim.data.columns import Array
 from odt_sim.errors import DataError
 from odt_sim.phone.device import PhoneDevice
@@ -16,6 +16,8 @@ from odt_sim.phone.runtime import PhonePool
 
 
 def answer(header: Mapping[str, Any], tensors: Mapping[str, Array]) -> Message:
+    if header["do"] == "read":
+        return Message({"do": "done"}, {"weights": np.full(650, 3, np.float32)})
     return Message({"do": "done"}, {"losses": np.ones(len(tensors["sizes"]), np.float32)} if "sizes" in tensors else {})
 
 
@@ -33,6 +35,17 @@ def test_calls_count_examples_without_padding(softmax: TrainableModel) -> None:
     device = on_phone(PhonePool(softmax), 0)
     assert device.train().tolist() == [1.0, 1.0, 1.0]
     assert (device.calls.train, device.calls.rows["train"]) == (3, 40)
+
+
+def test_change_is_that_of_the_phone(softmax: TrainableModel) -> None:
+    """The interpreter here, which devices share in several threads, has weights of none of them."""
+    pool = PhonePool(softmax)
+    device, before = on_phone(pool, 0), Weights(softmax.layout, np.ones(650, np.float32))
+    device.restore(before)
+    device.train()
+    del pool.first  # any use would start another one
+    np.testing.assert_array_equal(device.change_since(before).vector, np.full(650, 2, np.float32))
+    assert "first" not in vars(pool)
 
 
 def test_outputs_are_refused(softmax: TrainableModel) -> None:
