@@ -24,8 +24,8 @@ LONG = [
     "backend=serial",
     "fleet.devices=4",
     "fleet.unseen=1",
-    "run.rounds=200",
-    "run.evaluate_every=10",
+    "run.rounds=1000",
+    "run.evaluate_every=50",
 ]
 
 
@@ -159,7 +159,7 @@ def test_page_survives_a_restart_of_the_run_and_of_the_server(
                 page.wait_for_function("(before) => document.querySelector('progress').value > before", arg=stopped)
                 page.reload()
                 shows(page, "tbody tr", "complete")
-                shows(page, "tbody tr", "200 / 200")
+                shows(page, "tbody tr", "1,000 / 1,000")
                 assert page.locator("polyline").get_attribute("points").count(",") == 20
             assert resumed.wait(timeout=120) == 0
         finally:
