@@ -242,9 +242,8 @@ class Runtime:
         """
         if weights is self._weights:
             return
-        if (
-            self._restored is None or weights is not self._restored[0]
-        ):  # all devices of a round begin with the same ones
+        # All devices of a round begin with the same weights.
+        if self._restored is None or weights is not self._restored[0]:
             held = weights if weights.layout is self.file.layout else weights.select(self.file.layout)
             self._restored = weights, dict(zip(self._restore_names, held.tensors(), strict=True))
         self._weights = None

@@ -102,7 +102,7 @@ def padding_weights(model: TrainableModel, examples: tuple[int, ...]) -> NDArray
     return _padding_weights(model.batch_size, "sample_weight" in model.capabilities, examples)
 
 
-@lru_cache(256)
+@lru_cache(32)
 def _padding_weights(batch_size: int, weighted: bool, examples: tuple[int, ...]) -> NDArray[np.float32]:
     passes = []
     for count in examples:

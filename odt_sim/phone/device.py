@@ -94,12 +94,14 @@ class PhoneDevice(Device):
         order = self._order(purpose, epoch, examples)
         return cut(self.model, order, order)
 
-    def _train(self, step: Step, plan: TrainingPlan, further: FurtherInputs, given: float | None) -> list[float]:
-        return self._steps(step, self._next_batches(step, plan, further), given)
+    def _train(self, step: Step, plan: TrainingPlan, further: FurtherInputs, rate: float | None) -> list[float]:
+        return self._steps(step, self._next_batches(step, plan, further), rate)
 
-    def _steps(self, step: Step, batches: Iterable[Batch], learning_rate: float | None) -> list[float]:
-        parts = [[batch] for batch in batches] if self.model.scheduled else [list(batches)]  # a request has one rate
-        return [loss for part in parts for loss in self._at_one_rate(step, part, self.learning_rate(learning_rate))]
+    def _steps(self, step: Step, batches: Iterable[Batch], rate: float | None) -> list[float]:
+        if rate is not None:
+            return self._at_one_rate(step, list(batches), rate)
+        # A request has one rate.
+        return [loss for batch in batches for loss in self._at_one_rate(step, [batch], self.learning_rate())]
 
     def _at_one_rate(self, step: Step, batches: Sequence[Batch], learning_rate: float) -> list[float]:
         losses = self._model_state.on_phone(changes=True).train(step, batches, learning_rate, self._offset)
@@ -115,7 +117,7 @@ class PhoneDevice(Device):
 
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on a batch of `batches` and return its loss."""
-        [loss] = self._steps(step_for(self.model, group), [batch], learning_rate)
+        [loss] = self._steps(step_for(self.model, group), [batch], self._constant_rate(learning_rate))
         return loss
 
     def train_batch(self, x: Any, y: Any, learning_rate: float | None = None, group: str | None = None) -> float:

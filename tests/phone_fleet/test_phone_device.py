@@ -1,6 +1,7 @@
 """Devices on phones, without a network: a function answers their requests."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from odt_sim import TrainableModel, TrainingPlan, Weights
 from odt_sim.data.columns import Array
-from odt_sim.errors import DataError
+from odt_sim.errors import DataError, ModelError
 from odt_sim.phone.device import PhoneDevice
 from odt_sim.phone.frames import Message
 from odt_sim.phone.phones import Examples
@@ -46,6 +47,13 @@ def test_change_is_that_of_the_phone(softmax: TrainableModel) -> None:
     del pool.first  # any use would start another one
     np.testing.assert_array_equal(device.change_since(before).vector, np.full(650, 2, np.float32))
     assert "first" not in vars(pool)
+
+
+def test_file_without_a_learning_rate_trains(foreign: Path) -> None:
+    device = on_phone(PhonePool(TrainableModel.load(foreign / "plain.tflite")), 0)
+    assert device.train(1).size
+    with pytest.raises(ModelError, match="has a fixed step size"):
+        device.train(learning_rate=0.1)
 
 
 def test_outputs_are_refused(softmax: TrainableModel) -> None:
