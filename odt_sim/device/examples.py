@@ -13,7 +13,7 @@ from odt_sim.data.transcripts import check_transcripts
 from odt_sim.device.batches import targets_of
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import CTC, task_of
+from odt_sim.model.manifest import CTC, Output, task_of
 from odt_sim.model.trainable import TrainableModel
 
 ROUNDING = 1e-6
@@ -127,13 +127,15 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
     """
     outputs = {output.name: output for output in model.outputs}
     for name, array in arrays_of(y).items():
-        loss, classes = outputs[name].loss if name in outputs else None, model.classes_by_target.get(name)
+        output, classes = outputs.get(name), model.classes_by_target.get(name)
+        loss = output.loss if output else None
         if not (classes and array.size and array.dtype.kind in "iuf"):
             continue
         if loss == CTC:
             check_transcripts(_name(what, name), array, model.answers[name].shape[1], classes)
         if task_of(loss) != "classification":
-            _check_chances(model, name, array, _name(what, name))
+            if output:
+                _check_chances(model, output, array, _name(what, name))
             continue
         is_label = loss == "sparse_categorical_crossentropy" or array.shape[1:] != model.targets[name].shape[1:]
         counted = counted_labels(array, model.ignored_classes[name])
@@ -150,10 +152,10 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
             )
 
 
-def _check_chances(model: TrainableModel, name: str, y: Array, what: str) -> None:
+def _check_chances(model: TrainableModel, output: Output, y: Array, what: str) -> None:
     """Refuse targets above 1 in the shape of a classifier's output, if evaluation lacks its loss; a hinge takes -1."""
-    output, target = next(each for each in model.outputs if each.name == name), model.targets[name]
-    of_output = np.dtype(target.dtype).kind == "f" and target.shape[1:] == model.answers[name].shape[1:] == y.shape[1:]
+    target, shape = model.targets[output.name], model.answers[output.name].shape[1:]
+    of_output = np.dtype(target.dtype).kind == "f" and target.shape[1:] == shape == y.shape[1:]
     if of_output and y.max() > 1 + ROUNDING:
         raise DataError(
             f"{what}: {y.max()} is out of range, the task {output.task} takes 0..1; rescale the targets, or set another task"

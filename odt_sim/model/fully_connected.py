@@ -48,6 +48,15 @@ def connect_fully(model: Any, operator: Any, left: int, weights: int) -> None:
     operator.builtinOptions.keepNumDims = True
 
 
+def constant_matrix(model: Any, subgraph: Any, index: int) -> NDArray[np.float32] | None:
+    """Return the values of a tensor that is one constant float32 matrix, `[rows, columns]`; else None."""
+    tensor = subgraph.tensors[index]
+    data = model.buffers[tensor.buffer].data
+    if data is None or tensor.type != schema.TensorType.FLOAT32 or any(size != 1 for size in tensor.shape[:-2]):
+        return None
+    return np.frombuffer(bytes(data), np.float32).reshape(tensor.shape[-2:])
+
+
 class _Rewriting:
     """The rewriting of one subgraph; products by the same matrix share its tensor."""
 
@@ -76,13 +85,11 @@ class _Rewriting:
 
     def _weights_of(self, index: int, transposed: bool) -> int | None:
         """Return the tensor of the weights `[outputs, inputs]`; None if they are not one constant float32 matrix."""
-        tensor = self._subgraph.tensors[index]
-        data = self._model.buffers[tensor.buffer].data
-        if data is None or tensor.type != schema.TensorType.FLOAT32 or any(size != 1 for size in tensor.shape[:-2]):
+        matrix, tensor = constant_matrix(self._model, self._subgraph, index), self._subgraph.tensors[index]
+        if matrix is None:
             return None
         key = tensor.buffer, transposed
         if key not in self._weights:
-            matrix = np.frombuffer(bytes(data), np.float32).reshape(tensor.shape[-2:])
             self._weights[key] = self._constant(tensor.name + b"/weights", matrix if transposed else matrix.T)
         return self._weights[key]
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from ai_edge_litert import schema_py_generated as schema
+from numpy.typing import NDArray
 
 from odt_sim.model.editing import OPS, operators_of
-from odt_sim.model.fully_connected import connect_fully
+from odt_sim.model.fully_connected import connect_fully, constant_matrix
 
 
 def share_tables(model: Any, subgraph: Any) -> None:
@@ -32,10 +32,7 @@ def share_tables(model: Any, subgraph: Any) -> None:
                 break
 
 
-def _matrix(model: Any, subgraph: Any, index: int) -> Any:
-    """Return the bits of a constant float32 tensor that is one matrix, `[rows, columns]`; else None."""
-    tensor = subgraph.tensors[index]
-    data = model.buffers[tensor.buffer].data
-    if data is None or tensor.type != schema.TensorType.FLOAT32 or any(size != 1 for size in tensor.shape[:-2]):
-        return None
-    return np.frombuffer(bytes(data), np.uint32).reshape(tensor.shape[-2:])
+def _matrix(model: Any, subgraph: Any, index: int) -> NDArray[np.uint32] | None:
+    """Return the bits of a tensor that is one constant float32 matrix, which compare NaN, too; else None."""
+    matrix = constant_matrix(model, subgraph, index)
+    return None if matrix is None else matrix.view(np.uint32)

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +66,17 @@ class Run:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of a complete run; strategies are compared by the first."""
-        recorded = tuple(self.complete.metrics) or TASK_METRICS.get(self.complete.task, ())
         first = () if self.compared_by is None else (self.compared_by,)
-        return (*first, *(metric for metric in recorded if metric not in first))
+        return (*first, *(metric for metric in self._recorded if metric not in first))
 
     @property
     def chosen_by(self) -> str:
         """The metric of a complete run that chose the reported round: the first one recorded."""
-        return replace(self, compared_by=None).metrics[0]
+        return self._recorded[0]
+
+    @property
+    def _recorded(self) -> tuple[str, ...]:
+        return tuple(self.complete.metrics) or TASK_METRICS.get(self.complete.task, ())
 
     @property
     def settings(self) -> Mapping[str, str] | None:
