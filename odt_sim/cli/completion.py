@@ -10,7 +10,7 @@ FLAGS = {
     "run": ("-m", "--config-dir", "--cfg"),
     "report": ("-o", "--best", "--against", "--target", "--metric", "--csv", "--latex"),
     "export": ("-o",),
-    "deflex": ("--batch-size",),
+    "deflex": ("--batch-size", "--no-check"),
     "join": ("bottleneck=", "train_head=", "optimizer=", "initialize="),
     "inspect": ("--html",),
     "deploy": ("--device", "--user", "--all", "--global", "--new", "--format", "-o"),

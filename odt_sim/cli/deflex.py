@@ -29,8 +29,11 @@ def deflex(arguments: Sequence[str]) -> int:
         metavar="ROWS",
         help="set a fixed batch size where the file accepts any; it trains faster",
     )
+    parser.add_argument(
+        "--no-check", action="store_true", help="do not compare the new file with the original in TensorFlow"
+    )
     options = parser.parse_args(arguments)
-    before, size = rewrite(options.source, options.output, options.batch_size)
+    before, size = rewrite(options.source, options.output, options.batch_size, check=not options.no_check)
     content = options.output.read_bytes()
     if lost := [name for name in before.signatures if next(lost_activations(before, name), None)]:
         warnings.warn(
@@ -43,7 +46,7 @@ def deflex(arguments: Sequence[str]) -> int:
     return 0
 
 
-def rewrite(source: Path, output: Path, batch_size: int | None) -> tuple[Graph, int]:
+def rewrite(source: Path, output: Path, batch_size: int | None, *, check: bool = True) -> tuple[Graph, int]:
     """Write the rewritten file; return the source's graph and its size in bytes.
 
     Raises:
@@ -54,7 +57,7 @@ def rewrite(source: Path, output: Path, batch_size: int | None) -> tuple[Graph, 
     graph = read_graph(content, str(source))
     if output.exists():
         raise ExportError(f"{output}: already exists; choose another name, or remove it first")
-    spec = {"name": source.stem, "deflex": str(source), "batch_size": batch_size}
+    spec = {"name": source.stem, "deflex": str(source), "batch_size": batch_size, "check": check}
     rewritten, messages = in_process(spec, f"TensorFlow cannot convert {source}")
     warn(messages)
     write_file(output, rewritten)

@@ -1,6 +1,6 @@
 """Export a model by `python -m odt_sim.export PATH`, with its specification (see `cache.exported`) as JSON on stdin.
 
-The specification `{"name": ..., "deflex": FILE, "batch_size": ...}` rewrites a file with Flex ops instead.
+The specification `{"name": ..., "deflex": FILE, "batch_size": ..., "check": ...}` rewrites a file with Flex ops instead.
 """
 
 import gc
@@ -69,7 +69,7 @@ def _make(spec: Mapping[str, Any], path: Path) -> None:
         return
     from odt_sim.export import deflex
 
-    deflex(spec["deflex"], path, batch_size=spec["batch_size"])
+    deflex(spec["deflex"], path, batch_size=spec["batch_size"], check=spec["check"])
 
 
 def _options(spec: Mapping[str, Any]) -> dict[str, Any]:

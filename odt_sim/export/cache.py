@@ -31,6 +31,7 @@ ADDED = ("lora_rank", "valve")
 """Options that change the model before its export, see `add_adapters` and `add_valve`."""
 OPTIONS = (  # parameters of `export_model`, and options that change the model before
     *("loss_weights", "head", "class_weight", "task", "metrics", "train_groups", "embed", "gradient_offset", "terms"),
+    "check",
     *ADDED,
 )
 _INSTALLED = {"site-packages", "dist-packages"}

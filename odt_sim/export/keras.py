@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import keras
@@ -22,7 +23,7 @@ from odt_sim.export.interface import Interface, data_of, interface_of
 from odt_sim.export.lean_tracing import lean_tracing
 from odt_sim.export.lost_masks import warn_of_lost_masks
 from odt_sim.export.lowering import Trace
-from odt_sim.export.mixing_layers import warn_of_batch_losses, warn_of_mixing_layers
+from odt_sim.export.mixing_layers import counts_padding, warn_of_batch_losses, warn_of_mixing_layers
 from odt_sim.export.model_checks import (
     check_captures,
     check_embed,
@@ -46,7 +47,10 @@ from odt_sim.export.parameters import (
 )
 from odt_sim.export.pytorch.module import inputs_and_targets, is_module
 from odt_sim.export.quantization import quantized, with_int8_constants
-from odt_sim.export.row_mixing import check_rows_alone
+from odt_sim.export.self_check.exports import KerasExport, check_keras_export
+from odt_sim.export.self_check.keras_side import KerasSide
+from odt_sim.export.self_check.rows import rows_of
+from odt_sim.export.self_check.torch_side import TorchSide
 from odt_sim.export.signatures import Program, emit_signatures, handle
 from odt_sim.export.sources import model_of
 from odt_sim.export.split_model import check_not_random, split_before_head
@@ -84,6 +88,7 @@ def export_model(
     gradient_offset: bool = False,
     terms: Sequence[Any] = (),
     flavour: str = "builtin",
+    check: bool = True,
 ) -> Path:
     """Export a Keras model with its current weights as a `.tflite` file that trains on any LiteRT interpreter.
 
@@ -137,14 +142,18 @@ def export_model(
             In `flex`, nothing is lowered, `save` and `restore` take a `checkpoint_path`, `set_parameters` takes `a0..aN`,
             and each training step also returns the gradients of the loss (before clipping, decay and offset) under the
             parameters' names in the manifest, such as `cnn/dense/kernel`.
+        check: Whether to compare the file with the model before it is written: inference, a step on a partial batch and one
+            on a full batch, on the example's values or on random rows. The comparison takes up to a fifth of the export's
+            time, or a second. Files of the flavour `flex` are never compared, because LiteRT cannot run them.
 
     Returns:
         The path of the file.
 
     Raises:
-        ExportError: The model, the loss or the optimizer cannot be exported.
+        ExportError: The model, the loss or the optimizer cannot be exported, or the file differs from the model.
         FileError: The file cannot be written, or is the source.
     """
+    started = perf_counter()
     if isinstance(source, str | os.PathLike):
         refuse_source(Path(path), Path(source))
     inputs, y = inputs_and_targets(example) if is_module(source) else (example, None)
@@ -164,7 +173,6 @@ def export_model(
     compiled = settings_of_model(model, loss, loss_weights, optimizer)
     schedule, optimizer = schedule_of(compiled.optimizer), _optimizer(model, compiled.optimizer, flex=flex)
     infer = trace_infer(model, interface, batch_size, masks_too=True)
-    check_rows_alone(model, infer, batch_size)
     objectives = objectives_of(compiled, interface, endings_of(infer), batch_size, targets, own=overrides_loss(model))
     objectives = masked(objectives, interface, infer)
     if framed := with_blank_frames(model, objectives):
@@ -181,6 +189,7 @@ def export_model(
     training = Training(objectives, optimizer, offsets, factors, names, applied, dense=dense)
     traces = {"infer": infer, **_trace_steps(model, interface, groups, training, batch_size, train_groups)}
     warn_of_batch_losses(model, batch_size)
+    padding_counts = counts_padding(model)
     traces |= _trace_halves(model, interface, groups, training, batch_size) if embed else {}
     traces |= trace_options(model, optimizer, schedule)
     if len(objectives) > 1 or not objectives[0].on_host or overrides_loss(model):
@@ -194,6 +203,16 @@ def export_model(
     )
     content = convert(signatures, flex=flex)
     content = with_int8_constants(content) if quantized(model) and not flex else content
+    if check and not flex:
+        named = program.variables_by_name(signatures.slots)
+        reference = (
+            TorchSide(model, interface, training, named, source, inputs, bool(signatures.random_states))
+            if is_module(source)
+            else KerasSide(model, interface, training, named)
+        )
+        rows = rows_of(model, interface, objectives, (inputs, y) if is_module(source) else example)
+        export = KerasExport(content, program, reference, rows, batch_size, padding_counts)
+        check_keras_export(export, perf_counter() - started)
     inference = None if flex or quantized(model) else native_inference(program)
     manifest = Manifest(
         name=name or model.name,
@@ -208,6 +227,7 @@ def export_model(
         inputs=interface.input_names if len(interface.input_names) > 1 else ("x",),
         outputs=outputs_of(objectives, interface, task, metrics),
         train_inputs=applied.declared,
+        checked=check or flex,
     )
     content = with_metadata(content, INFERENCE, inference) if inference else content
     write_file(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))

@@ -23,14 +23,25 @@ def warn_of_batch_losses(model: keras.Model, batch_size: int | None) -> None:
 
     Activity regularizers add their loss in the same way, but ignore padding.
     """
-    for layer in all_layers(model) if batch_size is not None else ():
-        if layer._losses and getattr(layer, "activity_regularizer", None) is None:
-            warnings.warn(
-                f"layer {layer.name!r}: its add_loss counts the rows that pad a partial batch, so that such a step differs "
-                "from Keras; export with batch_size=None (model.batch_size=null), which needs no padding",
-                ExportWarning,
-                stacklevel=4,
-            )
+    for layer in _with_batch_losses(model) if batch_size is not None else ():
+        warnings.warn(
+            f"layer {layer.name!r}: its add_loss counts the rows that pad a partial batch, so that such a step differs "
+            "from Keras; export with batch_size=None (model.batch_size=null), which needs no padding",
+            ExportWarning,
+            stacklevel=4,
+        )
+
+
+def counts_padding(model: keras.Model) -> bool:
+    """Return whether a model whose training step was just traced is warned of because it counts padding rows."""
+    mixes = any(isinstance(layer, (keras.layers.MixUp, keras.layers.CutMix)) for layer in all_layers(model))
+    return mixes or bool(_with_batch_losses(model))
+
+
+def _with_batch_losses(model: keras.Model) -> list[keras.layers.Layer]:
+    return [
+        layer for layer in all_layers(model) if layer._losses and getattr(layer, "activity_regularizer", None) is None
+    ]
 
 
 def _advice(layer: keras.layers.Layer) -> str | None:

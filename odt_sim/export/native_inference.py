@@ -34,7 +34,7 @@ def native_inference(program: Program) -> bytes | None:
     module.variables_of_model = []
     try:
         function = emitted("infer", trace, operations, states, weights, native=is_native)
-        return convert(Signatures(module, {"infer": function}, ()))
+        return convert(Signatures(module, {"infer": function}))
     except ExportError:
         return None
 

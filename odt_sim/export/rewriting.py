@@ -5,21 +5,23 @@ converted with built-in ops only.
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 
 import tensorflow as tf
 
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ExportError, ModelError
+from odt_sim.export.accesses import Accesses
 from odt_sim.export.convert import convert
 from odt_sim.export.importing import Program
 from odt_sim.export.importing.checkpoints import is_checkpointing, saved_variables
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.calls import READS, written
 from odt_sim.export.parameters import unique
+from odt_sim.export.self_check.exports import check_functions
 from odt_sim.export.signatures import Program as Traced
 from odt_sim.export.signatures import emit_signatures, handle, numbered, reader
 from odt_sim.export.user_parameters import is_generator, parameters_of, variable_of
@@ -34,7 +36,9 @@ from odt_sim.model.metadata import with_metadata
 
 
 @names_arguments
-def deflex(source: str | os.PathLike[str], path: str | os.PathLike[str], *, batch_size: int | None = None) -> Path:
+def deflex(
+    source: str | os.PathLike[str], path: str | os.PathLike[str], *, batch_size: int | None = None, check: bool = True
+) -> Path:
     """Rewrite a `.tflite` file with Flex ops so that it trains on any LiteRT interpreter, with the same results.
 
     Signatures that write or read a checkpoint file are replaced by `parameters` and `restore`, which return and take the
@@ -46,6 +50,7 @@ def deflex(source: str | os.PathLike[str], path: str | os.PathLike[str], *, batc
         path: The file to write.
         batch_size: The number of rows in a batch if the file leaves it open; a fixed number trains faster. None keeps
             it open.
+        check: Whether to compare the new file with the original graph in TensorFlow.
 
     Returns:
         The path of the written file.
@@ -61,11 +66,11 @@ def deflex(source: str | os.PathLike[str], path: str | os.PathLike[str], *, batc
         raise ExportError(
             f"{source}: cannot read the file ({error.strerror}); give the path of a .tflite file"
         ) from error
-    write_file(Path(path), deflexed(content, str(source), Path(source).stem, batch_size))
+    write_file(Path(path), deflexed(content, str(source), Path(source).stem, batch_size, check=check))
     return Path(path)
 
 
-def deflexed(content: bytes, where: str, name: str, batch_size: int | None = None) -> bytes:
+def deflexed(content: bytes, where: str, name: str, batch_size: int | None = None, *, check: bool = True) -> bytes:
     """Return a file's content without Flex ops; see `deflex`.
 
     Args:
@@ -73,11 +78,12 @@ def deflexed(content: bytes, where: str, name: str, batch_size: int | None = Non
         where: The file's name, for errors.
         name: The model's name, for the manifest.
         batch_size: The rows of a batch if the file leaves their number open.
+        check: See `deflex`.
     """
     graph = read_graph(content, where)
     _check(graph, where)
     try:
-        return _rewritten(graph, name, batch_size)
+        return _rewritten(graph, name, batch_size, check)
     except ExportError as error:
         raise ExportError(f"{where}: {error}") from error
 
@@ -91,44 +97,8 @@ def _check(graph: Graph, where: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Accesses:
-    """The accesses of a signature to variables.
-
-    Attributes:
-        read: The handle ids of the variables that the signature reads, in order.
-        changed: The handle ids of the variables that it changes.
-        takes_inputs: Whether it has inputs.
-    """
-
-    read: tuple[int, ...]
-    changed: frozenset[int]
-    takes_inputs: bool
-
-    @classmethod
-    def of(cls, trace: Trace, random: Collection[int]) -> "Accesses":
-        """Return the accesses of a traced signature; `random` contains the handle ids of random ops' states."""
-        operations = trace.concrete.graph.get_operations()
-        read = [t.op.name for op in operations if op.type in READS for t in op.inputs if t.dtype == tf.resource]
-        changed = {t.op.name for op in operations for t in written(op)}
-        return cls(
-            tuple(dict.fromkeys(trace.variables[name] for name in read)),
-            frozenset(trace.variables[name] for name in changed).difference(random),
-            bool(trace.arguments),
-        )
-
-    @property
-    def infers(self) -> bool:
-        """Whether the signature computes outputs from inputs and weights, without changing variables."""
-        return self.takes_inputs and bool(self.read) and not self.changed
-
-    @property
-    def trains(self) -> bool:
-        """Whether the signature has inputs and changes variables that it reads."""
-        return self.takes_inputs and bool(self.changed.intersection(self.read))
-
-
-def _rewritten(graph: Graph, name: str, batch_size: int | None) -> bytes:
+def _rewritten(graph: Graph, name: str, batch_size: int | None, check: bool) -> bytes:
+    started = perf_counter()
     program = Program.of(graph)
     checkpoints = [key for key in graph.signatures if is_checkpointing(graph, key)]
     traces = {key: inlined(program.trace(key), batch_size) for key in graph.signatures if key not in checkpoints}
@@ -143,10 +113,14 @@ def _rewritten(graph: Graph, name: str, batch_size: int | None) -> bytes:
     states = [v for v in others if handle(v) not in ids]
     generators = [v for v in states if is_generator(v)]
     names = _names(program, traces, weights)
-    signatures = emit_signatures(Traced(traces, weights, states, generators, named=True, weight_names=names))
+    traced = Traced(traces, weights, states, generators, named=True, weight_names=names)
+    signatures = emit_signatures(traced)
+    content = convert(signatures)
+    if check:
+        check_functions("the file", content, traced, signatures, perf_counter() - started)
     rows = _rows([traces[key] for key, own in accesses.items() if own.trains])
     manifest = _manifest(graph, name, tuple(own.parameter for own in described), rows)
-    return _described(convert(signatures), replace(manifest, random_states=signatures.random_states))
+    return _described(content, replace(manifest, random_states=signatures.random_states, checked=check))
 
 
 def _described(content: bytes, manifest: Manifest) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +18,7 @@ from odt_sim.export.keras2_names import deprecations_ignored
 from odt_sim.export.lowering import Trace
 from odt_sim.export.optimizers import settings_of
 from odt_sim.export.output_losses import compiled_objective
+from odt_sim.export.self_check.exports import check_functions
 from odt_sim.export.served_model import load
 from odt_sim.export.signatures import Program, emit_signatures, handle
 from odt_sim.export.stateful_random import untracked_states
@@ -66,8 +68,9 @@ def _plain_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if not isinstance(value, dict)}
 
 
-def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int | None) -> bytes:
+def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int | None, *, check: bool = True) -> bytes:
     """Return the `.tflite` file of a SavedModel; see `tflite_model.convert_saved_model`."""
+    started = perf_counter()
     with _gradient_warnings_ignored():
         loaded = load(path)
     functions = _chosen(loaded, signature_keys, path)
@@ -80,15 +83,16 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
     temporary = {key: variables[key] for key in unused}
     states = [v for key, v in variables.items() if key not in weights]
     states += untracked_states(traces, set(variables))
-    signatures = emit_signatures(
-        Program(
-            traces={key: inlined(trace, temporary=temporary) for key, trace in traces.items()} if temporary else traces,
-            weights=list(weights.values()),
-            states=states,
-            generators=[v for v in states if is_generator(v)],
-        )
+    program = Program(
+        traces={key: inlined(trace, temporary=temporary) for key, trace in traces.items()} if temporary else traces,
+        weights=list(weights.values()),
+        states=states,
+        generators=[v for v in states if is_generator(v)],
     )
+    signatures = emit_signatures(program)
     content = convert(signatures)
+    if check:
+        check_functions(str(path), content, program, signatures, perf_counter() - started)
     if not functions.keys() >= set(REQUIRED):
         return content
     manifest = Manifest(
@@ -97,6 +101,7 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
         batch_size=_rows(traces["train"]) or DEFAULT_BATCH_SIZE,
         fingerprint=fingerprint(content),
         random_states=signatures.random_states,
+        checked=check,
     )
     return with_metadata(content, METADATA_NAME, manifest.to_json().encode())
 

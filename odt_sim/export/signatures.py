@@ -53,6 +53,12 @@ class Program:
         """Name the weights `a0..aN` unless names are given."""
         object.__setattr__(self, "weight_names", self.weight_names or numbered("a", self.weights))
 
+    def variables_by_name(self, slots: Sequence[int]) -> dict[str, Variable]:
+        """Return the original weights and slots by their names in signatures, given the handle ids of the slots."""
+        states = {handle(v): v for v in self.states}
+        weights = dict(zip(self.weight_names, self.weights, strict=True))
+        return weights | {name: states[key] for name, key in zip(numbered("s", slots), slots, strict=True)}
+
 
 @dataclass(frozen=True)
 class Signatures:
@@ -62,11 +68,13 @@ class Signatures:
         module: The owner of the variables.
         functions: The traced function of each signature.
         random_states: The indices i of the slots `s<i>` that contain the seed and the counter of a random layer.
+        slots: The handle ids of the variables that became the slots `s<i>`.
     """
 
     module: tf.Module
     functions: dict[str, Function]
-    random_states: tuple[int, ...]
+    random_states: tuple[int, ...] = ()
+    slots: tuple[int, ...] = ()
 
 
 def handle(variable: Variable) -> int:
@@ -74,11 +82,15 @@ def handle(variable: Variable) -> int:
     return id((variable if isinstance(variable, tf.Variable) else variable.value).handle)
 
 
-def emit_signatures(program: Program) -> Signatures:
+def emit_signatures(program: Program, origins: dict[str, str] | None = None) -> Signatures:
     """Emit all signatures with new variables that have the current values.
 
     Variables that Keras created get no initializer in the file. New variables do, so a new interpreter can train
     immediately.
+
+    Args:
+        program: The traced functions.
+        origins: Filled with the origins of emitted ops, see `Emission`; None for not doing so.
     """
     weights, offsets = copies(program.weights, "a", named=program.named), copies(program.offsets, "b")
     traces = {key: inlined(trace) for key, trace in program.traces.items()}
@@ -90,7 +102,9 @@ def emit_signatures(program: Program) -> Signatures:
     constants = {handle(v): np.asarray(v.numpy()) for v in program.states if handle(v) not in slots}
     inputs = {handle(v): tf.TensorSpec(v.shape, v.dtype, name) for name, v in program.inputs.items()}
     values = {**variables, **constants}
-    functions = {key: emitted(key, trace, operations[key], values, inputs) for key, trace in traces.items()}
+    functions = {
+        key: emitted(key, trace, operations[key], values, inputs, origins=origins) for key, trace in traces.items()
+    }
     for key, function in (("parameters", reader), ("restore", writer)):
         if key not in functions and weights:
             functions[key] = function(weights, program.weight_names)
@@ -102,7 +116,8 @@ def emit_signatures(program: Program) -> Signatures:
     module = tf.Module()
     module.variables_of_model = variables_of(variables.values())
     random = {handle(v) for v in program.generators}
-    return Signatures(module, functions, tuple(i for i, key in enumerate(slots) if key in random))
+    random_states = tuple(i for i, key in enumerate(slots) if key in random)
+    return Signatures(module, functions, random_states, tuple(slots))
 
 
 def _live(traces: Mapping[str, Trace], weights: Collection[int]) -> dict[str, list[tf.Operation]]:
@@ -139,6 +154,7 @@ def emitted(
     variables: Mapping[int, Kept | NDArray[Any]],
     inputs: Mapping[int, tf.TensorSpec],
     native: Callable[[tf.Operation], bool] | None = None,
+    origins: dict[str, str] | None = None,
 ) -> Function:
     """Return the function of a trace, with those `inputs` as arguments whose variables the trace reads.
 
@@ -149,6 +165,7 @@ def emitted(
         variables: The replacements of its variables, by handle id.
         inputs: The variables that become inputs, by handle id.
         native: Returns whether an op is emitted unchanged even if it has a lowering; None for no such ops.
+        origins: Filled with the origins of emitted ops, see `Emission`.
     """
     read = {trace.variables[op.name] for op in operations if op.name in trace.variables}
     replaced = {key: spec for key, spec in inputs.items() if key in read}
@@ -158,7 +175,7 @@ def emitted(
         constants = {key: tf.constant(value) for key, value in used.items() if isinstance(value, np.ndarray)}
         given = {key: values[spec.name] for key, spec in replaced.items()}
         try:
-            return emit(trace, operations, values, {**used, **constants, **given}, native)
+            return emit(trace, operations, values, {**used, **constants, **given}, native, origins)
         except ExportError as error:
             raise ExportError(f"`{key}`: {error}") from error
 

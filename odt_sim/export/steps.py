@@ -106,7 +106,7 @@ def trace_train(
             with tf.GradientTape() as tape:
                 called = outputs, _ = training.terms.called(model, features, embedded=x == "embedding")
                 if method:
-                    loss = _own_loss(model, features, interface.returned(labels), outputs, sample_weight)
+                    loss = own_loss(model, features, interface.returned(labels), outputs, sample_weight)
                 else:
                     loss = training.loss(labels, keras.tree.flatten(outputs), weights, sample_weight)
                     loss = tf.add_n([loss, *model.losses]) if model.losses else loss
@@ -129,7 +129,7 @@ def trace_train(
             return inlined(trace, temporary={handle(v): v.value for m in model.metrics for v in m.variables})
 
 
-def _own_loss(model: keras.Model, x: Any, y: Any, outputs: Any, sample_weight: tf.Tensor) -> tf.Tensor:
+def own_loss(model: keras.Model, x: Any, y: Any, outputs: Any, sample_weight: tf.Tensor) -> tf.Tensor:
     """Return the model's `compute_loss` of a batch."""
     weight = tf.identity(sample_weight, name=WEIGHT)
     try:

@@ -119,6 +119,7 @@ def convert_saved_model(
     *,
     signature_keys: Sequence[str] | None = None,
     batch_size: int | None = None,
+    check: bool = True,
 ) -> bytes:
     """Convert the signatures of a SavedModel to a `.tflite` file that trains on any LiteRT interpreter.
 
@@ -132,6 +133,7 @@ def convert_saved_model(
         signature_keys: The signatures to convert; None converts all.
         batch_size: The number of rows in a batch if the SavedModel leaves it open; a fixed number trains faster. None
             keeps it open.
+        check: Whether to compare the file with the SavedModel in TensorFlow.
 
     Returns:
         The file's content.
@@ -139,7 +141,7 @@ def convert_saved_model(
     Raises:
         ExportError: The directory contains no SavedModel, a signature is missing, or an op cannot be lowered.
     """
-    return converted(Path(saved_model_dir), signature_keys, batch_size)
+    return converted(Path(saved_model_dir), signature_keys, batch_size, check=check)
 
 
 @names_arguments

@@ -9,7 +9,7 @@ from odt_sim.errors import ModelError
 from odt_sim.model.train_inputs import TrainInput, read_train_inputs
 
 METADATA_NAME = "odt_sim.manifest"
-FORMAT_VERSION = 4  # a file is written as the oldest version that describes it
+FORMAT_VERSION = 5  # a file is written as the oldest version that describes it
 DEFAULT_BATCH_SIZE = 32  # for a file of another tool that takes any number of rows
 ROLES = ("trainable", "statistic", "frozen")
 GROUPS = ("body", "head", "norm")
@@ -119,6 +119,7 @@ class Manifest:
         inputs: `("x",)` for one input, which is `x` in the signatures; else the names in `x_<name>`, identifiers.
         outputs: The outputs; by default one with the loss above.
         train_inputs: The inputs of `train` beyond examples, `sample_weight`, `learning_rate` and `mu`.
+        checked: Whether the export did not skip its comparison of the file with the model.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Manifest:
     inputs: tuple[str, ...] = ("x",)
     outputs: tuple[Output, ...] = ()
     train_inputs: tuple[TrainInput, ...] = ()
+    checked: bool = True
 
     def __post_init__(self) -> None:
         """Describe one output by the loss, unless outputs are given."""
@@ -145,6 +147,8 @@ class Manifest:
     @property
     def version(self) -> int:
         """The oldest format version that describes this model."""
+        if not self.checked:
+            return 5
         if any(output.ignore_class is not None for output in self.outputs):
             return 4
         if self.train_inputs:
@@ -165,6 +169,8 @@ class Manifest:
             del fields["inputs"], fields["outputs"]
         if self.version < 3:
             del fields["train_inputs"]
+        if self.version < 5:
+            del fields["checked"]
         if self.version < 4:
             for output in fields.get("outputs", ()):
                 del output["ignore_class"]

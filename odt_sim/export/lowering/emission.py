@@ -51,12 +51,15 @@ class Emission:
         probes: The dependence of shapes on the rows of the batch.
         native: Returns whether an op is emitted unchanged even if it has a lowering; None for no such ops.
         in_parts: Whether images may pass through ops in parts of the batch.
+        origins: Filled with the name of the traced tensor by the name of each op that was emitted for it, to trace values of
+            the file back to the model; None for not doing so.
     """
 
     memo: Memo
     probes: Probes
     native: Callable[[tf.Operation], bool] | None = None
     in_parts: bool = False
+    origins: dict[str, str] | None = None
 
 
 def emit(
@@ -65,6 +68,7 @@ def emit(
     inputs: Mapping[str, tf.Tensor],
     variables: Mapping[int, tf.Variable | BlockedVariable | tf.Tensor],
     native: Callable[[tf.Operation], bool] | None = None,
+    origins: dict[str, str] | None = None,
 ) -> dict[str, tf.Tensor]:
     """Emit a trace into the current graph.
 
@@ -74,13 +78,14 @@ def emit(
         inputs: The arguments, by name.
         variables: The replacements of the trace's variables, by handle id.
         native: Returns whether an op is emitted unchanged even if it has a lowering; None for no such ops.
+        origins: See `Emission`.
 
     Returns:
         The outputs by name.
     """
     constants = {placeholder.op.name: outer for outer, placeholder in trace.concrete.graph.captures}
     probes = Probes.of(list(inputs.values()))
-    emission = Emission({}, probes, native, in_parts=not probes.graphs and help_training(operations))
+    emission = Emission({}, probes, native, in_parts=not probes.graphs and help_training(operations), origins=origins)
     values: dict[str, Emitted] = {}
     for op in operations:
         if op.type == "Placeholder":
@@ -88,7 +93,7 @@ def emit(
             values[op.outputs[0].name] = Emitted(given, emission.probes.argument(given))
             continue
         try:
-            _emit_operation(op, values, emission)
+            _emit_traceably(op, values, emission)
         except Refusal as refusal:
             raise ExportError(f"{trace.where(op)}: {refusal}") from refusal
     write_blocks(emission.memo)
@@ -118,6 +123,19 @@ def argument(
 def _is_table(op: tf.Operation) -> bool:
     """Return whether a placeholder is a look-up table."""
     return any(user.type == "LookupTableFindV2" for user in op.outputs[0].consumers())
+
+
+def _emit_traceably(op: tf.Operation, values: dict[str, Emitted], emission: Emission) -> None:
+    """Emit one op; for `origins`, in a scope of its own, because the converter changes names that are used twice."""
+    if emission.origins is None:
+        _emit_operation(op, values, emission)
+        return
+    with tf.name_scope(f"traced_{len(values)}_"):
+        _emit_operation(op, values, emission)
+    for traced in op.outputs:
+        value = values[traced.name].value
+        if isinstance(value, tf.Tensor) and len(value.op.outputs) == 1:
+            emission.origins.setdefault(value.op.name, traced.name)
 
 
 def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emission) -> None:

@@ -117,7 +117,7 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
         )
         raise ExportError(f"torch: module {type(module).__name__} does not define its input shapes; pass {missing}")
     check_module(module)
-    given = _given(module, example, batch_size)
+    given = bound_inputs(module, example, batch_size)
     layers = _layers(module)
     _warn_of_frozen(module, layers)
     owners = {_join(layer.module_path, name): layer for layer in layers for name in layer.own}
@@ -133,7 +133,10 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     check_real(graphs[True])
     orders = row_orders(module, given, graphs[True], batch_size)
     programs = {training: Program(exported, variables, orders) for training, exported in graphs.items()}
-    arguments, name = _by_name(given), type(module).__name__.lower().lstrip("_") or "module"  # a valid TensorFlow scope
+    arguments, name = (
+        inputs_by_name(given),
+        type(module).__name__.lower().lstrip("_") or "module",
+    )  # a valid TensorFlow scope
     inputs = [
         keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=own) for own, x in arguments.items()
     ]
@@ -145,7 +148,7 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
         raise own.problem or error from None
 
 
-def _given(module: Any, example: Any, count: int) -> inspect.BoundArguments:
+def bound_inputs(module: Any, example: Any, count: int) -> inspect.BoundArguments:
     """Return an example's inputs, with the rows of a batch, as the arguments of a module's `forward`."""
     named = isinstance(example, Mapping)
     several = example.values() if named else example if isinstance(example, list | tuple) else [example]
@@ -159,7 +162,7 @@ def _given(module: Any, example: Any, count: int) -> inspect.BoundArguments:
         ) from error
 
 
-def _by_name(given: inspect.BoundArguments) -> dict[str, Any]:
+def inputs_by_name(given: inspect.BoundArguments) -> dict[str, Any]:
     """Return arguments by their names in `forward`; arguments of `*args` are numbered."""
     inputs = dict[str, Any]()
     for name, value in given.arguments.items():
@@ -198,8 +201,8 @@ def _exported(module: Any, given: inspect.BoundArguments, *, training: bool) -> 
             warnings.catch_warnings(),
             redirect_stdout(io.StringIO()),
             redirect_stderr(io.StringIO()),
-            _masks_given(),
-            _no_caches(module),
+            masks_given(),
+            no_caches(module),
         ):
             warnings.simplefilter("ignore")
             with own_gradients(module) as names:
@@ -218,7 +221,7 @@ def _exported(module: Any, given: inspect.BoundArguments, *, training: bool) -> 
 
 
 @contextmanager
-def _masks_given() -> Iterator[None]:
+def masks_given() -> Iterator[None]:
     """Let `nn.Transformer` use a mask unchanged: tracing cannot detect from its values whether it is causal."""
     from torch.nn.modules import transformer
 
@@ -231,7 +234,7 @@ def _masks_given() -> Iterator[None]:
 
 
 @contextmanager
-def _no_caches(module: Any) -> Iterator[None]:
+def no_caches(module: Any) -> Iterator[None]:
     """Turn off the key-value caches of language models of `transformers`, which `torch.export` cannot return."""
     configs = {id(part.config): part.config for part in module.modules() if hasattr(part, "config")}
     caching = [config for config in configs.values() if getattr(config, "use_cache", False)]

@@ -22,7 +22,11 @@ def structured(exported: Any, outputs: Sequence[Any]) -> Any:
     """
     from torch.utils._pytree import tree_unflatten
 
-    returned = tree_unflatten(list(outputs), exported.call_spec.out_spec)
+    return as_keras(tree_unflatten(list(outputs), exported.call_spec.out_spec), outputs)
+
+
+def as_keras(returned: Any, outputs: Sequence[Any]) -> Any:
+    """Return what `forward` returned, with its tensors in flat order, in the structure of a Keras model."""
     if isinstance(returned, Mapping):
         if LOGITS in returned and "loss" in returned:
             raise ExportError(

@@ -1,0 +1,191 @@
+"""Whether a file and its model agree, up to rounding.
+
+Two correct implementations in float32 differ: they add in another order, a ReLU's input is nearly 0, a net is unstable. So
+a difference is an error only if it is larger than `NOISE` times what the model itself differs by when its inputs and weights
+are moved by one unit in the last place, and only if it shows on `DRAWS` draws of rows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odt_sim.export.self_check.side import Array, CannotRun, Part, Reference, Side
+
+EXACT = 1e-4
+"""The part of a result, or of a variable's change, up to which a difference needs no further examination."""
+
+LEAST_CHANGE = 1e-6
+"""The part of the largest change of any variable below which a change is rounding, such as that of a bias before a norm."""
+
+NOISE, TRIALS = 10.0, 2
+DRAWS = 3
+EPSILON = float(np.finfo(np.float32).eps)
+
+Draw = Callable[[int, bool], Sequence[Part]]
+"""Returns the parts of a draw by its number; the flag restricts rows to positive values (see `rows.Rows`)."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A result in which a file and its model differ.
+
+    Attributes:
+        parts: The calls up to the one with the result.
+        name: The name of the output, weight or slot.
+        error: The Euclidean norm of the difference.
+        size: The norm of the result; for a variable, that of its change.
+    """
+
+    parts: tuple[Part, ...]
+    name: str
+    error: float
+    size: float
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What differs, the same for all draws."""
+        return self.parts[-1].title, self.name
+
+
+class Result(NamedTuple):
+    """A result of both sides: the norms of its difference and of its size or change, and what rounding alone adds."""
+
+    name: str
+    error: float
+    size: float
+    rounding: float
+
+
+def disagreements(file: Callable[[], Side], reference: Reference, draw: Draw, seconds: float) -> list[Difference]:
+    """Return the differences between a file and its model that rounding does not explain.
+
+    Args:
+        file: Opens the file anew.
+        reference: The model; it is reset afterwards.
+        draw: The rows.
+        seconds: The time after which no further part of the first draw starts.
+
+    Raises:
+        CannotRun: The model trains on no drawn rows.
+    """
+    lasting: list[Difference] = []
+    try:
+        for number in range(DRAWS):
+            differing = _of_draw(file, reference, draw, number, np.inf if number else seconds)
+            unexplained = _unexplained(reference, differing) if differing else []
+            keys = {difference.key for difference in lasting}
+            lasting = [difference for difference in unexplained if not number or difference.key in keys]
+            if not lasting:
+                break
+    finally:
+        reference.reset()
+    return lasting
+
+
+def _of_draw(
+    file: Callable[[], Side], reference: Reference, draw: Draw, number: int, seconds: float
+) -> list[Difference]:
+    """Return the differences of one draw, without the parts that the model itself cannot run."""
+    problem = CannotRun("it has no training step")
+    for positive in (False, True):
+        parts = list(draw(number, positive))
+        while any(part.trains for part in parts):
+            try:
+                return _differing(file(), reference, parts, seconds)
+            except CannotRun as error:
+                problem, parts = error, [part for part in parts if part is not error.part]
+    raise problem
+
+
+def _differing(file: Side, reference: Reference, parts: Sequence[Part], seconds: float) -> list[Difference]:
+    """Run the parts one after another on both sides, and return the differences of the first part with any."""
+    reference.reset()
+    before, end = reference.states(), perf_counter() + seconds
+    for i, part in enumerate(parts):
+        if i and perf_counter() > end:
+            break
+        expected, after = _run(reference, part), reference.states()
+        computed = file.run(part)
+        results = [_output(name, computed[name], value) for name, value in expected.items()]
+        states = file.states() if part.trains else {}
+        results += _variables(states, before, after)
+        differing = [result for result in results if not result.error <= EXACT * result.size + result.rounding]
+        differing = [result for result in differing if not _by_rounding(result, reference, states, after)]
+        if differing:
+            return [Difference(tuple(parts[: i + 1]), name, error, size) for name, error, size, _ in differing]
+        before = after
+    return []
+
+
+def _by_rounding(result: Result, reference: Reference, computed: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Return whether a variable differs only where its gradient was rounding."""
+    rounding = reference.rounding(result.name) if result.name in computed else None
+    if rounding is None:
+        return False
+    error = _norm(np.where(rounding, 0.0, computed[result.name] - np.asarray(after[result.name])))
+    return error <= EXACT * result.size + result.rounding
+
+
+def _run(reference: Reference, part: Part) -> dict[str, Array]:
+    try:
+        outputs = reference.run(part)
+    except CannotRun as error:
+        raise CannotRun(str(error), part) from error
+    if not all(np.isfinite(value).all() for value in outputs.values()):
+        raise CannotRun("its results are not finite", part)
+    return outputs
+
+
+def _output(name: str, computed: Array, expected: Array) -> Result:
+    return Result(name, _norm(np.subtract(computed, expected, dtype=np.float64)), _norm(expected), 0.0)
+
+
+def _variables(computed: Mapping[str, Array], before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Result]:
+    """Return the results for all variables, by their changes."""
+    results, scales = [], []
+    common = {name: value for name, value in computed.items() if name in after}
+    for name, value in common.items():
+        old, new = np.asarray(before[name]), np.asarray(after[name])
+        size = _norm(new - old)
+        results.append(Result(name, _norm(value - new), size, EPSILON * _norm(new)))
+        scales.append(size / max(new.size, 1) ** 0.5 if new.dtype.kind == "f" else 0.0)
+    least = LEAST_CHANGE * max(scales, default=0.0)
+    return [
+        result._replace(rounding=result.rounding + least * value.size**0.5)
+        for result, value in zip(results, common.values(), strict=True)
+    ]
+
+
+def _unexplained(reference: Reference, differing: Sequence[Difference]) -> list[Difference]:
+    """Return the differences that are larger than those of the model with moved inputs and weights."""
+    names, parts = [difference.name for difference in differing], differing[0].parts
+    exact = _results(reference, parts, names, None)
+    noise = dict.fromkeys(names, 0.0)
+    for trial in range(TRIALS):
+        changed = _results(reference, parts, names, np.random.default_rng(trial))
+        noise = {name: max(noise[name], _norm(changed[name] - exact[name])) for name in names}
+    return [difference for difference in differing if not difference.error <= NOISE * noise[difference.name]]
+
+
+def _results(
+    reference: Reference, parts: Sequence[Part], names: Sequence[str], random: np.random.Generator | None
+) -> dict[str, Array]:
+    """Return some results of a model, with moved inputs and weights for `random`."""
+    reference.reset(random)
+    outputs = dict[str, Array]()
+    for part in parts:
+        outputs = reference.run(part if random is None else part.moved(random))
+    values = {**reference.states(), **outputs}
+    return {name: np.asarray(values[name], np.float64) for name in names}
+
+
+def _norm(values: Array) -> float:
+    """Return the Euclidean norm, also of integers, and of floats whose squares overflow."""
+    flat = np.ravel(values)
+    if flat.dtype != np.float32:
+        flat = flat.astype(np.float64)
+    square = float(np.dot(flat, flat))
+    return square**0.5 if np.isfinite(square) and square > 1e-30 else float(np.linalg.norm(flat.astype(np.float64)))

@@ -1,0 +1,152 @@
+"""A Keras model as a side of the check: Keras itself computes, eagerly, on rows without padding."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from odt_sim.export.interface import Interface
+from odt_sim.export.own_steps import compiled_as, own_method, step_loss
+from odt_sim.export.precision import in_float32
+from odt_sim.export.self_check.side import Array, CannotRun, Part, moved
+from odt_sim.export.signatures import Variable
+from odt_sim.export.steps import own_loss
+from odt_sim.export.training import Training
+from odt_sim.model.names import full
+
+ROUNDING = 1e-6
+"""The part of the largest gradient below which a gradient is rounding: that of a bias before a normalization, or of keys."""
+
+
+@dataclass(frozen=True)
+class KerasSide:
+    """A model, its loss and its optimizer.
+
+    Attributes:
+        model: The model.
+        interface: Its inputs and outputs.
+        training: Its loss and optimizer; the latter is changed and must be restored by `reset`.
+        named: The weights and slots by their names in the file.
+        before: The values of all variables before the check; those that stay the same take no memory.
+        last_gradients: The last gradient of each weight, by the variable's `id`.
+    """
+
+    model: keras.Model
+    interface: Interface
+    training: Training
+    named: dict[str, Variable]
+    before: list[tuple[Variable, tf.Tensor]] = field(init=False)
+    last_gradients: dict[int, tf.Tensor] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Keep the values of all variables."""
+        variables = {
+            id(v): v for v in (*self.named.values(), *self.model.variables, *self.training.optimizer.variables)
+        }
+        values = [(v, tf.convert_to_tensor(v)) for v in variables.values()]
+        object.__setattr__(self, "before", values)
+
+    def reset(self, random: np.random.Generator | None = None) -> None:
+        """Set all variables to their values before the check; see `Reference`."""
+        weights = {id(v) for name, v in self.named.items() if name.startswith("a")}
+        for variable, value in self.before:
+            changed = random is not None and id(variable) in weights
+            variable.assign(moved(value.numpy(), random) if changed and random else value)
+
+    def states(self) -> dict[str, Any]:
+        """Return the weights and slots; see `Side`."""
+        return {name: tf.convert_to_tensor(variable) for name, variable in self.named.items()}
+
+    def rounding(self, name: str) -> Array | None:
+        """Return which elements of a weight had a last gradient of rounding only; see `Reference`."""
+        gradient = self.last_gradients.get(id(self.named[name])) if name in self.named else None
+        if gradient is None or isinstance(gradient, tf.IndexedSlices):
+            return None
+        largest = max(_root_mean_square(g) for g in self.last_gradients.values())
+        return np.asarray(tf.abs(gradient) <= ROUNDING * largest)
+
+    def run(self, part: Part) -> dict[str, Array]:
+        """Infer, or train one step; see `Side`."""
+        try:
+            with in_float32(self.model):
+                return self._infer(part) if part.signature == "infer" else {"loss": self._step(part).numpy()}
+        except Exception as error:  # user code may raise anything
+            raise CannotRun(str(error)) from error
+
+    def features(self, part: Part) -> Any:
+        """Return the inputs of a part in the model's structure."""
+        specs = self.interface.specs(None)
+        return self.interface.arguments([tf.constant(part.inputs[spec.name], spec.dtype) for spec in specs])
+
+    def _infer(self, part: Part) -> dict[str, Array]:
+        outputs = keras.tree.flatten(self.outputs(part, training=False))
+        return {
+            full("logits", name): value.numpy()
+            for name, value in zip(self.interface.output_names, outputs, strict=True)
+        }
+
+    def outputs(self, part: Part, *, training: bool) -> Any:
+        """Return the outputs of the model in its structure."""
+        return self.model(self.features(part), training=training)
+
+    def _step(self, part: Part) -> tf.Tensor:
+        """Train one step, and return the loss before it."""
+        self.training.optimizer.learning_rate.assign(part.further["learning_rate"])
+        weight, method = tf.constant(part.inputs["sample_weight"]), own_method(self.model)
+        labels = [tf.constant(part.inputs[spec.name], spec.dtype) for spec in self.training.targets]
+        with ExitStack() as stack:
+            if method:
+                stack.enter_context(compiled_as(self.model, self.training.optimizer, self.training.of_batch))
+            if method == "train_step":
+                return step_loss(self.model, self.features(part), self.interface.returned(labels), weight)
+            loss, gradients = (
+                self._own_gradients(part, labels, weight) if method else self.gradients(part, labels, weight)
+            )
+        variables = self.model.trainable_variables
+        pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        self.last_gradients.update({id(v): g for g, v in pairs})
+        self.training.optimizer.apply_gradients([(self.training.gradient(g, v, None), v) for g, v in pairs])
+        return loss
+
+    def _own_gradients(self, part: Part, labels: Sequence[tf.Tensor], weight: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        """Return the loss of the model's `compute_loss`, and its gradients."""
+        with tf.GradientTape() as tape:
+            features = self.features(part)
+            outputs = self.model(features, training=True)
+            loss = own_loss(self.model, features, self.interface.returned(labels), outputs, weight)
+            scaled = self.training.optimizer.scale_loss(loss)
+        return loss, tape.gradient(scaled, self.model.trainable_variables)
+
+    def gradients(self, part: Part, labels: Sequence[tf.Tensor], weight: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        """Return the loss as Keras' trainer computes it, and its gradients by the trainable variables."""
+        features, training = self.features(part), self.training
+        with tf.GradientTape() as tape:
+            called = training.terms.called(self.model, features)
+            loss = self.loss(labels, keras.tree.flatten(called[0]), weight)
+            loss = tf.add_n([loss, *self.model.losses])
+            data, further = (features, self.interface.returned(labels)), [*self._further(part)]
+            loss = training.with_terms(loss, self.model, data, called, further, weight)
+            scaled = training.optimizer.scale_loss(loss)
+        return loss, tape.gradient(scaled, self.model.trainable_variables)
+
+    def loss(self, labels: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], weight: tf.Tensor) -> tf.Tensor:
+        """Return the sum of the outputs' losses, each a `keras.losses.Loss`, times their factors."""
+        weights = self.training.weights(labels, weight, [output.shape for output in outputs])
+        losses = [
+            objective.function(y, output, sample_weight=factor) * objective.weight
+            for objective, y, output, factor in zip(self.training.objectives, labels, outputs, weights, strict=True)
+        ]
+        return tf.add_n(losses)
+
+    def _further(self, part: Part) -> list[tf.Tensor]:
+        values = {**part.inputs, **part.further}
+        return [tf.constant(values[each.name], each.dtype) for each in self.training.terms.declared]
+
+
+def _root_mean_square(gradient: Any) -> float:
+    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    return float(tf.sqrt(tf.reduce_mean(tf.square(values))))
