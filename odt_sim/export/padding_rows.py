@@ -3,7 +3,7 @@
 Rows with sample weight 0 pad a partial batch to the exported size.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -15,22 +15,36 @@ from odt_sim.errors import ExportError
 from odt_sim.export.folded_normalization import convolution_of, folds, normalized
 from odt_sim.export.lowering.constants import shared
 from odt_sim.export.parameters import all_layers
+from odt_sim.export.row_orders import Call, HiddenRows, normalizations, regularized, weights_of_batch
 
 
 @contextmanager
-def real_rows_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[None]:
-    """Make BatchNormalization ignore rows with weight 0 while a training step is traced."""
-    layers = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.BatchNormalization)]
-    problems: list[str] = []  # raised later, because Keras wraps errors inside a layer in pages of text
+def without_padding(model: keras.Model, sample_weight: tf.Tensor, calls: Sequence[Call]) -> Iterator[None]:
+    """Make BatchNormalization and activity regularizers ignore rows with weight 0 while a training step is traced.
+
+    Args:
+        model: The model.
+        sample_weight: `[batch]`.
+        calls: The calls of these layers, in order; beyond them, the batch is the first axis.
+    """
+    layers, others = normalizations(model), regularized(model)
     foreign = [layer for layer in all_layers(model) if hasattr(layer, "sample_weight")]
+    before = [layer.activity_regularizer for layer in others]
+    problems: list[str] = []  # raised later, because Keras wraps errors inside a layer in pages of text
+    weights_of = _weights_of(sample_weight, calls, problems)
+    for layer, own in zip(others, before, strict=True):
+        _check_regularizer(layer, own, sample_weight)
     for layer in layers:
-        layer._moments = _moments_of(layer, sample_weight, problems)  # shadows the class's method
-        layer.call = _call_of(layer, sample_weight)
+        _normalize_real_rows(layer, weights_of)
     for layer in foreign:
         layer.sample_weight = sample_weight
     try:
+        for layer, own in zip(others, before, strict=True):
+            layer.activity_regularizer = _of_real_rows(layer, own, weights_of)
         yield
     finally:
+        for layer, own in zip(others, before, strict=True):
+            layer.activity_regularizer = own
         for layer in foreign:
             layer.sample_weight = None
         for layer in layers:
@@ -39,37 +53,59 @@ def real_rows_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[Non
         raise ExportError(problems[0])
 
 
-def _moments_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor, problems: list[str]) -> Any:
-    own = layer._moments
-
-    def moments(inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        if inputs.shape[0] != sample_weight.shape[0] or layer.axis == 0:
-            where = f"layer {layer.name!r}: BatchNormalization"
-            problems.append(f"{where} expects the batch as the first axis; use LayerNormalization")
-        elif mask is None:
-            return real_moments(inputs, list(layer._reduction_axes), sample_weight)
-        else:
-            real = tf.reshape(tf.not_equal(sample_weight, 0.0), [-1] + [1] * (len(mask.shape) - 1))
-            mask = tf.logical_and(tf.cast(mask, tf.bool), real)
-        mean, variance = own(inputs, mask)
-        return mean, variance
-
-    return moments
+WeightsOf = Callable[..., tf.Tensor | None]
+"""Returns the weight of each row of the tensor that a layer is called on, given both; None if all rows count."""
 
 
-def _call_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor) -> Any:
-    own = layer.call
+def _weights_of(sample_weight: tf.Tensor, calls: Sequence[Call], problems: list[str]) -> WeightsOf:
+    following = iter(calls)
+
+    def weights_of(layer: keras.layers.Layer, x: tf.Tensor, *, learns: bool = True) -> tf.Tensor | None:
+        call = next(following, None)
+        if not learns:
+            return None
+        try:
+            weights = weights_of_batch(x, sample_weight) if call is None else call.weights(x, sample_weight)
+            if weights is not None and getattr(layer, "axis", None) == 0:
+                raise HiddenRows
+        except HiddenRows:
+            problems.append(
+                f"layer {layer.name!r}: {type(layer).__name__} expects the batch as the first axis, found shape "
+                f"{list(x.shape)} for {sample_weight.shape[0]} examples; call it before the transpose or reshape that "
+                "moves the batch, or export with batch_size=None"
+            )
+            return None
+        return weights
+
+    return weights_of
+
+
+def _normalize_real_rows(layer: keras.layers.BatchNormalization, weights_of: WeightsOf) -> None:
+    """Shadow a layer's methods by ones that ignore rows with weight 0."""
+    own_call, own_moments = layer.call, layer._moments
+    weights: list[tf.Tensor | None] = []  # of the current call
 
     def call(inputs: tf.Tensor, training: Any = None, mask: tf.Tensor | None = None) -> tf.Tensor:
+        inputs = tf.convert_to_tensor(inputs)  # a table may be a variable
+        weights[:] = [weights_of(layer, inputs, learns=bool(training and layer.trainable))]
         convolution = convolution_of(inputs) if training and mask is None and folds(layer) else None
-        if convolution is None or inputs.shape[0] != sample_weight.shape[0]:
-            return own(inputs, training=training, mask=mask)
-        output, mean, variance = normalized(layer, convolution, _share_of(sample_weight, tf.float32))
+        if convolution is None or weights[0] is None:
+            return own_call(inputs, training=training, mask=mask)
+        output, mean, variance = normalized(layer, convolution, _share_of(weights[0], tf.float32))
         for moving, new in ((layer.moving_mean, mean), (layer.moving_variance, variance)):
             moving.assign(moving * layer.momentum + new * (1.0 - layer.momentum))
         return output
 
-    return call
+    def moments(inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+        if weights[0] is not None and mask is None:
+            return real_moments(inputs, list(layer._reduction_axes), weights[0])
+        if weights[0] is not None and mask is not None:
+            real = tf.reshape(tf.not_equal(weights[0], 0.0), [-1] + [1] * (len(mask.shape) - 1))
+            mask = tf.logical_and(tf.cast(mask, tf.bool), real)
+        mean, variance = own_moments(inputs, mask)
+        return mean, variance
+
+    layer.call, layer._moments = call, moments
 
 
 def _share_of(sample_weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -125,34 +161,23 @@ SUMS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 """Regularizers that sum over elements and map 0 to 0."""
 
 
-@contextmanager
-def real_activity_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[None]:
-    """Make activity regularizers ignore rows with weight 0 while a training step is traced.
-
-    If the number of rows is open, no rows are padded, and any regularizer is correct unchanged.
-    """
-    layers = [layer for layer in all_layers(model) if getattr(layer, "activity_regularizer", None) is not None]
-    before = [layer.activity_regularizer for layer in layers]
-    for layer, own in zip(layers, before, strict=True):
-        if type(own) not in SUMS and sample_weight.shape[0] is not None:
-            raise ExportError(
-                f"layer {layer.name!r}: expected L1, L2 or L1L2 as its activity regularizer, found {type(own).__name__}; "
-                "use one of these, or export with batch_size=None"
-            )
-    try:
-        for layer, own in zip(layers, before, strict=True):
-            layer.activity_regularizer = _of_real_rows(own, sample_weight) if type(own) in SUMS else own
-        yield
-    finally:
-        for layer, own in zip(layers, before, strict=True):
-            layer.activity_regularizer = own
+def _check_regularizer(layer: keras.layers.Layer, own: Any, sample_weight: tf.Tensor) -> None:
+    """Check that padding can be kept out of an activity regularizer; any number of rows needs no padding."""
+    if type(own) not in SUMS and sample_weight.shape[0] is not None:
+        raise ExportError(
+            f"layer {layer.name!r}: expected L1, L2 or L1L2 as its activity regularizer, found {type(own).__name__}; "
+            "use one of these, or export with batch_size=None"
+        )
 
 
-def _of_real_rows(own: keras.regularizers.Regularizer, sample_weight: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
+def _of_real_rows(layer: keras.layers.Layer, own: Any, weights_of: WeightsOf) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return batch / sum(r) own(r X) with r_i = 1 for real rows, else 0; Keras divides the result by the batch size."""
 
     def regularizer(x: tf.Tensor) -> tf.Tensor:
-        real = tf.cast(tf.not_equal(sample_weight, 0.0), x.dtype)
+        weights = weights_of(layer, x)
+        if weights is None or type(own) not in SUMS:
+            return own(x)
+        real = tf.cast(tf.not_equal(weights, 0.0), x.dtype)
         rows = tf.reshape(real, [-1] + [1] * (len(x.shape) - 1))
         return own(x * rows) / tf.maximum(tf.reduce_mean(real), 1e-9)
 

@@ -1,7 +1,8 @@
 """Trace a Keras model: inference, and training steps for all or some of its weights."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -21,8 +22,9 @@ from odt_sim.export.own_steps import (
     own_method,
     step_loss,
 )
-from odt_sim.export.padding_rows import real_activity_only, real_rows_only
+from odt_sim.export.padding_rows import without_padding
 from odt_sim.export.parameters import all_layers, leaf_layers
+from odt_sim.export.row_orders import Call, calls_of, has_own_code, normalizations, other_count, recorded, regularized
 from odt_sim.export.signatures import handle
 from odt_sim.export.sparse_gradients import fixed_shapes
 from odt_sim.export.tracing import traced, unrolled
@@ -90,43 +92,99 @@ def trace_train(
 
     Terms add their inputs, and offsets add `mu`. If the training names gradients, the step also returns them.
     """
-    inputs, targets = interface.specs(batch_size, x), training.targets
-    arguments = [*inputs, *targets, tf.TensorSpec([batch_size], name="sample_weight")]
-    further = training.terms.specs(batch_size)
+    step, method = _step(model, interface, training, batch_size, x), own_method(model)
+    calls = _recorded_calls(model, interface, training, batch_size, x)
+
+    def train(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
+        with without_padding(model, flat[step.examples], calls):
+            return step.run(*flat)
+
+    with _traceable(model, training):
+        trace = traced(train, step.arguments, names_of(model))
+        if not method:
+            return inlined(trace)
+        check_weighted(trace, model, [handle(v) for v in model.trainable_variables], batch_size)
+        return inlined(trace, temporary={handle(v): v.value for m in model.metrics for v in m.variables})
+
+
+@contextmanager
+def _traceable(model: keras.Model, training: Training) -> Iterator[None]:
+    """Prepare a model for the trace of its training step."""
+    with unrolled(model), fixed_shapes():
+        if not own_method(model):
+            yield
+            return
+        with compiled_as(model, training.optimizer, training.of_batch):
+            yield
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A training step.
+
+    Attributes:
+        run: A function of flat tensors: the inputs, targets, sample weights, further inputs of terms, and `mu`.
+        arguments: The specs of these tensors.
+        examples: The position of the sample weights.
+    """
+
+    run: Callable[..., dict[str, tf.Tensor]]
+    arguments: list[tf.TensorSpec]
+    examples: int
+
+
+def _step(model: keras.Model, interface: Interface, training: Training, count: int | None, x: str) -> _Step:
+    """Return a model's training step for a number of examples."""
+    inputs = interface.specs(count, x)
+    targets = [tf.TensorSpec([count, *spec.shape[1:]], spec.dtype, spec.name) for spec in training.targets]
+    arguments = [*inputs, *targets, tf.TensorSpec([count], name="sample_weight")]
+    further = training.terms.specs(count)
     arguments += [*further, *([tf.TensorSpec([], name="mu")] if training.offsets else [])]
     method, examples = own_method(model), len(inputs) + len(targets)
 
-    def train(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
+    def run(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
         features, labels = interface.arguments(flat[: len(inputs)]), flat[len(inputs) : examples]
         sample_weight, mu = flat[examples], flat[-1] if training.offsets else None
-        weights = training.weights(labels, sample_weight, interface.output_shapes(batch_size)) if not method else []
-        with real_rows_only(model, sample_weight), real_activity_only(model, sample_weight), fixed_shapes():
-            if method == "train_step":
-                return _own_step(model, training, features, interface.returned(labels), sample_weight, mu)
-            with tf.GradientTape() as tape:
-                called = outputs, _ = training.terms.called(model, features, embedded=x == "embedding")
-                if method:
-                    loss = own_loss(model, features, interface.returned(labels), outputs, sample_weight)
-                else:
-                    loss = training.loss(labels, keras.tree.flatten(outputs), weights, sample_weight)
-                    loss = tf.add_n([loss, *model.losses]) if model.losses else loss
-                    data, values = (features, interface.returned(labels)), flat[examples + 1 :][: len(further)]
-                    loss = training.with_terms(loss, model, data, called, values, sample_weight)
-                scaled = training.optimizer.scale_loss(loss)
-            variables = model.trainable_variables
-            pairs = zip(tape.gradient(scaled, variables), variables, strict=True)
-            gradients = [(g, v) for g, v in pairs if g is not None]
-            named = training.named_gradients(gradients)
-            training.optimizer.apply_gradients([(training.gradient(g, v, mu), v) for g, v in gradients])
-            return {**named, "loss": loss}
+        weights = training.weights(labels, sample_weight, interface.output_shapes(count)) if not method else []
+        if method == "train_step":
+            return _own_step(model, training, features, interface.returned(labels), sample_weight, mu)
+        with tf.GradientTape() as tape:
+            called = outputs, _ = training.terms.called(model, features, embedded=x == "embedding")
+            if method:
+                loss = own_loss(model, features, interface.returned(labels), outputs, sample_weight)
+            else:
+                loss = training.loss(labels, keras.tree.flatten(outputs), weights, sample_weight)
+                loss = tf.add_n([loss, *model.losses]) if model.losses else loss
+                data, values = (features, interface.returned(labels)), flat[examples + 1 :][: len(further)]
+                loss = training.with_terms(loss, model, data, called, values, sample_weight)
+            scaled = training.optimizer.scale_loss(loss)
+        variables = model.trainable_variables
+        pairs = zip(tape.gradient(scaled, variables), variables, strict=True)
+        gradients = [(g, v) for g, v in pairs if g is not None]
+        named = training.named_gradients(gradients)
+        training.optimizer.apply_gradients([(training.gradient(g, v, mu), v) for g, v in gradients])
+        return {**named, "loss": loss}
 
-    with unrolled(model):
-        if not method:
-            return inlined(traced(train, arguments, names_of(model)))
-        with compiled_as(model, training.optimizer, training.of_batch):
-            trace = traced(train, arguments, names_of(model))
-            check_weighted(trace, model, [handle(v) for v in model.trainable_variables], batch_size)
-            return inlined(trace, temporary={handle(v): v.value for m in model.metrics for v in m.variables})
+    return _Step(run, arguments, examples)
+
+
+def _recorded_calls(
+    model: keras.Model, interface: Interface, training: Training, batch_size: int | None, x: str
+) -> list[Call]:
+    """Return the calls that normalize or regularize in a step with another number of examples.
+
+    They are empty if the batch is always the first axis, as in Keras' layers, or if the model fixes the number of examples.
+    """
+    if not has_own_code(model) or not (normalizations(model) or regularized(model)):
+        return []
+    count = other_count(batch_size)
+    step = _step(model, interface, training, count, x)
+    try:
+        with _traceable(model, training), recorded(model) as tensors:
+            trace = traced(step.run, step.arguments, names_of(model))
+    except Exception:  # user code may raise anything
+        return []
+    return calls_of(trace, tensors, count)
 
 
 def own_loss(model: keras.Model, x: Any, y: Any, outputs: Any, sample_weight: tf.Tensor) -> tf.Tensor:

@@ -148,21 +148,9 @@ def noisy(rows: int) -> Any:
     return keras.Sequential([layers.Input((6,)), layers.Dense(4), noise, layers.Dense(3)])
 
 
-def rows_merged() -> Any:
-    x = layers.Input((3, 2))
-    h = layers.BatchNormalization(name="bn")(keras.ops.reshape(x, (-1, 2)))
-    return keras.Model(x, layers.Dense(3)(keras.ops.reshape(h, (-1, 6))))
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (lambda: noisy(8), r"the op \w+ cannot take any number of rows; give a batch size"),
-        (rows_merged, r"layer 'bn': the op \w+ cannot take any number of rows; give a batch size"),
-    ],
-)
-def test_fixed_rows_are_refused_in_an_open_batch(model: Any, message: str, tmp_path: Path) -> None:
+def test_fixed_rows_are_refused_in_an_open_batch(tmp_path: Path) -> None:
+    message = r"the op \w+ cannot take any number of rows; give a batch size"
     with pytest.raises(ExportError, match=message) as error:
-        export_model(model(), tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=None)
+        export_model(noisy(8), tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=None)
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())

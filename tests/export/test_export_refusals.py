@@ -23,10 +23,16 @@ def ended(*tail: Any) -> Any:
     return keras.Sequential([layers.Input((4,)), layers.Dense(3), *tail])
 
 
-def rows_merged() -> Any:
-    x = layers.Input((3, 2))
-    h = layers.BatchNormalization(name="bn")(keras.ops.reshape(x, (-1, 2)))
-    return keras.Model(x, layers.Dense(3)(keras.ops.reshape(h, (-1, 6))))
+class TimesFirst(layers.Layer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = layers.BatchNormalization(name="bn")
+
+    def build(self, shape: Any) -> None:
+        self.norm.build((shape[1], None, shape[2]))
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return keras.ops.transpose(self.norm(keras.ops.transpose(x, (1, 0, 2)), training=training), (1, 0, 2))
 
 
 def with_variable() -> Any:
@@ -114,7 +120,14 @@ REFUSED: list[tuple[Any, str]] = [
     (stateful, r"layer 'memory': keeps its state between batches"),
     (with_variable, r"layer 'double': reads a variable that is not a weight"),
     (lazily_built, r"^layer 'scaled': `train` reads a tensor that a layer kept .*; create it in `__init__`"),
-    (rows_merged, r"layer 'bn': BatchNormalization expects the batch as the first axis"),
+    *(
+        (
+            lambda times=times: model(TimesFirst(), shape=(times, 2)),
+            rf"layer 'bn': BatchNormalization expects the batch as the first axis, found shape \[{times}, 32, 2\] for 32 "
+            r"examples; call it before the transpose .*batch_size=None$",
+        )
+        for times in (5, 32)
+    ),
     (
         lambda: model(layers.Dense(2, dtype="float64", name="double")),
         r"layer 'double': .*compute dtype float32, found float64",

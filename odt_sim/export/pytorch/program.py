@@ -26,7 +26,8 @@ from odt_sim.export.pytorch.normalization import batch_norm
 from odt_sim.export.pytorch.outputs import structured
 from odt_sim.export.pytorch.random import RANDOM, Mode
 from odt_sim.export.pytorch.registry import OPS, Refusal
-from odt_sim.export.pytorch.row_orders import Order, path_of
+from odt_sim.export.pytorch.row_orders import path_of
+from odt_sim.export.row_orders import Order
 
 FAMILIES = (convolution, elementwise, fourier, indexing, products, reductions, resizing, shapes)
 """The modules that register functions."""

@@ -3,20 +3,13 @@
 Time-series models do this: PatchTST normalizes `[batch x channels, ...]`. Padding rows of a batch must not count there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-
-Order = Callable[[tf.Tensor, int], tf.Tensor | None]
-"""Returns a value for each row, given a value for each example and the number of rows per example."""
-
-_ORDERS: tuple[Callable[[tf.Tensor, int], tf.Tensor], ...] = (
-    lambda values, each: tf.repeat(values, each),
-    lambda values, each: tf.tile(values, [each]),
-)
+from odt_sim.export.row_orders import ORDERS, Order
 
 
 def row_orders(module: Any, given: Any, exported: Any, count: int) -> Mapping[str, Order]:
@@ -97,7 +90,7 @@ def _rows_of_first(module: Any, given: Any, paths: set[str]) -> dict[str, list[b
 
 def _order(path: str, rows: int, of_first: list[bool], count: int) -> Order:
     each, first = rows // count, tf.one_hot(0, count)
-    for order in _ORDERS:
+    for order in ORDERS:
         if (order(first, each).numpy() > 0).tolist() == of_first:
             return order
     raise ExportError(
