@@ -750,6 +750,23 @@ def test_normalization_of_rows_in_another_order_is_refused() -> None:
         keras_model(module, torch.zeros(2, 4), 2)
 
 
+class _TimesFirst(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x.permute(1, 2, 0)).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize("frames", [2, 3])
+def test_normalization_with_the_batch_on_another_axis_is_refused(frames: int) -> None:
+    with pytest.raises(
+        ExportError, match=rf"^torch: op batch_norm of module 'norm' normalizes {frames} rows of 2 examples"
+    ):
+        keras_model(_TimesFirst(), torch.zeros(2, frames, 4), 2)
+
+
 def test_stochastic_depth_keeps_rows_whole() -> None:
     class Depth(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -26,9 +26,11 @@ def row_orders(module: Any, given: Any, exported: Any, count: int) -> Mapping[st
     """
     nodes, weights = [node for node in exported.graph.nodes if _normalizes(node)], _of_weights(exported)
     standardized = {path_of(node): _all_real for node in nodes if node in weights}
-    rows = {path_of(node): _rows_of(node) for node in nodes if node not in weights and _rows_of(node) != count}
-    of_first = _rows_of_first(module, given, set(rows)) if rows else {}
-    return {**standardized, **{path: _order(path, rows[path], of_first.get(path, []), count) for path in rows}}
+    rows = {path_of(node): _rows_of(node) for node in nodes if node not in weights}
+    named = {path for path in rows if rows[path] != count or _is_norm(module.get_submodule(path))}
+    of_first = _rows_of_first(module, given, named) if named else {}
+    moved = [path for path in named if rows[path] != count or any(of_first.get(path, [])[1:])]
+    return {**standardized, **{path: _order(path, rows[path], of_first.get(path, []), count) for path in moved}}
 
 
 def _of_weights(exported: Any) -> set[Any]:
@@ -56,6 +58,11 @@ def _normalizes(node: Any) -> bool:
 
 def _rows_of(node: Any) -> int:
     return int(node.args[0].meta["val"].shape[0])
+
+
+def _is_norm(part: Any) -> bool:
+    """Return whether a module is a BatchNorm; another one may call the function."""
+    return any(kind.__name__ == "_BatchNorm" for kind in type(part).__mro__)
 
 
 def _rows_of_first(module: Any, given: Any, paths: set[str]) -> dict[str, list[bool]]:
