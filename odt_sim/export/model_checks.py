@@ -10,11 +10,19 @@ from odt_sim.export import OTHER_BACKEND
 from odt_sim.export.interface import Interface
 from odt_sim.export.lowering import Trace
 from odt_sim.export.own_steps import own_method
-from odt_sim.export.parameters import leaf_layers
+from odt_sim.export.parameters import all_layers, leaf_layers
 from odt_sim.export.precision import MIXED, warn_of_mixed
 from odt_sim.export.quantization import quantized
 from odt_sim.export.sources import FROM_KERAS_2
 from odt_sim.model.manifest import GROUPS
+
+ONLY_FLEX = (
+    keras.layers.RandAugment,
+    keras.layers.AugMix,
+    keras.layers.RandomPosterization,
+    keras.layers.RandomElasticTransform,
+)
+"""Augmentations that built-in ops do not compute."""
 
 FLAVOURS = ("builtin", "flex")
 
@@ -79,9 +87,15 @@ def _check_input(tensor: keras.KerasTensor, where: str, name: str) -> None:
 
 
 def check_flavour(model: keras.Model, flavour: str) -> None:
-    """Check the flavour of the exported ops."""
+    """Check the flavour of the exported ops, and that it has the ops of each layer."""
     if flavour not in FLAVOURS:
         raise ExportError(f"flavour: expected {' or '.join(FLAVOURS)}, found {flavour!r}")
+    for layer in all_layers(model) if flavour == "builtin" else ():
+        if isinstance(layer, ONLY_FLEX):
+            raise ExportError(
+                f"layer {layer.name!r}: {type(layer).__name__} has no built-in ops; augment the data with it, before the "
+                "model, or leave it out"
+            )
     for layer in leaf_layers(model) if flavour == "flex" else ():
         if getattr(layer, "groups", 1) > 1 and hasattr(layer, "kernel_size"):
             raise ExportError(

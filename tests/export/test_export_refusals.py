@@ -117,6 +117,17 @@ REFUSED: list[tuple[Any, str]] = [
         lambda: model(layers.Dense(2, activity_regularizer=lambda x: keras.ops.max(x), name="loud")),
         r"layer 'loud': expected L1, L2 or L1L2 as its activity regularizer, found function",
     ),
+    *(
+        (
+            lambda create=create: model(create(), shape=(6, 6, 3)),
+            rf"^layer '\w+': {create.__name__} has no built-in ops; augment the data with it, before the model, or leave",
+        )
+        for create in (layers.RandAugment, layers.AugMix, layers.RandomElasticTransform)
+    ),
+    (
+        lambda: model(layers.Pipeline([layers.RandomPosterization(factor=4, name="few")])),
+        r"^layer 'few': RandomPosterization has no built-in ops",
+    ),
     (stateful, r"layer 'memory': keeps its state between batches"),
     (with_variable, r"layer 'double': reads a variable that is not a weight"),
     (lazily_built, r"^layer 'scaled': `train` reads a tensor that a layer kept .*; create it in `__init__`"),
