@@ -3,6 +3,7 @@
 import warnings
 
 import keras
+import tensorflow as tf
 
 from odt_sim.errors import ExportWarning
 from odt_sim.export.parameters import all_layers
@@ -23,7 +24,7 @@ def warn_of_batch_losses(model: keras.Model, batch_size: int | None) -> None:
 
     Activity regularizers add their loss in the same way, but ignore padding.
     """
-    for layer in _with_batch_losses(model) if batch_size is not None else ():
+    for layer in layers_with_losses(model) if batch_size is not None else ():
         warnings.warn(
             f"layer {layer.name!r}: its add_loss counts the rows that pad a partial batch, so that such a step differs "
             "from Keras; export with batch_size=None (model.batch_size=null), which needs no padding",
@@ -35,13 +36,36 @@ def warn_of_batch_losses(model: keras.Model, batch_size: int | None) -> None:
 def counts_padding(model: keras.Model) -> bool:
     """Return whether a model whose training step was just traced is warned of because it counts padding rows."""
     mixes = any(isinstance(layer, (keras.layers.MixUp, keras.layers.CutMix)) for layer in all_layers(model))
-    return mixes or bool(_with_batch_losses(model))
+    return mixes or bool(layers_with_losses(model))
 
 
-def _with_batch_losses(model: keras.Model) -> list[keras.layers.Layer]:
+def layers_with_losses(model: keras.Model) -> list[keras.layers.Layer]:
+    """Return the layers that called `add_loss` in the latest trace, with a loss of the examples.
+
+    Activity regularizers, which Keras divides by the rows and adds in the same way, ignore padding.
+    """
     return [
-        layer for layer in all_layers(model) if layer._losses and getattr(layer, "activity_regularizer", None) is None
+        layer
+        for layer in all_layers(model)
+        if any(
+            not (getattr(layer, "activity_regularizer", None) and loss.op.type == "DivNoNan") and _has_examples(loss)
+            for loss in layer._losses
+        )
     ]
+
+
+def _has_examples(loss: tf.Tensor) -> bool:
+    """Return whether a loss depends on the arguments of its trace; a penalty of weights does not."""
+    if not tf.is_symbolic_tensor(loss):  # from a call before the trace
+        return False
+    captured = {placeholder.op.name for _, placeholder in loss.graph.captures}
+    pending, reached = [loss.op], set[str]()
+    while pending:
+        op = pending.pop()
+        if op.name not in reached:
+            reached.add(op.name)
+            pending += [tensor.op for tensor in op.inputs]
+    return any(op.name in reached - captured for op in loss.graph.get_operations() if op.type == "Placeholder")
 
 
 def _advice(layer: keras.layers.Layer) -> str | None:

@@ -81,6 +81,18 @@ class TimesFirst(layers.Layer):  # type: ignore[misc]
         return ops.transpose(self.norm(ops.transpose(x, (1, 0, 2)), training=training), (1, 0, 2))
 
 
+class Penalized(layers.Layer):  # type: ignore[misc]
+    """A layer with a loss of its inputs."""
+
+    def call(self, x: Any) -> Any:
+        self.add_loss(0.1 * ops.mean(x**2))
+        return x
+
+
+def largest(x: Any) -> Any:
+    return ops.sum(ops.max(ops.abs(x), -1))
+
+
 def sequential(shape: tuple[int, ...], *body: Any) -> Any:
     keras.utils.set_random_seed(1)
     return keras.Sequential([layers.Input(shape), layers.Dense(4), *body, layers.Flatten(), layers.Dense(3)])
@@ -100,6 +112,11 @@ def frames() -> Any:
         pytest.param(frames, BATCH, marks=pytest.mark.slow),
         pytest.param(frames, None, marks=pytest.mark.slow),
         pytest.param(lambda: sequential((5, 4), TimesFirst()), None, marks=pytest.mark.slow),
+        pytest.param(
+            lambda: sequential((4,), Penalized(), layers.Dense(4, activity_regularizer=largest)),
+            None,
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=[
         "table of as many rows as the batch",
@@ -109,6 +126,7 @@ def frames() -> Any:
         "frames",
         "frames, any batch",
         "times first, any batch",
+        "own losses and activity regularizers, any batch",
     ],
 )
 def test_partial_batch_trains_as_its_real_rows(build: Any, batch_size: int | None, twins: Callable[..., Twins]) -> None:
