@@ -76,7 +76,7 @@ def other_count(batch_size: int | None) -> int:
 
 def has_own_code(model: keras.Model) -> bool:
     """Return whether a model runs the user's code; Keras' layers keep the batch as the first axis."""
-    layers = all_layers(model)
+    layers = list(all_layers(model))
     operations = [operation for layer in layers for operation in getattr(layer, "operations", ())]
     functions = any(not isinstance(operation, keras.layers.Layer) for operation in operations)
     return functions or any(map(_runs_own_code, layers))
