@@ -6,7 +6,7 @@ are moved by one unit in the last place, and only if it shows on `DRAWS` draws o
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -20,34 +20,12 @@ EXACT = 1e-4
 LEAST_CHANGE = 1e-6
 """The part of the largest change of any variable below which a change is rounding, such as that of a bias before a norm."""
 
-NOISE, TRIALS = 10.0, 2
+NOISE = 10.0
 DRAWS = 3
 EPSILON = float(np.finfo(np.float32).eps)
 
 Draw = Callable[[int, bool], Sequence[Part]]
 """Returns the parts of a draw by its number; the flag restricts rows to positive values (see `rows.Rows`)."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A result in which a file and its model differ.
-
-    Attributes:
-        parts: The calls up to the one with the result.
-        name: The name of the output, weight or slot.
-        error: The Euclidean norm of the difference.
-        size: The norm of the result; for a variable, that of its change.
-    """
-
-    parts: tuple[Part, ...]
-    name: str
-    error: float
-    size: float
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What differs, the same for all draws."""
-        return self.parts[-1].title, self.name
 
 
 class Result(NamedTuple):
@@ -59,8 +37,25 @@ class Result(NamedTuple):
     rounding: float
 
 
-def disagreements(file: Callable[[], Side], reference: Reference, draw: Draw, seconds: float) -> list[Difference]:
-    """Return the differences between a file and its model that rounding does not explain.
+@dataclass(frozen=True)
+class Disagreement:
+    """The results in which a file and its model differ.
+
+    Attributes:
+        parts: The calls up to the first one with such a result.
+        differing: The results that differ: outputs by their sizes, weights and slots by their changes.
+        expected: All results of the model.
+        sizes: The sizes or changes of all results.
+    """
+
+    parts: tuple[Part, ...]
+    differing: tuple[Result, ...]
+    expected: Mapping[str, Any]
+    sizes: Mapping[str, float]
+
+
+def disagreement(file: Callable[[], Side], reference: Reference, draw: Draw, seconds: float) -> Disagreement | None:
+    """Return the differences between a file and its model that rounding does not explain; None if there are none.
 
     Args:
         file: Opens the file anew.
@@ -71,23 +66,34 @@ def disagreements(file: Callable[[], Side], reference: Reference, draw: Draw, se
     Raises:
         CannotRun: The model trains on no drawn rows.
     """
-    lasting: list[Difference] = []
+    lasting: Disagreement | None = None
     try:
         for number in range(DRAWS):
-            differing = _of_draw(file, reference, draw, number, np.inf if number else seconds)
-            unexplained = _unexplained(reference, differing) if differing else []
-            keys = {difference.key for difference in lasting}
-            lasting = [difference for difference in unexplained if not number or difference.key in keys]
-            if not lasting:
+            found = _of_draw(file, reference, draw, number, np.inf if number else seconds)
+            unexplained = None if found is None else _unexplained(reference, found)
+            lasting = unexplained if not number or lasting is None else _in_both(lasting, unexplained)
+            if lasting is None:
                 break
     finally:
         reference.reset()
     return lasting
 
 
+def _in_both(one: Disagreement, other: Disagreement | None) -> Disagreement | None:
+    """Return the later of two disagreements, with the results in which both are."""
+    if other is None or one.parts[-1].title != other.parts[-1].title:
+        return None
+    names = {result.name for result in one.differing}
+    return _with(other, [result for result in other.differing if result.name in names])
+
+
+def _with(whole: Disagreement, differing: Sequence[Result]) -> Disagreement | None:
+    return replace(whole, differing=tuple(differing)) if differing else None
+
+
 def _of_draw(
     file: Callable[[], Side], reference: Reference, draw: Draw, number: int, seconds: float
-) -> list[Difference]:
+) -> Disagreement | None:
     """Return the differences of one draw, without the parts that the model itself cannot run."""
     problem = CannotRun("it has no training step")
     for positive in (False, True):
@@ -100,7 +106,7 @@ def _of_draw(
     raise problem
 
 
-def _differing(file: Side, reference: Reference, parts: Sequence[Part], seconds: float) -> list[Difference]:
+def _differing(file: Side, reference: Reference, parts: Sequence[Part], seconds: float) -> Disagreement | None:
     """Run the parts one after another on both sides, and return the differences of the first part with any."""
     reference.reset()
     before, end = reference.states(), perf_counter() + seconds
@@ -115,9 +121,10 @@ def _differing(file: Side, reference: Reference, parts: Sequence[Part], seconds:
         differing = [result for result in results if not result.error <= EXACT * result.size + result.rounding]
         differing = [result for result in differing if not _by_rounding(result, reference, states, after)]
         if differing:
-            return [Difference(tuple(parts[: i + 1]), name, error, size) for name, error, size, _ in differing]
+            sizes = {result.name: result.size for result in results}
+            return Disagreement(tuple(parts[: i + 1]), tuple(differing), {**after, **expected}, sizes)
         before = after
-    return []
+    return None
 
 
 def _by_rounding(result: Result, reference: Reference, computed: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
@@ -159,27 +166,22 @@ def _variables(computed: Mapping[str, Array], before: Mapping[str, Any], after: 
     ]
 
 
-def _unexplained(reference: Reference, differing: Sequence[Difference]) -> list[Difference]:
-    """Return the differences that are larger than those of the model with moved inputs and weights."""
-    names, parts = [difference.name for difference in differing], differing[0].parts
-    exact = _results(reference, parts, names, None)
-    noise = dict.fromkeys(names, 0.0)
-    for trial in range(TRIALS):
-        changed = _results(reference, parts, names, np.random.default_rng(trial))
-        noise = {name: max(noise[name], _norm(changed[name] - exact[name])) for name in names}
-    return [difference for difference in differing if not difference.error <= NOISE * noise[difference.name]]
+def _unexplained(reference: Reference, found: Disagreement) -> Disagreement | None:
+    """Return the differences that are larger than those of the model with moved inputs and weights.
 
-
-def _results(
-    reference: Reference, parts: Sequence[Part], names: Sequence[str], random: np.random.Generator | None
-) -> dict[str, Array]:
-    """Return some results of a model, with moved inputs and weights for `random`."""
+    In an unstable net, all changes are uncertain; so each result is granted the typical uncertainty, too.
+    """
+    random = np.random.default_rng(0)
     reference.reset(random)
-    outputs = dict[str, Array]()
-    for part in parts:
-        outputs = reference.run(part if random is None else part.moved(random))
+    for earlier in found.parts[:-1]:
+        if earlier.trains:
+            reference.run(earlier.moved(random))
+    outputs = reference.run(found.parts[-1].moved(random))
     values = {**reference.states(), **outputs}
-    return {name: np.asarray(values[name], np.float64) for name in names}
+    noise = {name: _norm(np.subtract(values[name], found.expected[name], dtype=np.float64)) for name in found.sizes}
+    typical = float(np.median([noise[name] / size for name, size in found.sizes.items() if size > 0] or [0.0]))
+    limits = {result.name: NOISE * max(noise[result.name], typical * result.size) for result in found.differing}
+    return _with(found, [result for result in found.differing if not result.error <= limits[result.name]])
 
 
 def _norm(values: Array) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from odt_sim.errors import ExportError, ExportWarning, one_line
 from odt_sim.export.accesses import Accesses
-from odt_sim.export.self_check.agreement import Difference, Draw, disagreements
+from odt_sim.export.self_check.agreement import Disagreement, Draw, disagreement
 from odt_sim.export.self_check.file_side import FileSide
 from odt_sim.export.self_check.function_side import FunctionSide, parts_of
 from odt_sim.export.self_check.keras_side import KerasSide
@@ -129,7 +129,7 @@ def _check(
     padding_advice: str,
 ) -> None:
     try:
-        differing = disagreements(lambda: FileSide(content), reference, draw, max(SHARE * seconds, LEAST_SECONDS))
+        found = disagreement(lambda: FileSide(content), reference, draw, max(SHARE * seconds, LEAST_SECONDS))
     except CannotRun as error:
         warnings.warn(
             f"{name}: the file was not compared with the model, which does not train on random rows "
@@ -138,16 +138,15 @@ def _check(
             stacklevel=6,
         )
         return
-    if differing:
-        worst = max(differing, key=lambda difference: difference.error / max(difference.size, 1e-30))
-        raise _error(name, program, reference, worst, padding_advice)
+    if found is not None:
+        raise _error(name, program, reference, found, padding_advice)
 
 
-def _error(name: str, program: Program, reference: Reference, worst: Difference, padding_advice: str) -> ExportError:
-    part = worst.parts[-1]
+def _error(name: str, program: Program, reference: Reference, found: Disagreement, padding_advice: str) -> ExportError:
+    part, worst = found.parts[-1], max(found.differing, key=lambda result: result.error / max(result.size, 1e-30))
     try:
-        where = first_parting(program, reference, worst.parts)
-        padding = None if where or part.padded_to is None else first_counting_padding(program, reference, worst.parts)
+        where = first_parting(program, reference, found.parts)
+        padding = None if where or part.padded_to is None else first_counting_padding(program, reference, found.parts)
     finally:
         reference.reset()
     share = worst.error / max(worst.size, 1e-30)

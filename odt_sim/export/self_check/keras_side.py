@@ -32,7 +32,7 @@ class KerasSide:
         training: Its loss and optimizer; the latter is changed and must be restored by `reset`.
         named: The weights and slots by their names in the file.
         before: The values of all variables before the check; those that stay the same take no memory.
-        last_gradients: The last gradient of each weight, by the variable's `id`.
+        last_gradients: The last gradient of each weight and its root mean square, by the variable's `id`.
     """
 
     model: keras.Model
@@ -40,7 +40,7 @@ class KerasSide:
     training: Training
     named: dict[str, Variable]
     before: list[tuple[Variable, tf.Tensor]] = field(init=False)
-    last_gradients: dict[int, tf.Tensor] = field(init=False, default_factory=dict)
+    last_gradients: dict[int, tuple[Any, float]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Keep the values of all variables."""
@@ -63,10 +63,10 @@ class KerasSide:
 
     def rounding(self, name: str) -> Array | None:
         """Return which elements of a weight had a last gradient of rounding only; see `Reference`."""
-        gradient = self.last_gradients.get(id(self.named[name])) if name in self.named else None
+        gradient, _ = self.last_gradients.get(id(self.named[name]), (None, 0.0))
         if gradient is None or isinstance(gradient, tf.IndexedSlices):
             return None
-        largest = max(_root_mean_square(g) for g in self.last_gradients.values())
+        largest = max(size for _, size in self.last_gradients.values())
         return np.asarray(tf.abs(gradient) <= ROUNDING * largest)
 
     def run(self, part: Part) -> dict[str, Array]:
@@ -108,7 +108,7 @@ class KerasSide:
             )
         variables = self.model.trainable_variables
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        self.last_gradients.update({id(v): g for g, v in pairs})
+        self.last_gradients.update({id(v): (g, _root_mean_square(g)) for g, v in pairs})
         self.training.optimizer.apply_gradients([(self.training.gradient(g, v, None), v) for g, v in pairs])
         return loss
 
