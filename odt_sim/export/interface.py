@@ -164,6 +164,13 @@ def one_line(error: Exception) -> str:
     return " ".join(lines[: 1 + lines[0].startswith("Exception encountered")]) if lines else type(error).__name__
 
 
+def reason(error: Exception, arguments: Sequence[tf.TensorSpec | tf.Tensor]) -> str:
+    """Return an error of a function as one line, with advice if its arguments leave the number of rows open."""
+    line = one_line(error)
+    unknown = "None" in line and any(own.shape[:1].as_list() == [None] for own in arguments)
+    return f"{line}; for the number of rows, use keras.ops.shape(x)[0] instead of x.shape[0]" if unknown else line
+
+
 def _names(structure: Any, names: Sequence[str]) -> tuple[str, ...]:
     """Return the name of each tensor as a unique identifier: its key in a mapping, or its Keras name."""
     if len(names) == 1:

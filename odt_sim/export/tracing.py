@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.interface import one_line
+from odt_sim.export.interface import one_line, reason
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lstm import with_lstm_loop
 from odt_sim.export.parameters import all_layers
@@ -26,15 +26,14 @@ def traced(
         # Without an order of reads and writes: a trace lists its ops in order.
         return Trace(tf.compat.v1.wrap_function(lambda *values: function(*values), list(arguments)), layers)
     except (ValueError, TypeError, NotImplementedError, tf.errors.OpError) as error:
-        raise ExportError(f"`{function.__name__}` cannot be traced: {_reason(error)}") from error
+        raise ExportError(f"`{function.__name__}` cannot be traced: {_reason(error, arguments)}") from error
 
 
-def _reason(error: Exception) -> str:
-    """Return the first line of an error, with advice for a loop or a condition in Python."""
-    line = one_line(error)
+def _reason(error: Exception, arguments: Sequence[tf.TensorSpec]) -> str:
+    """Return an error as one line, with advice for a loop or a condition in Python."""
     if not isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
-        return line
-    return f"{line.partition('. You can attempt')[0]}; use fixed numbers, or a Keras layer, instead"
+        return reason(error, arguments)
+    return f"{one_line(error).partition('. You can attempt')[0]}; use fixed numbers, or a Keras layer, instead"
 
 
 def concrete(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from keras import layers, losses, ops
 from numpy.typing import NDArray
@@ -36,6 +37,30 @@ def supervised_contrastive(y: Any, embedding: Any) -> Any:
     return -ops.sum(ops.log_softmax(2.0 * ops.matmul(z, ops.transpose(z)), -1) * same, -1)
 
 
+def clip(y: Any, output: Any) -> Any:
+    """Return the loss of an image and a text in each row, each of which has the row's number as its class."""
+    logits = ops.matmul(output[:, :1], ops.transpose(output[:, 1:2]))
+    number = ops.arange(ops.shape(logits)[0])
+    ways = [losses.sparse_categorical_crossentropy(number, z, True) for z in (logits, ops.transpose(logits))]
+    return (ways[0] + ways[1]) / 2.0
+
+
+def nt_xent(y: Any, output: Any) -> Any:
+    """Return the loss of SimCLR, with two views of each example in a row."""
+    z = ops.normalize(ops.concatenate([output[:, :2], output[:, 1:]], 0), axis=-1)
+    rows = ops.shape(output)[0]
+    logits = 2.0 * ops.matmul(z, ops.transpose(z)) - 1e9 * ops.eye(2 * rows)
+    label = ops.concatenate([ops.arange(rows) + rows, ops.arange(rows)], 0)
+    return ops.mean(losses.sparse_categorical_crossentropy(label, logits, from_logits=True))
+
+
+def negatives(y: Any, output: Any) -> Any:
+    """Return the similarity of each row to the others, without itself, as in PyTorch."""
+    rows = ops.shape(output)[0]
+    others = tf.boolean_mask(ops.matmul(output, ops.transpose(output)), ~tf.eye(rows, dtype=tf.bool))
+    return ops.logsumexp(ops.reshape(others, (rows, rows - 1)), -1) + ops.sum(output * ops.roll(output, 1, 0), -1)
+
+
 def of_the_batch(y: Any, output: Any) -> Any:
     return ops.mean(ops.square(y - output))
 
@@ -43,7 +68,14 @@ def of_the_batch(y: Any, output: Any) -> Any:
 PROBABILITIES = ("categorical_crossentropy", "categorical_focal_crossentropy", "kl_divergence")
 CLASSES = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")
 POSITIVE = ("poisson", "mean_squared_logarithmic_error", "mean_absolute_percentage_error")
-IN_BATCH = {"triplet": triplet, "supervised_contrastive": supervised_contrastive, "of_the_batch": of_the_batch}
+IN_BATCH = {
+    "triplet": triplet,
+    "supervised_contrastive": supervised_contrastive,
+    "clip": clip,
+    "nt_xent": nt_xent,
+    "negatives": negatives,
+    "of_the_batch": of_the_batch,
+}
 ALONE: dict[str, Any] = {
     **{name: kind() for name, kind in KINDS.items() if name not in ("circle", "ctc")},
     "ignored": losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=1),

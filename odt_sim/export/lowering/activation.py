@@ -108,7 +108,7 @@ def _cross_entropy(logits: tf.Tensor, target: tf.Tensor) -> list[tf.Tensor]:
     return [-tf.reduce_sum(target * (shifted - tf.math.log(total)), -1), powers / total - target]
 
 
-def _one_hot(labels: tf.Tensor, classes: int) -> tf.Tensor:
+def _one_hot(labels: tf.Tensor, classes: int | tf.Tensor) -> tf.Tensor:
     """Return 1 for the label's class, else 0, as max(1 - (label - class)^2, 0), which is six times as fast as ONE_HOT."""
     own = tf.expand_dims(tf.cast(uncast(labels), tf.float32), -1)
     return tf.nn.relu(1.0 - tf.math.squared_difference(own, tf.range(classes, dtype=tf.float32)))
@@ -128,7 +128,8 @@ def uncast(labels: tf.Tensor) -> tf.Tensor:
 def sparse_softmax_cross_entropy(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute loss = -log softmax(Z)[y] and dZ = softmax(Z) - onehot(y)."""
     logits, labels = inputs
-    return _cross_entropy(logits, _one_hot(labels, logits.shape[-1]))
+    classes = logits.shape[-1] or tf.shape(logits)[-1]  # open if each example of a batch is a class
+    return _cross_entropy(logits, _one_hot(labels, classes))
 
 
 @lowers("SoftmaxCrossEntropyWithLogits")

@@ -64,6 +64,8 @@ def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
         return None
     if op.type in ("Shape", "ShapeN") and all(t.shape.is_fully_defined() for t in inputs):
         return [tf.constant(t.shape.as_list(), own.dtype) for t, own in zip(inputs, op.outputs, strict=True)]
+    if op.type == "Rank" and inputs[0].shape.rank is not None:
+        return [tf.constant(inputs[0].shape.rank, op.outputs[0].dtype)]
     if op.type == "Size" and inputs[0].shape.is_fully_defined():
         return [tf.constant(inputs[0].shape.num_elements(), op.outputs[0].dtype)]
     values = [tf.get_static_value(t) for t in inputs if t.dtype != tf.resource]

@@ -12,7 +12,7 @@ from odt_sim.export.lowering.calls import LOOPS, bodies, needed
 from odt_sim.export.lowering.complex_numbers import complex_values, is_complex
 from odt_sim.export.lowering.constant_folding import copied, copied_as_real, evaluated, folded
 from odt_sim.export.lowering.image_rows import ELEMENTWISE, elementwise
-from odt_sim.export.lowering.open_batch import Probed, Probes
+from odt_sim.export.lowering.open_batch import ROWS_ADVICE, Probed, Probes
 from odt_sim.export.lowering.registry import (
     KEPT,
     LOWERINGS,
@@ -96,6 +96,10 @@ def emit(
             _emit_traceably(op, values, emission)
         except Refusal as refusal:
             raise ExportError(f"{trace.where(op)}: {refusal}") from refusal
+        except (TypeError, ValueError) as error:
+            if not probes.graphs:
+                raise
+            raise ExportError(f"{trace.where(op)}: the op {op.type} {ROWS_ADVICE}") from error
     write_blocks(emission.memo)
     return {name: tensor_of(values[t.name].value) for name, t in trace.concrete.structured_outputs.items()}
 

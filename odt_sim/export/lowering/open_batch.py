@@ -15,12 +15,14 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.export.lowering.constant_folding import FOLDED, copied, folded, known
+from odt_sim.export.lowering.constant_folding import FOLDED, copied, evaluated, folded, known
 from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.registry import Deferred, Refusal, Value, tensor_of
 
-PROBES = (2, 101)
-"""The numbers of rows for which shapes are computed."""
+PROBES = (12, 101)
+"""The numbers of rows for which shapes are computed; parts of a batch, such as its pairs, have several rows in both."""
+
+ROWS_ADVICE = "cannot take any number of rows; give a batch size, or take fixed rows out of the model"
 
 OPEN = -1
 """The size of the axis that depends on the rows, in a shape to reshape to."""
@@ -28,7 +30,7 @@ OPEN = -1
 PROPORTIONAL = frozenset(
     """
     Shape ShapeN Size StridedSlice Slice Pack Unpack ConcatV2 Split SplitV Identity Reshape ExpandDims Squeeze Transpose
-    Cast GatherV2 DynamicStitch Prod Mul AddV2 Sub FloorDiv BroadcastGradientArgs BroadcastArgs ConcatOffset
+    Cast GatherV2 DynamicStitch Prod Mul AddV2 Sub Neg FloorDiv BroadcastGradientArgs BroadcastArgs ConcatOffset
     """.split()  # noqa: SIM905
 )
 """Op types that compute sizes from sizes; for other ops, such as a minimum, two numbers of rows prove nothing."""
@@ -115,6 +117,16 @@ def sizes_of(shape: Value) -> list[int]:
     return sizes
 
 
+def numbers_of(value: Value) -> list[int | tf.Tensor]:
+    """Return the integers of a vector; those that depend on the rows as scalars."""
+    tensor = tensor_of(value)
+    fixed = evaluated(tensor)
+    if fixed is not None:
+        return [int(n) for n in fixed]
+    per_row = value.per_row if isinstance(value, Sizes) else np.ones(tensor.shape)
+    return [tensor[i] if per_row[i] else int(value.fixed[i]) for i in range(len(per_row))]
+
+
 @dataclass(frozen=True)
 class Probes:
     """A trace's shapes for the numbers of rows in `PROBES`; empty if its shapes are fixed.
@@ -147,7 +159,7 @@ class Probes:
         """Return the probes of a traced op's outputs."""
         if not self.graphs:
             return [()] * len(op.outputs)
-        fold = op.type in PROPORTIONAL or _at_least_one(op, inputs) or not any(map(_differ, inputs))
+        fold = op.type in PROPORTIONAL or _keeps_proportion(op, inputs) or not any(map(_differ, inputs))
         each = [_outputs(graph, op, [probed[i] for probed in inputs], fold=fold) for i, graph in enumerate(self.graphs)]
         return list(zip(*each, strict=True))
 
@@ -186,10 +198,18 @@ def _differ(probed: Probed) -> bool:
     return any(not np.array_equal(value, values[0]) for value in values)
 
 
-def _at_least_one(op: tf.Operation, inputs: list[Probed]) -> bool:
-    """Return whether an op is the max(size, 1) by which a mean divides."""
-    values = [_constant_of(probed[0]) for probed in inputs]
-    return op.type == "Maximum" and any(value is not None and np.all(value <= 1) for value in values)
+def _keeps_proportion(op: tf.Operation, inputs: list[Probed]) -> bool:
+    """Return whether an op is the max(size, 1) by which a mean divides, or compares sizes in proportion to the rows."""
+    if op.type not in ("Maximum", "Minimum"):
+        return False
+    values = [[_constant_of(t) for t in probed] for probed in inputs]
+    if op.type == "Maximum" and any(few is not None and np.all(few <= 1) for few, _ in values):
+        return True
+    few_rows, many_rows = PROBES
+    return all(
+        few is not None and many is not None and np.array_equal(few * many_rows, many * few_rows)
+        for few, many in values
+    )
 
 
 def _constant_of(tensor: tf.Tensor) -> NDArray[Any] | None:
@@ -209,9 +229,7 @@ def _outputs(graph: tf.Graph, op: tf.Operation, inputs: list[tf.Tensor], *, fold
             if not all(t.shape.is_fully_defined() for t in outputs):
                 outputs = copied(op, inputs)
         except (ValueError, tf.errors.InvalidArgumentError) as error:
-            raise Refusal(
-                f"the op {op.type} cannot take any number of rows; give a batch size, or take fixed rows out of the model"
-            ) from error
+            raise Refusal(f"the op {op.type} {ROWS_ADVICE}") from error
         # A copy serves as its own placeholder, except for integers, whose values TensorFlow must not infer further.
         return constants or [
             t if t.graph is graph and t.dtype not in FOLDED else _placeholder(graph, t.dtype, t.shape) for t in outputs

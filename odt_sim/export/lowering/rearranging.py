@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.open_batch import OPEN
+from odt_sim.export.lowering.open_matrices import band_of, diagonal_of, matrix_of, offset_of, with_diagonal
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes, lowers
 
 
@@ -48,19 +49,29 @@ def numbered(*shape: int) -> NDArray[np.int32]:
 def roll(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = X with its last elements along some axes moved to the front."""
     x, shifts, axes = inputs
-    for shift, axis in zip(known(shifts).reshape(-1), known(axes).reshape(-1), strict=True):
-        if x.shape[axis] is None:
-            raise Refusal("rolls the rows of the batch; give a batch size")
-        first = int(-shift % max(x.shape[axis], 1))
-        parts = tf.split(x, [first, x.shape[axis] - first], axis) if first else []
+    for i, axis in enumerate(known(axes).reshape(-1)):
+        size = x.shape[axis]
+        if size is None:
+            x = _rolled_rows(x, tf.reshape(shifts, [-1])[i], int(axis))
+            continue
+        first = int(-known(shifts).reshape(-1)[i] % max(size, 1))
+        parts = tf.split(x, [first, size - first], axis) if first else []
         x = tf.concat(parts[::-1], axis) if parts else x
     return [x]
+
+
+def _rolled_rows(x: tf.Tensor, shift: tf.Tensor, axis: int) -> tf.Tensor:
+    """Return `x` rolled along an axis whose size depends on the rows of the batch."""
+    size = tf.shape(x)[axis]
+    return tf.gather(x, tf.math.floormod(tf.range(size) - shift, size), axis=axis)
 
 
 @lowers("MatrixDiagV3")
 def matrix_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = matrices with diagonals X, filled with zeros or another number."""
     x, k, rows, columns, number = inputs
+    if x.shape[-1] is None:
+        return [matrix_of(x, offset_of(k), number)]
     axes = 1 if known(k).size == 1 or known(k)[0] == known(k)[1] else 2
     shape = [int(n) for n in x.shape[len(x.shape) - axes :]]
     settings = {"k": known(k), "num_rows": known(rows), "num_cols": known(columns), "align": op.get_attr("align")}
@@ -77,6 +88,8 @@ def matrix_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value
 def matrix_diag_part(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = diagonals of matrices."""
     x, k, _ = inputs
+    if None in x.shape[-2:]:
+        return [diagonal_of(x, offset_of(k))]
     positions = at_export(lambda own: tf.raw_ops.MatrixDiagPartV3(
         input=own, k=known(k), padding_value=0, align=op.get_attr("align")), numbered(*x.shape[-2:]))  # fmt: skip
     return [taken(x, positions, len(x.shape) - 2)]
@@ -86,6 +99,8 @@ def matrix_diag_part(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[
 def matrix_set_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = matrices X with replaced diagonals."""
     x, diagonal, k = inputs
+    if None in x.shape[-2:]:
+        return [with_diagonal(x, diagonal, offset_of(k))]
     kept = len(x.shape) - 2
     shapes = [[int(n) for n in t.shape[kept:]] for t in (x, diagonal)]
     first, second = (numbered(*shape) for shape in shapes)
@@ -100,6 +115,8 @@ def matrix_set_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
 def diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y[i, ..., i, ...] = X[i, ...], else 0."""
     (x,) = inputs
+    if x.shape.as_list() == [None]:
+        return [matrix_of(x, tf.zeros([], tf.int32), tf.zeros([], x.dtype))]
     size = x.shape.num_elements()
     return [reshaped(taken(x, np.diag(numbered(size)), 0), [*x.shape, *x.shape])]
 
@@ -108,6 +125,8 @@ def diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 def diag_part(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y[i, ...] = X[i, ..., i, ...]."""
     shape = op.outputs[0].shape
+    if inputs[0].shape.as_list() == [None, None]:
+        return [diagonal_of(inputs[0], tf.zeros([], tf.int32))]
     size = shape.num_elements()
     return [reshaped(taken(inputs[0], np.diag(numbered(size, size)), 0), shape)]
 
@@ -115,6 +134,8 @@ def diag_part(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 @computes("MatrixBandPart")
 def matrix_band_part(x: tf.Tensor, lower: tf.Tensor, upper: tf.Tensor) -> tf.Tensor:
     """Compute Y = X within some diagonals, else 0."""
+    if None in x.shape[-2:]:
+        return band_of(x, lower, upper)
     shape = [int(n) for n in x.shape[-2:]]
     band = at_export(lambda ones: tf.linalg.band_part(ones, known(lower), known(upper)), np.ones(shape, np.int32)) > 0
     return tf.where(np.broadcast_to(band, [1] * (len(x.shape) - 2) + shape), x, tf.zeros([], x.dtype))

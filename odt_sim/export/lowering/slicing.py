@@ -1,16 +1,17 @@
 """Padding, and gradients of slices and of resizing."""
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constant_folding import copied_as_real
 from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.depthwise import InputGradient
-from odt_sim.export.lowering.open_batch import OPEN, sizes_of
+from odt_sim.export.lowering.open_batch import OPEN, numbers_of
 from odt_sim.export.lowering.padding import keep_before_padding
-from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
+from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
 
 
 @lowers("Pad", "PadV2")
@@ -54,37 +55,76 @@ def _cropped(op: tf.Operation, x: InputGradient, begin: tf.Tensor) -> tf.Tensor 
     return x.cropped((int(first[1]), int(first[2])), (part[1], part[2]))
 
 
+@lowers("StridedSlice")
+def strided_slice(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = X at positions of each axis; new axes are added later, because TFLite cannot if several axes are open."""
+    x, *bounds = inputs
+    new = [i for i in range(op.get_attr("new_axis_mask").bit_length()) if op.get_attr("new_axis_mask") >> i & 1]
+    if not new or x.shape.as_list().count(None) < 2 or op.get_attr("shrink_axis_mask"):
+        return copied_as_real(op, inputs)  # real and imaginary parts of complex numbers, too
+    ellipsis, rank = op.get_attr("ellipsis_mask").bit_length() - 1, len(x.shape)
+    y = x[tuple(_slices(op, rank, *map(numbers_of, bounds)))]
+    for i in new:
+        skipped = rank - (inputs[1].shape[0] - len(new) - 1) - 1 if 0 <= ellipsis < i else 0
+        y = tf.expand_dims(y, i + skipped)
+    return [y]
+
+
 @lowers("StridedSliceGrad", deferred=True)
 def strided_slice_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute dX = dY at the sliced positions, else 0."""
     shape, *bounds, gradient = inputs
-    sizes = sizes_of(shape)
-    begin, end, strides = ([int(n) for n in known(tensor_of(t))] for t in bounds)
+    begin, end, strides = map(numbers_of, bounds)
+    sizes = numbers_of(shape)
     slices = _slices(op, len(sizes), begin, end, strides)
-    ranges = [_positions(s, size) for s, size in zip(slices, sizes, strict=True)]
+    if not _has_fixed_positions(slices, sizes):
+        return [_at_positions(tensor_of(gradient), slices, sizes)]
+    ranges = [
+        range(*s.indices(size)) if isinstance(size, int) else range(1) for s, size in zip(slices, sizes, strict=True)
+    ]
     if not all(ranges):  # an empty slice, such as from a rotary embedding that rotates all numbers
         return [tf.zeros(tensor_of(shape))]
-    gradient = reshaped(
-        tensor_of(gradient), [-1 if size == OPEN else len(r) for r, size in zip(ranges, sizes, strict=True)]
-    )
+    lengths = [len(r) if isinstance(size, int) else OPEN for r, size in zip(ranges, sizes, strict=True)]
+    gradient = reshaped(tensor_of(gradient), lengths)
     backwards = [axis for axis, r in enumerate(ranges) if r.step < 0]
     gradient = tf.reverse(gradient, backwards) if backwards else gradient
     for axis, r in enumerate(ranges):
         gradient = _spread(gradient, axis, abs(r.step))
-    pads = [[0, 0] if size == OPEN else [min(r), size - 1 - max(r)] for r, size in zip(ranges, sizes, strict=True)]
+    pads = [
+        [min(r), size - 1 - max(r)] if isinstance(size, int) else [0, 0] for r, size in zip(ranges, sizes, strict=True)
+    ]
     return [tf.pad(gradient, pads)]
 
 
-def _positions(sliced: slice, size: int) -> range:
-    """Return the positions of a slice along an axis; a slice of the rows must be complete."""
-    if size != OPEN:
-        return range(*sliced.indices(size))
-    if sliced.start or sliced.stop is not None or sliced.step not in (None, 1):
-        raise Refusal("takes only some of the rows; give a batch size")
-    return range(1)
+def _has_fixed_positions(slices: list[slice], sizes: list[int | tf.Tensor]) -> bool:
+    """Return whether at most one axis depends on the rows of the batch, of which the slice takes all."""
+    axes = [s for s, size in zip(slices, sizes, strict=True) if not isinstance(size, int)]
+    bounds = [bound for s in slices for bound in (s.start, s.stop, s.step)]
+    return len(axes) <= 1 and all(map(_is_complete, axes)) and all(isinstance(bound, int | None) for bound in bounds)
 
 
-def _slices(op: tf.Operation, rank: int, begin: list[int], end: list[int], strides: list[int]) -> list[slice]:
+def _is_complete(sliced: slice) -> bool:
+    bounds = (sliced.start, sliced.stop, sliced.step)
+    return all(isinstance(bound, int | None) for bound in bounds) and bounds in (
+        (None, None, None),
+        (None, None, 1),
+        (0, None, 1),
+    )
+
+
+def _at_positions(gradient: tf.Tensor, slices: list[slice], sizes: list[int | tf.Tensor]) -> tf.Tensor:
+    """Return a gradient at the sliced positions, else 0, if the positions depend on the rows of the batch."""
+    positions = [tf.range(size)[s] for s, size in zip(slices, sizes, strict=True)]
+    gradient = tf.reshape(gradient, tf.stack([tf.size(own) for own in positions]))
+    for axis, own in enumerate(positions):
+        if not _is_complete(slices[axis]):
+            sources = tf.scatter_nd(own[:, tf.newaxis], 1 + tf.range(tf.size(own)), [sizes[axis]])
+            pads = [[int(i == axis), 0] for i in range(len(sizes))]
+            gradient = tf.gather(tf.pad(gradient, pads), sources, axis=axis)
+    return gradient
+
+
+def _slices(op: tf.Operation, rank: int, begin: list[Any], end: list[Any], strides: list[Any]) -> list[slice]:
     """Return the slice of each of the `rank` axes from the op's masks, which have a bit per entry of `begin`."""
     masks = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
     open_begin, open_end, ellipsis, new, shrunk = (
@@ -95,7 +135,8 @@ def _slices(op: tf.Operation, rank: int, begin: list[int], end: list[int], strid
         if ellipsis[i]:
             slices += [slice(None)] * (rank - (len(begin) - 1 - sum(new)))
         elif shrunk[i]:
-            slices.append(slice(begin[i], begin[i] + 1 or None))
+            last = begin[i] + 1
+            slices.append(slice(begin[i], None if isinstance(last, int) and last == 0 else last))
         elif not new[i]:
             first, last = (None if open_begin[i] else begin[i]), (None if open_end[i] else end[i])
             slices.append(slice(first, last, strides[i]))

@@ -11,7 +11,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace, emit
 
-ROWS = (1, 2, 3, 8, 120)  # the probed numbers, fewer, more, and some between
+ROWS = (1, 2, 3, 8, 12, 120)  # a probed number, fewer, more, and some between
 
 
 def with_gradient(function: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
@@ -39,6 +39,10 @@ def rows_of(x: Any) -> Any:
     return tf.shape(x)[0]
 
 
+def pairs(x: Any) -> Any:
+    return tf.matmul(x, x, transpose_b=True)
+
+
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "rows from their mean": lambda x: x - tf.reduce_mean(x, 0),
     "each row from its mean": lambda x: x - tf.reduce_mean(x, 1, keepdims=True),
@@ -58,6 +62,22 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "one more": lambda x: x / tf.cast(rows_of(x) + 1, tf.float32),
     "half of them": lambda x: x * tf.cast(rows_of(x) // 2, tf.float32),
     "more than one": lambda x: tf.cond(rows_of(x) > 1, lambda: x, lambda: 2.0 * x),
+    "a diagonal of pairs": lambda x: tf.linalg.diag_part(pairs(x)),
+    "a diagonal beside the main one": lambda x: tf.linalg.diag_part(pairs(tf.concat([x, x], 0)), k=-rows_of(x)),
+    "another diagonal": lambda x: tf.linalg.set_diag(pairs(x), x[:, 0]),
+    "a matrix with a diagonal": lambda x: tf.linalg.diag(x[:, 1], padding_value=2.0) * 0.5,
+    "a tensor with a diagonal": lambda x: tf.linalg.tensor_diag(tf.linalg.tensor_diag_part(pairs(x))),
+    "a band": lambda x: tf.linalg.band_part(pairs(x), 1, -1),
+    "a unit matrix": lambda x: pairs(x) * (1.0 - tf.eye(rows_of(x))),
+    "each row as a class": lambda x: tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(rows_of(x)), pairs(x)),
+    "every three rows": lambda x: tf.reduce_mean(pairs(x)[:, :, tf.newaxis] * pairs(x)[:, tf.newaxis], [1, 2]),
+    "rows rolled": lambda x: x * tf.roll(x, [1, 2], [0, 1]),
+    "rows reversed": lambda x: x[::-1] * x,
+    "the last of each two rows": lambda x: tf.concat([x, x], 0)[1::2],
+    "the first half": lambda x: tf.concat([x, 2.0 * x], 0)[: rows_of(x)] * x,
+    "a corner of pairs": lambda x: pairs(tf.concat([x, 2.0 * x], 0))[: rows_of(x), rows_of(x) :],
+    "steps between rows": lambda x: x[1:] - x[:-1],
+    "the last row": lambda x: x[-1] * x[0],
     "even": lambda x: tf.where(tf.equal(rows_of(x) % 2, 0), x, -x),
 }
 
@@ -100,7 +120,7 @@ def test_shapes_are_computed_at_export() -> None:
             lambda x: x * tf.constant([[1.0], [2.0], [3.0]]),
             r"the op \w+ cannot take any number of rows; give a batch size",
         ),
-        (lambda x: x[::-1], "the op StridedSliceGrad takes only some of the rows; give a batch size"),
+        (lambda x: tf.math.cumprod(x), "the op Cumprod multiplies across the rows of the batch; give a batch size"),
     ],
 )
 def test_fixed_rows_are_refused_in_an_open_batch(function: Callable[[Any], Any], message: str) -> None:
