@@ -15,7 +15,7 @@ from odt_sim.model.adaptation import Adaptation, adapted
 from odt_sim.model.flatbuffer import TensorInfo, fingerprint
 from odt_sim.model.graph import EntryPoint, Graph, operator_counts
 from odt_sim.model.graph_reader import has_metadata, read_graph
-from odt_sim.model.manifest import METADATA_NAME, Output
+from odt_sim.model.manifest import METADATA_NAME, NO_LOSS, Output
 from odt_sim.model.roles import Roles, find_roles
 from odt_sim.model.trainable import TrainableModel, read_file
 from odt_sim.model.trial import tried
@@ -181,6 +181,8 @@ def _training(model: TrainableModel) -> str:
 
 def _loss(output: Output) -> str:
     """Return the description of a loss, such as `0.5 mean_squared_error of outputs (size)`."""
+    if output.loss == NO_LOSS:
+        return "a loss of its own in training only"
     weight = "" if output.loss_weight == 1 else f"{output.loss_weight:g} "
     name = f" ({output.name})" if output.name else ""
     ignored = "" if output.ignore_class is None else f" without label {output.ignore_class}"

@@ -101,6 +101,11 @@ def _called(model: keras.Model, inputs: Any) -> Interface:
     try:
         outputs = model(zeros, training=False) if model._call_has_training_arg else model(zeros)
     except Exception as error:  # user code may raise anything
+        if isinstance(error, NotImplementedError) and type(model).call is keras.Model.call:
+            raise ExportError(
+                f"model {model.name!r}: expected a method call(self, x), which computes the outputs of `infer`, found none; "
+                f"add it to {type(model).__name__}"
+            ) from error
         raise ExportError(
             f"model {model.name!r}: cannot be called on an example of zeros ({one_line(error)}); pass a suitable "
             "batch as example=(x, y)"
@@ -166,7 +171,7 @@ def one_line(error: Exception) -> str:
 
 def reason(error: Exception, arguments: Sequence[tf.TensorSpec | tf.Tensor]) -> str:
     """Return an error of a function as one line, with advice if its arguments leave the number of rows open."""
-    line = one_line(error)
+    line = one_line(error).removesuffix(".")
     unknown = "None" in line and any(own.shape[:1].as_list() == [None] for own in arguments)
     return f"{line}; for the number of rows, use keras.ops.shape(x)[0] instead of x.shape[0]" if unknown else line
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ExportError
 from odt_sim.export.blank_frames import BlankFrames, with_blank_frames
-from odt_sim.export.compiled import settings_of_model
+from odt_sim.export.compiled import Compiled, settings_of_model
 from odt_sim.export.convert import convert
 from odt_sim.export.endings import endings_of
 from odt_sim.export.flex import checkpoint_of, flex_signatures
@@ -36,7 +36,7 @@ from odt_sim.export.native_inference import native_inference
 from odt_sim.export.optimizers import is_linear, optimizer_of, schedule_of, settings_of
 from odt_sim.export.option_signatures import trace_options
 from odt_sim.export.output_losses import class_weight_of, masked, objectives_of, outputs_of
-from odt_sim.export.own_steps import optimizer_names, overrides_loss
+from odt_sim.export.own_steps import adds_losses, optimizer_names, overrides_loss, own_method
 from odt_sim.export.parameters import (
     group_of_layers,
     leaf_layers,
@@ -62,7 +62,7 @@ from odt_sim.export.training import Training
 from odt_sim.files import refuse_source, write_file
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.inference_only import INFERENCE
-from odt_sim.model.manifest import METADATA_NAME, Manifest
+from odt_sim.model.manifest import METADATA_NAME, NO_LOSS, Manifest
 from odt_sim.model.metadata import with_metadata
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
@@ -173,7 +173,16 @@ def export_model(
     compiled = settings_of_model(model, loss, loss_weights, optimizer)
     schedule, optimizer = schedule_of(compiled.optimizer), _optimizer(model, compiled.optimizer, flex=flex)
     infer = trace_infer(model, interface, batch_size, masks_too=True)
-    objectives = objectives_of(compiled, interface, endings_of(infer), batch_size, targets, own=overrides_loss(model))
+    objectives = objectives_of(
+        compiled,
+        interface,
+        endings_of(infer),
+        batch_size,
+        targets,
+        own=_computes_loss(model, compiled, interface, batch_size),
+        evaluated=overrides_loss(model),
+        alone=features is not None and targets is None,
+    )
     objectives = masked(objectives, interface, infer)
     if framed := with_blank_frames(model, objectives):
         model = framed
@@ -189,10 +198,11 @@ def export_model(
     training = Training(objectives, optimizer, offsets, factors, names, applied, dense=dense)
     traces = {"infer": infer, **_trace_steps(model, interface, groups, training, batch_size, train_groups)}
     warn_of_batch_losses(model, batch_size)
-    padding_counts = counts_padding(model)
+    padding_counts = counts_padding(model, batch_size)
     traces |= _trace_halves(model, interface, groups, training, batch_size) if embed else {}
     traces |= trace_options(model, optimizer, schedule)
-    if len(objectives) > 1 or not objectives[0].on_host or overrides_loss(model):
+    evaluated = all(objective.name != NO_LOSS for objective in objectives)
+    if evaluated and (len(objectives) > 1 or not objectives[0].on_host or overrides_loss(model)):
         traces["loss"] = trace_losses(model, interface, training, batch_size)
     check_captures(traces)
     program = _program(model, training, traces)
@@ -232,6 +242,14 @@ def export_model(
     content = with_metadata(content, INFERENCE, inference) if inference else content
     write_file(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
     return Path(path)
+
+
+def _computes_loss(model: keras.Model, compiled: Compiled, interface: Interface, batch_size: int | None) -> bool:
+    """Return whether the model's class or, if it has no other loss, its layers compute the loss of a step."""
+    if own_method(model) is not None or compiled.loss is not None:
+        return own_method(model) is not None
+    trace_infer(model, interface, batch_size, training=True)
+    return adds_losses(model)
 
 
 def _optimizer(model: keras.Model, given: Any, *, flex: bool) -> keras.optimizers.Optimizer:
@@ -282,6 +300,8 @@ def _trace_halves(
     model: keras.Model, interface: Interface, groups: Mapping[int, str], training: Training, batch_size: int | None
 ) -> dict[str, Trace]:
     """Trace `embed`, and the training and inference of the head on embeddings."""
+    if training.by_model:
+        raise ExportError("embed: the model's layers compute the loss from x; leave embed out")
     if any(objective.masked for objective in training.objectives) or any(
         isinstance(layer, BlankFrames) for layer in model.layers
     ):

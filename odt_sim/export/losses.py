@@ -15,7 +15,7 @@ from odt_sim.export.interface import identifier
 from odt_sim.export.loss_probes import mixes_rows, settings_of_loss, targets_and_rank
 from odt_sim.export.objective import Objective
 from odt_sim.export.pytorch.module import is_module
-from odt_sim.model.manifest import CTC
+from odt_sim.model.manifest import CTC, NO_LOSS
 
 _CLASSES: list[Any] = [kind for kind in vars(keras.losses).values() if inspect.isclass(kind)]
 KINDS: Mapping[str, Any] = {kind().fn.__name__: kind for kind in _CLASSES if kind is not keras.losses.Loss}
@@ -103,13 +103,26 @@ def objective_of(
     )
 
 
-def unknown_objective(example: tf.TensorSpec | None, output: tf.TensorShape, name: str) -> Objective:
-    """Return the objective of an output whose loss the model's class computes, with the targets of an example."""
-    if example is None:
+def unknown_objective(
+    example: tf.TensorSpec | None, output: tf.TensorShape, name: str, *, alone: bool, evaluated: bool
+) -> Objective:
+    """Return the objective of an output whose loss the model itself computes, with the targets of an example.
+
+    Args:
+        example: The shape and dtype of the targets, if known.
+        output: The output's shape, `[batch, ...]`.
+        name: The name of the targets in signatures.
+        alone: Whether the example is x alone, as for `fit(x)`; the targets are then unused numbers, such as labels.
+        evaluated: Whether the loss of an example can be computed outside training steps.
+    """
+    if example is None and not alone:
         raise ExportError(
-            "loss: the model computes its own, so the shape of y is unknown; pass a batch as example=(x, y)"
+            "loss: the model computes its own, so the shape of y is unknown; pass a batch as example=(x, y), or as "
+            "example=x if fit takes x alone"
         )
-    return Objective(None, None, tf.TensorSpec([output[0], *example.shape[1:]], example.dtype, name=name), rank=1)
+    shape, dtype = ([], tf.int32) if example is None else (example.shape[1:], example.dtype)
+    target = tf.TensorSpec([output[0], *shape], dtype, name=name)
+    return Objective(None, None if evaluated else NO_LOSS, target, rank=1, without_targets=example is None)
 
 
 def _function(loss: Any, ending: Sequence[str] | None) -> Any:

@@ -22,9 +22,9 @@ def warn_of_mixing_layers(model: keras.Model) -> None:
 def warn_of_batch_losses(model: keras.Model, batch_size: int | None) -> None:
     """Warn of each layer that called `add_loss` in the traced training step, if partial batches are padded.
 
-    Activity regularizers add their loss in the same way, but ignore padding.
+    Activity regularizers add their loss in the same way, but ignore padding, as do losses with a value per example.
     """
-    for layer in layers_with_losses(model) if batch_size is not None else ():
+    for layer in layers_with_losses(model, batch_size) if batch_size is not None else ():
         warnings.warn(
             f"layer {layer.name!r}: its add_loss counts the rows that pad a partial batch, so that such a step differs "
             "from Keras; export with batch_size=None (model.batch_size=null), which needs no padding",
@@ -33,14 +33,14 @@ def warn_of_batch_losses(model: keras.Model, batch_size: int | None) -> None:
         )
 
 
-def counts_padding(model: keras.Model) -> bool:
+def counts_padding(model: keras.Model, batch_size: int | None) -> bool:
     """Return whether a model whose training step was just traced is warned of because it counts padding rows."""
     mixes = any(isinstance(layer, (keras.layers.MixUp, keras.layers.CutMix)) for layer in all_layers(model))
-    return mixes or bool(layers_with_losses(model))
+    return mixes or bool(layers_with_losses(model, batch_size))
 
 
-def layers_with_losses(model: keras.Model) -> list[keras.layers.Layer]:
-    """Return the layers that called `add_loss` in the latest trace, with a loss of the examples.
+def layers_with_losses(model: keras.Model, batch_size: int | None) -> list[keras.layers.Layer]:
+    """Return the layers that called `add_loss` in the latest trace, with one number for the examples of a batch.
 
     Activity regularizers, which Keras divides by the rows and adds in the same way, ignore padding.
     """
@@ -48,7 +48,9 @@ def layers_with_losses(model: keras.Model) -> list[keras.layers.Layer]:
         layer
         for layer in all_layers(model)
         if any(
-            not (getattr(layer, "activity_regularizer", None) and loss.op.type == "DivNoNan") and _has_examples(loss)
+            not (getattr(layer, "activity_regularizer", None) and loss.op.type == "DivNoNan")
+            and loss.shape[:1].as_list() != [batch_size]
+            and _has_examples(loss)
             for loss in layer._losses
         )
     ]

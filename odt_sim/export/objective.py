@@ -31,6 +31,7 @@ class Objective:
         weight: The factor of this loss in the sum over all outputs.
         masked: Whether the output carries a Keras mask, `[batch, positions]`.
         metrics: The names of additional metrics of the output.
+        without_targets: Whether the model takes no targets, as with `fit(x)`.
     """
 
     function: Any
@@ -42,6 +43,7 @@ class Objective:
     weight: float = 1.0
     masked: bool = False
     metrics: tuple[str, ...] = ()
+    without_targets: bool = False
 
     @property
     def on_host(self) -> bool:

@@ -33,6 +33,8 @@ def objectives_of(
     targets: Sequence[tf.TensorSpec] | None = None,
     *,
     own: bool = False,
+    evaluated: bool = True,
+    alone: bool = False,
 ) -> tuple[Objective, ...]:
     """Return the objective of each output.
 
@@ -43,12 +45,14 @@ def objectives_of(
         endings: The types of the last ops before each output, the last one first.
         batch_size: The rows of a batch; None for any number.
         targets: The targets of an example, if given.
-        own: Whether the model's class computes the loss, so that no loss is needed.
+        own: Whether the model's class or its layers compute the loss, so that no loss is needed.
+        evaluated: Whether that loss can be computed outside training steps, from `compute_loss`.
+        alone: Whether an example of x alone is given, as for `fit(x)`.
     """
     names = interface.output_names
     if targets is not None and len(targets) != len(names):
         raise ExportError(f"example: expected targets for {len(names)} outputs, found {len(targets)}")
-    losses = _losses(compiled.loss, names, own=own)
+    losses = _losses(compiled.loss, names, own=own and evaluated)
     weights = per_output("loss_weights", 1.0 if compiled.loss_weights is None else compiled.loss_weights, names)
     metrics = metric_names(compiled, interface)
     ends = [None] * len(names) if compiled.by_keras else endings
@@ -56,7 +60,8 @@ def objectives_of(
     objectives = []
     for i, name in enumerate(names):
         if losses[i] is None and own:
-            objective = unknown_objective(examples[i], shapes[i], full("y", name))
+            y = full("y", name)
+            objective = unknown_objective(examples[i], shapes[i], y, alone=alone, evaluated=evaluated)
         else:
             objective = objective_of(losses[i], ends[i], shapes[i], name=full("y", name), example=examples[i])
         _warn_of_logits(objective, endings[i])

@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.interface import Interface, one_line
+from odt_sim.export.interface import Interface, reason
 from odt_sim.export.lowering import Trace
+from odt_sim.export.parameters import all_layers
 
 OWN_WAY = "write the training as a tf.Module with its own function train (docs/export.md)"
 
@@ -25,6 +26,11 @@ def own_method(model: keras.Model) -> str | None:
 def overrides_loss(model: keras.Model) -> bool:
     """Return whether the class of a model overrides `compute_loss`."""
     return type(model).compute_loss is not keras.Model.compute_loss
+
+
+def adds_losses(model: keras.Model) -> bool:
+    """Return whether layers called `add_loss` in the last call of a model, other than for an activity regularizer."""
+    return any(layer._losses and getattr(layer, "activity_regularizer", None) is None for layer in all_layers(model))
 
 
 def optimizer_names(model: keras.Model) -> list[str]:
@@ -50,16 +56,16 @@ class OwnLoss:
     metrics: Sequence[Any] = ()
     variables: Sequence[Any] = ()
 
-    def __init__(self, function: Callable[..., tf.Tensor]) -> None:
+    def __init__(self, function: Callable[..., tf.Tensor | None]) -> None:
         self.function = function
 
-    def __call__(self, y: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
-        """Return the loss of a batch."""
+    def __call__(self, y: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor | None:
+        """Return the loss of a batch; None if only layers add one."""
         return self.function(y, y_pred, sample_weight)
 
 
 @contextmanager
-def compiled_as(model: keras.Model, optimizer: Any, loss: Callable[..., tf.Tensor]) -> Iterator[None]:
+def compiled_as(model: keras.Model, optimizer: Any, loss: Callable[..., tf.Tensor | None]) -> Iterator[None]:
     """Set a model's optimizer and loss `(y, y_pred, sample_weight)` while its methods are traced."""
     new = dict.fromkeys(optimizer_names(model), optimizer)
     new |= {"_compile_loss": OwnLoss(loss), "_compile_metrics": None, "compiled": True}
@@ -95,50 +101,92 @@ def gradients_by(optimizer: Any, change: Callable[[list[Any], list[Any]], list[A
 
 
 def step_loss(model: keras.Model, x: Any, y: Any, sample_weight: tf.Tensor) -> tf.Tensor:
-    """Run the model's `train_step` and return the loss of this batch."""
+    """Run the model's `train_step` and return the loss of this batch; `y` is None if `fit` takes x alone."""
     where = f"{type(model).__name__}.train_step"
-    model.reset_metrics()
-    try:
-        logs = model.train_step((x, y, sample_weight))
-    except ValueError as error:
-        if "too many values to unpack" not in str(error):
-            raise ExportError(f"{where} cannot be traced: {one_line(error)}") from error
-        model.reset_metrics()
-        logs = _called(model, (x, y), where)
-    except ExportError:
-        raise
-    except Exception as error:  # user code may raise anything
-        raise ExportError(f"{where} cannot be traced: {one_line(error)}") from error
+    logs = _logs(model, [(x, y, sample_weight), *([] if y is None else [(x, y)]), x], where)
     if not isinstance(logs, Mapping) or "loss" not in logs:
         found = ", ".join(logs) if isinstance(logs, Mapping) else repr(logs)
         raise ExportError(f"{where}: expected to return the batch's 'loss', found {found}; add it to the dictionary")
-    return tf.reshape(tf.cast(tf.convert_to_tensor(logs["loss"]), tf.float32), [])
+    return tf.reduce_mean(tf.cast(tf.convert_to_tensor(logs["loss"]), tf.float32))
 
 
-def _called(model: keras.Model, data: Any, where: str) -> Any:
-    try:
-        return model.train_step(data)
-    except Exception as error:  # user code may raise anything
-        raise ExportError(f"{where} cannot be traced: {one_line(error)}") from error
+def _logs(model: keras.Model, forms: Sequence[Any], where: str) -> Any:
+    """Return the result of a model's `train_step` for the first form of its data that it takes."""
+    errors: list[Exception] = []
+    for data in forms:
+        model.reset_metrics()
+        try:
+            return model.train_step(data)
+        except ExportError:
+            raise
+        except Exception as problem:  # user code may raise anything
+            errors.append(problem)
+    alone = forms[0][1] is None
+    first = next((own for own in errors if "too many values to unpack" not in str(own)), errors[0])
+    advice = "; if it takes y, pass a batch as example=(x, y)" if alone else ""
+    error = errors[-1] if alone else first
+    raise ExportError(f"{where} cannot be traced: {reason(error, [forms[0][-1]])}{advice}") from error
+
+
+def summed(values: tf.Tensor, sample_weight: tf.Tensor) -> tf.Tensor:
+    """Return the sum of a loss's values; a padded batch, in which real rows count as the padding, too, is scaled back."""
+    total = tf.reduce_sum(values)
+    rows = sample_weight.shape[0]
+    padded = rows is not None and values.shape[:1].as_list() == [rows]
+    return total * tf.reduce_mean(tf.cast(tf.not_equal(sample_weight, 0.0), tf.float32)) if padded else total
+
+
+def with_added(loss: tf.Tensor | None, added: Sequence[tf.Tensor], sample_weight: tf.Tensor) -> tf.Tensor:
+    """Return the loss of a batch plus those of `add_loss` and of regularizers; those of padding rows do not count.
+
+    Args:
+        loss: The loss; None if only layers add one.
+        added: The losses that are added: one number, or a value for each example.
+        sample_weight: The weights of the examples, 0 for padding.
+    """
+    real = tf.cast(tf.not_equal(sample_weight, 0.0), tf.float32)
+    rows = sample_weight.shape[0]
+    each = [tf.reshape(real, [-1] + [1] * (len(own.shape) - 1)) for own in added]
+    sums = [
+        own if not own.shape.rank else tf.reduce_sum(own * mask if own.shape[0] == rows is not None else own)
+        for own, mask in zip(added, each, strict=True)
+    ]
+    terms = [*([] if loss is None else [loss]), *sums]
+    return tf.add_n(terms) if len(terms) > 1 else terms[0]
+
+
+def batch_losses(
+    model: keras.Model, interface: Interface, x: Sequence[Any], y: Sequence[Any] | None, outputs: Sequence[Any]
+) -> tf.Tensor:
+    """Return the model's `compute_loss` of a batch for each of its examples, `[batch]`, without regularization."""
+    value = model._compute_loss(
+        x=interface.arguments(x),
+        y=None if y is None else interface.returned(y),
+        y_pred=interface.returned(outputs),
+        sample_weight=tf.ones(tf.shape(outputs[0])[:1]),
+        training=False,
+    )
+    added = sum(tf.reshape(own, []) for own in model.losses)
+    return tf.broadcast_to(tf.reduce_mean(value) - added, tf.shape(outputs[0])[:1])
 
 
 def example_losses(
-    model: keras.Model, interface: Interface, x: Sequence[Any], y: Sequence[Any], outputs: Sequence[Any]
+    model: keras.Model, interface: Interface, x: Sequence[Any], y: Sequence[Any] | None, outputs: Sequence[Any]
 ) -> tf.Tensor:
     """Return the model's `compute_loss` for each example separately, `[batch]`, without regularization."""
 
     def loss(row: tuple[Sequence[tf.Tensor], ...]) -> tf.Tensor:
-        features, targets, predicted = ([tensor[tf.newaxis] for tensor in tensors] for tensors in row)
+        features, predicted, targets = ([tensor[tf.newaxis] for tensor in tensors] for tensors in row)
         value = model._compute_loss(
             x=interface.arguments(features),
-            y=interface.returned(targets),
+            y=None if y is None else interface.returned(targets),
             y_pred=interface.returned(predicted),
             sample_weight=tf.ones([1]),
             training=False,
         )
-        return tf.reshape(value, []) - sum(tf.reshape(own, []) for own in model.losses)
+        return tf.reduce_mean(value) - sum(tf.reshape(own, []) for own in model.losses)
 
-    return tf.vectorized_map(loss, (list(x), list(y), list(outputs)), fallback_to_while_loop=False)
+    return tf.vectorized_map(loss, (list(x), list(outputs), list(y or ())), fallback_to_while_loop=False)
 
 
 def check_weighted(trace: Trace, model: keras.Model, weights: Sequence[int], batch_size: int | None) -> None:

@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from odt_sim.export.lowering import Trace
 from odt_sim.export.parameters import all_layers
-
-TRIALS = 3
+from odt_sim.export.random_batches import TRIALS, drawn
 
 Order = Callable[[tf.Tensor, int], tf.Tensor | None]
 """Returns a value for each row, given a value for each example and the number of rows per example; None if all rows count."""
@@ -148,7 +147,7 @@ def _rows_of_first(trace: Trace, tensors: Sequence[tf.Tensor]) -> list[list[bool
     run = trace.concrete.prune(trace.concrete.inputs[: len(given)], list(tensors))
     changed = [np.zeros(x.shape[0], bool) for x in tensors]
     for _ in range(TRIALS):
-        one, other = ([_drawn(spec, random) for spec in given] for _ in range(2))
+        one, other = ([drawn(spec, random) for spec in given] for _ in range(2))
         mixed = [tf.concat([a[:1], b[1:]], 0) if a.shape.rank else b for a, b in zip(one, other, strict=True)]
         for rows, a, b in zip(changed, run(*other), run(*mixed), strict=True):
             rows |= np.any(np.reshape(a != b, [len(rows), -1]), 1)
@@ -158,10 +157,3 @@ def _rows_of_first(trace: Trace, tensors: Sequence[tf.Tensor]) -> list[list[bool
 def _order(of_first: list[bool], examples: int) -> Order | None:
     first, each = tf.one_hot(0, examples), len(of_first) // examples
     return next((order for order in ORDERS if each and (order(first, each).numpy() > 0).tolist() == of_first), None)
-
-
-def _drawn(spec: tf.TensorSpec, random: np.random.Generator) -> tf.Tensor:
-    """Return random values; integers are 0 or 1, which every vocabulary contains."""
-    if spec.dtype.is_floating:
-        return tf.constant(random.normal(size=spec.shape), spec.dtype)
-    return tf.cast(random.integers(0, 2, spec.shape), spec.dtype)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
@@ -10,10 +11,11 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.inlining import inlined
-from odt_sim.export.interface import Interface, one_line
+from odt_sim.export.interface import Interface, reason
 from odt_sim.export.lowering import Trace
 from odt_sim.export.own_steps import (
     WEIGHT,
+    batch_losses,
     check_weighted,
     compiled_as,
     example_losses,
@@ -21,9 +23,12 @@ from odt_sim.export.own_steps import (
     overrides_loss,
     own_method,
     step_loss,
+    summed,
+    with_added,
 )
 from odt_sim.export.padding_rows import without_padding
 from odt_sim.export.parameters import all_layers, leaf_layers
+from odt_sim.export.random_batches import same_mean
 from odt_sim.export.row_orders import Call, calls_of, has_own_code, normalizations, other_count, recorded, regularized
 from odt_sim.export.signatures import handle
 from odt_sim.export.sparse_gradients import fixed_shapes
@@ -65,24 +70,49 @@ def trace_losses(model: keras.Model, interface: Interface, training: Training, b
     """
     shapes = dict(zip(interface.output_names, interface.output_shapes(batch_size), strict=True))
     arguments = [tf.TensorSpec(shape, name=full("logits", name)) for name, shape in shapes.items()]
-    own, count = overrides_loss(model), len(arguments)
+    count = len(arguments)
     masked = [name for name, objective in zip(shapes, training.objectives, strict=True) if objective.masked]
     masks = [tf.TensorSpec(shapes[name][:2], tf.int32, name=full("mask", name)) for name in masked]
 
     def loss(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
         outputs, targets, others = flat[:count], flat[count : 2 * count], flat[2 * count :]
-        if own:
-            return {"losses": example_losses(model, interface, others, targets, outputs)}
         given = dict(zip(masked, others, strict=True))
         losses = training.losses(targets, outputs, [given.get(name) for name in shapes])
         named = {full("losses", name): own for name, own in zip(interface.output_names, losses, strict=True)}
         return {**named, "losses": training.total(losses)}
 
-    arguments += [*training.targets, *(interface.specs(batch_size) if own else masks)]
-    if not own:
+    arguments += training.targets
+    if overrides_loss(model):
+        return _trace_own_losses(model, interface, training, [*arguments, *interface.specs(batch_size)], batch_size)
+    return inlined(traced(loss, [*arguments, *masks], names_of(model)))
+
+
+def _trace_own_losses(
+    model: keras.Model,
+    interface: Interface,
+    training: Training,
+    arguments: Sequence[tf.TensorSpec],
+    batch_size: int | None,
+) -> Trace:
+    """Trace the model's `compute_loss` of each example; of the whole batch if it depends on the others of any number."""
+
+    def trace(losses_of: Callable[..., tf.Tensor]) -> Trace:
+        def loss(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
+            count = len(training.targets)
+            y = None if training.without_targets else flat[count : 2 * count]
+            return {"losses": losses_of(model, interface, flat[2 * count :], y, flat[:count])}
+
         return inlined(traced(loss, arguments, names_of(model)))
-    with unrolled(model), compiled_as(model, training.optimizer, training.of_batch):
-        return inlined(traced(loss, arguments, names_of(model)))
+
+    with unrolled(model), compiled_as(model, training.optimizer, partial(training.of_batch, model)):
+        if batch_size is not None:
+            return trace(example_losses)
+        whole = trace(batch_losses)
+        try:
+            each = trace(example_losses)
+        except ExportError:  # such as the distances between rows, of one row
+            return whole
+        return each if same_mean(each.concrete, whole.concrete) else whole
 
 
 def trace_train(
@@ -114,7 +144,7 @@ def _traceable(model: keras.Model, training: Training) -> Iterator[None]:
         if not own_method(model):
             yield
             return
-        with compiled_as(model, training.optimizer, training.of_batch):
+        with compiled_as(model, training.optimizer, partial(training.of_batch, model)):
             yield
 
 
@@ -144,20 +174,22 @@ def _step(model: keras.Model, interface: Interface, training: Training, count: i
 
     def run(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
         features, labels = interface.arguments(flat[: len(inputs)]), flat[len(inputs) : examples]
+        y = None if training.without_targets else interface.returned(labels)
         sample_weight, mu = flat[examples], flat[-1] if training.offsets else None
         weights = training.weights(labels, sample_weight, interface.output_shapes(count)) if not method else []
         if method == "train_step":
-            return _own_step(model, training, features, interface.returned(labels), sample_weight, mu)
+            return _own_step(model, training, features, y, sample_weight, mu)
         with tf.GradientTape() as tape:
             called = outputs, _ = training.terms.called(model, features, embedded=x == "embedding")
             if method:
-                loss = own_loss(model, features, interface.returned(labels), outputs, sample_weight)
+                values = own_loss(model, features, y, outputs, sample_weight)
+                loss, total = tf.reduce_mean(values), summed(values, sample_weight)
             else:
-                loss = training.loss(labels, keras.tree.flatten(outputs), weights, sample_weight)
-                loss = tf.add_n([loss, *model.losses]) if model.losses else loss
-                data, values = (features, interface.returned(labels)), flat[examples + 1 :][: len(further)]
-                loss = training.with_terms(loss, model, data, called, values, sample_weight)
-            scaled = training.optimizer.scale_loss(loss)
+                compiled = training.loss(labels, keras.tree.flatten(outputs), weights, sample_weight)
+                loss = with_added(compiled, model.losses, sample_weight)
+                data, values = (features, y), flat[examples + 1 :][: len(further)]
+                loss = total = training.with_terms(loss, model, data, called, values, sample_weight)
+            scaled = training.optimizer.scale_loss(total)
         variables = model.trainable_variables
         pairs = zip(tape.gradient(scaled, variables), variables, strict=True)
         gradients = [(g, v) for g, v in pairs if g is not None]
@@ -188,15 +220,16 @@ def _recorded_calls(
 
 
 def own_loss(model: keras.Model, x: Any, y: Any, outputs: Any, sample_weight: tf.Tensor) -> tf.Tensor:
-    """Return the model's `compute_loss` of a batch."""
+    """Return the model's `compute_loss` of a batch: one number, or several, which Keras sums."""
     weight = tf.identity(sample_weight, name=WEIGHT)
     try:
         loss = model._compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weight, training=True)
-        return tf.reshape(tf.cast(loss, tf.float32), [])
+        return tf.cast(loss, tf.float32)
     except ExportError:
         raise
     except Exception as error:  # user code may raise anything
-        raise ExportError(f"{type(model).__name__}.compute_loss cannot be traced: {one_line(error)}") from error
+        where = f"{type(model).__name__}.compute_loss"
+        raise ExportError(f"{where} cannot be traced: {reason(error, [sample_weight])}") from error
 
 
 def _own_step(

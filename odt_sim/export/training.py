@@ -46,6 +46,16 @@ class Training:
         """The targets of each output."""
         return [objective.target for objective in self.objectives]
 
+    @property
+    def by_model(self) -> bool:
+        """Whether the model's class or its layers compute the loss."""
+        return any(objective.function is None for objective in self.objectives)
+
+    @property
+    def without_targets(self) -> bool:
+        """Whether the model takes no targets: those of the signatures are not used."""
+        return all(objective.without_targets for objective in self.objectives)
+
     def weights(
         self, targets: Sequence[tf.Tensor], sample_weight: tf.Tensor, outputs: Sequence[tf.TensorShape]
     ) -> list[tf.Tensor]:
@@ -64,8 +74,10 @@ class Training:
         outputs: Sequence[tf.Tensor],
         weights: Sequence[tf.Tensor],
         sample_weight: tf.Tensor,
-    ) -> tf.Tensor:
-        """Return the sum of the outputs' losses, each times its factor, `[]`."""
+    ) -> tf.Tensor | None:
+        """Return the sum of the outputs' losses, each times its factor, `[]`; None if only the model computes one."""
+        if self.by_model:
+            return None
         real = tf.cast(tf.not_equal(sample_weight, 0.0), tf.float32)
         losses = [
             objective.loss(y, output, weight, real)
@@ -90,10 +102,14 @@ class Training:
         labels = tf.cast(tf.reshape(_classes(y, output.shape), [-1]), tf.int32) if classifies else None
         return loss + self.terms.loss(model, data, outputs, labels, further, sample_weight)
 
-    def of_batch(self, y: Any, y_pred: Any, sample_weight: tf.Tensor | None = None) -> tf.Tensor:
-        """Return the loss of a batch, with the arguments of Keras' compiled loss."""
+    def of_batch(
+        self, model: keras.Model, y: Any, y_pred: Any, sample_weight: tf.Tensor | None = None
+    ) -> tf.Tensor | None:
+        """Return the loss of a batch, with the arguments of Keras' compiled loss; None if only layers add one."""
         targets, outputs = keras.tree.flatten(y), keras.tree.flatten(y_pred)
-        if any(objective.function is None for objective in self.objectives):
+        if self.by_model and model.losses:
+            return None
+        if self.by_model:
             raise ExportError(
                 "loss: the model's class uses a compiled loss, found none; pass loss=..., or compile with one"
             )

@@ -134,7 +134,7 @@ def _evaluate(job: Job, device: int, message: Message, context: Context) -> Reco
     if "not_evaluated" in row:
         raise SimulationError(f"device {device}: not evaluated after round {task.round}: {row['not_evaluated']}")
     names = dict.fromkeys(("loss", job.metrics[0]))  # others may be undefined on a few devices, which Flower rejects
-    figures = {name: float(row[name]) for name in names}
+    figures = {name: float(row[name]) for name in names if name in row}
     return RecordDict({"metrics": MetricRecord({"num-examples": row["examples"], **figures})})
 
 

@@ -8,7 +8,7 @@ from odt_sim.metrics.answers import Classes
 from odt_sim.metrics.losses import example_losses
 from odt_sim.metrics.names import parted
 from odt_sim.metrics.tasks import ANSWERS, Answers, output_metrics, task_of_output
-from odt_sim.model.manifest import Output
+from odt_sim.model.manifest import NO_LOSS, Output
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Array
 
@@ -46,12 +46,14 @@ def output_figures(
 
     Returns:
         `examples`, and the metrics that `odt_sim.metrics.tasks.output_metrics` names. Undefined metrics are absent,
-        such as `auc` with only one class or `r2` of equal targets; if no position counts, only `examples` is present.
+        such as `auc` with only one class, `r2` of equal targets, or a loss that only training steps compute; if no
+        position counts, only `examples` is present.
 
     Raises:
         ModelError: The loss is unknown, or a metric.
     """
-    mean = mean_loss(output, outputs, y, losses=losses, mask=mask) if mask is None or mask.any() else None
+    known = (mask is None or mask.any()) and (losses is not None or output.loss != NO_LOSS)
+    mean = mean_loss(output, outputs, y, losses=losses, mask=mask) if known else None
     task = task_of_output(output, outputs.shape)
     answers = _answers(task, outputs, y, output.from_logits, mask)
     found: dict[str, float] = {}

@@ -4,9 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
-from odt_sim.model.manifest import LOSSES, REGRESSIONS
+from odt_sim.model.manifest import LOSSES, NO_LOSS, REGRESSIONS
 from odt_sim.model.weights import Array
 
+ONLY_IN_STEPS = (
+    "the model computes its loss only in training steps; export it with a loss, or with a compute_loss of its class"
+)
 _EPSILON = 1e-7  # as in Keras: a probability of zero has a finite loss
 _MOST_NUMBERS = 1 << 18  # logits that are converted to float64 at once
 
@@ -60,6 +63,8 @@ def example_losses(
         raise ModelError(
             "the model has no manifest, so its loss is unknown; pass it: TrainableModel.load(path, loss=...)"
         )
+    if loss == NO_LOSS:
+        raise ModelError(ONLY_IN_STEPS)
     if loss not in LOSSES:
         raise ModelError(f"the model's loss {loss!r} needs the signature 'loss', which the file lacks; export it again")
     losses = _losses(outputs, y, loss, from_logits, delta)

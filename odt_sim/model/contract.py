@@ -7,7 +7,7 @@ from math import prod
 from odt_sim.counting import few
 from odt_sim.errors import ModelError
 from odt_sim.model.flatbuffer import FlatModel, Signature, TensorInfo
-from odt_sim.model.manifest import LOSSES, Manifest, Parameter
+from odt_sim.model.manifest import LOSSES, NO_LOSS, Manifest, Parameter
 from odt_sim.model.names import ROW_INPUTS, full, is_one_of, parts
 from odt_sim.model.train_inputs import TRAIN_INPUTS as TRAIN_INPUTS
 from odt_sim.model.train_inputs import TrainInput
@@ -88,7 +88,7 @@ def check_described(flat: FlatModel, manifest: Manifest, where: str) -> None:
             f"{_texts('logits', named)}; {_EXPORT}"
         )
     for output in manifest.outputs:
-        if output.loss not in (None, *LOSSES) and "loss" not in flat.signatures:
+        if output.loss not in (None, NO_LOSS, *LOSSES) and "loss" not in flat.signatures:
             raise ModelError(f"{where}: its loss {output.loss} needs the signature 'loss', which is missing; {_EXPORT}")
         if output.mask and full("mask", output.name) not in flat.signatures["infer"].outputs:
             raise ModelError(f"{where}: 'infer' returns no {full('mask', output.name)!r}; {_EXPORT}")

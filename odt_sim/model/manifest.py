@@ -23,6 +23,8 @@ LOSSES = (
 )
 CTC = "ctc"
 """The loss for transcripts, which the file computes."""
+NO_LOSS = "none"
+"""The loss of an output that only training steps compute, so that evaluation has none."""
 TASKS = ("classification", "segmentation", "regression", "multi_label", "ranking", "transcription", "other")
 _MORE_THAN_SGD = (  # settings of Keras' SGD that change its step, and constraints that project the weights after it
     "constraints",
@@ -78,7 +80,7 @@ class Output:
 
     Attributes:
         name: The name in `y_<name>` and `logits_<name>`, an identifier; empty for a model with one output.
-        loss: The loss of this output; None for a custom function of the author.
+        loss: The loss of this output; None for a custom function of the author, `NO_LOSS` if only steps compute it.
         from_logits: Whether the loss takes the output as logits rather than as probabilities.
         delta: The error at which Huber's loss turns from quadratic to linear.
         loss_weight: The factor of its loss in the sum over the outputs.
@@ -107,7 +109,7 @@ class Manifest:
         name: The model's name.
         parameters: The weights in the order of the signature `parameters`: `a0..aN`.
         loss: The loss of the first output: one of `LOSSES`, or another name if the file has the signature `loss`; None for
-            a custom function of the author.
+            a custom function of the author, `NO_LOSS` if only steps compute it.
         from_logits: Whether that loss takes the output of `infer` as logits rather than as probabilities.
         optimizer: The optimizer's name and settings, from Keras' `get_config`, and `constraints` if weights have any.
             Empty if unknown.
@@ -147,7 +149,7 @@ class Manifest:
     @property
     def version(self) -> int:
         """The oldest format version that describes this model."""
-        if not self.checked:
+        if not self.checked or any(output.loss == NO_LOSS for output in self.outputs):
             return 5
         if any(output.ignore_class is not None for output in self.outputs):
             return 4

@@ -6,7 +6,7 @@ from typing import Any
 from odt_sim.metrics.names import is_percent, title_of
 from odt_sim.metrics.tasks import model_metrics, output_metrics, task_of_output
 from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import Output
+from odt_sim.model.manifest import NO_LOSS, Output
 from odt_sim.model.names import full
 from odt_sim.model.trainable import TrainableModel
 
@@ -58,6 +58,8 @@ def scores(model: TrainableModel) -> list[str]:
     outputs = [(output, model.answers[output.name].shape) for output in model.outputs]
     first = [full(output_metrics(task_of_output(output, shape), shape)[0], output.name) for output, shape in outputs]
     known = model_metrics(model)
+    if any(output.loss == NO_LOSS for output in model.outputs):
+        return [metric for metric in first if not metric.startswith("loss")]
     return [metric for metric in first if metric in known] or ["loss"]
 
 

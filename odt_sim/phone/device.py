@@ -13,7 +13,9 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.further_inputs import NONE, FurtherInputs
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.training_step import Step, step_for
-from odt_sim.errors import DataError
+from odt_sim.errors import DataError, ModelError
+from odt_sim.metrics.losses import ONLY_IN_STEPS
+from odt_sim.model.manifest import NO_LOSS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.phone import phones
 from odt_sim.phone.runtime import Ask, PhonePool, PhoneRuntime, PhoneState
@@ -138,6 +140,8 @@ class PhoneDevice(Device):
 
     def loss(self, split: str) -> float:
         """Return the mean loss of a split, computed on the phone."""
+        if any(output.loss == NO_LOSS for output in self.model.outputs):
+            raise ModelError(ONLY_IN_STEPS)
         return self._figures(split, only_loss=True)["loss"]
 
     def _figures(self, split: str, *, only_loss: bool) -> dict[str, float]:

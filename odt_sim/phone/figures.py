@@ -7,6 +7,7 @@ from typing import Any
 
 from odt_sim.metrics.names import Kind, kind_of
 from odt_sim.metrics.tasks import model_metrics
+from odt_sim.model.manifest import NO_LOSS
 from odt_sim.model.names import full
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.phone.phones import PhoneError, short_line
@@ -39,8 +40,10 @@ def checked_figures(
     Raises:
         PhoneError: They do not fit the model or the number of examples.
     """
-    counts_none = not only_loss and any(output.mask or output.ignore_class is not None for output in model.outputs)
-    if not isinstance(figures, dict) or not ("loss" in figures or counts_none):  # no loss if no position counts
+    lacks_loss = not only_loss and any(
+        output.mask or output.ignore_class is not None or output.loss == NO_LOSS for output in model.outputs
+    )  # also if no position counts
+    if not isinstance(figures, dict) or not ("loss" in figures or lacks_loss):
         raise PhoneError("phone sent no metrics")
     if figures.get("examples", examples if only_loss else None) != examples:
         raise PhoneError(_wrong("examples", str(examples), figures))

@@ -13,7 +13,8 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers, losses, ops
 from numpy.typing import NDArray
 
-from odt_sim.errors import ExportError
+from odt_sim import Device
+from odt_sim.errors import ExportError, ModelError
 from odt_sim.export import export_model
 from odt_sim.model.trainable import TrainableModel
 
@@ -83,6 +84,80 @@ class Halved(Network):
         return {"loss": self._loss_tracker.result()}
 
 
+class OfEach(Network):
+    """A class that returns a loss for each example, which Keras sums."""
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None) -> Any:
+        each = ops.mean(ops.square(y - y_pred), -1)
+        return each if sample_weight is None else each * sample_weight
+
+
+class Contrasted(Network):
+    """A class whose loss is over all pairs of a batch, and that takes no targets."""
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None) -> Any:
+        pairs = ops.matmul(y_pred, ops.transpose(y_pred))
+        number = ops.arange(ops.shape(pairs)[0])
+        return ops.mean(losses.sparse_categorical_crossentropy(number, pairs, from_logits=True))
+
+
+class Autoencoder(keras.Model):  # type: ignore[misc]
+    """A variational autoencoder, which takes x alone and computes its loss in its step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = layers.Dense(4, name="encoder"), layers.Dense(4, name="decoder")
+        self.seeds, self.total = keras.random.SeedGenerator(5), keras.metrics.Mean(name="loss")
+
+    def call(self, x: Any) -> Any:
+        return self.decoder(self.encoder(x)[:, :2])
+
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            mean, logarithm = ops.split(self.encoder(data), 2, axis=1)
+            drawn = mean + ops.exp(0.5 * logarithm) * keras.random.normal(ops.shape(mean), seed=self.seeds)
+            divergence = ops.square(mean) + ops.exp(logarithm) - logarithm
+            loss = ops.mean(ops.square(data - self.decoder(drawn))) + ops.mean(divergence)
+        self.optimizer.apply_gradients(
+            zip(tape.gradient(loss, self.trainable_weights), self.trainable_weights, strict=True)
+        )
+        self.total.update_state(loss)
+        return {"loss": self.total.result()}
+
+
+class Siamese(keras.Model):  # type: ignore[misc]
+    """A class that compares two inputs, without a compiled loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower = layers.Dense(3, name="tower")
+
+    def call(self, x: Any) -> Any:
+        return ops.sum(ops.square(self.tower(x["a"]) - self.tower(x["b"])), -1)
+
+    def train_step(self, data: Any) -> Any:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            distance = self(x, training=True)
+            each = y * distance + (1.0 - y) * ops.relu(1.0 - distance)
+            loss = ops.mean(each if sample_weight is None else each * sample_weight)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+        return {"loss": loss}
+
+
+class Compared(layers.Layer):  # type: ignore[misc]
+    """A layer that takes the labels and adds the loss of each example, as in Keras' example of OCR."""
+
+    def call(self, label: Any, output: Any) -> Any:
+        self.add_loss(ops.mean(ops.square(label - output), -1))
+        return output
+
+
+def with_labels() -> Any:
+    image, label = layers.Input((4,), name="image"), layers.Input((4,), name="label")
+    return keras.Model([image, label], Compared()(label, layers.Dense(4, kernel_regularizer="l2", name="last")(image)))
+
+
 class Mixed(Network):
     """A class that adds noise to the examples by a share that it draws."""
 
@@ -111,6 +186,11 @@ class Adversaries(Network):
 
     def train_step(self, data: Any) -> Any:
         return {"loss": 0.0}
+
+
+class Callless(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__(name="callless")
 
 
 class Silent(Network):
@@ -150,6 +230,19 @@ def of_pair(random: np.random.Generator, rows: int) -> Arrays:
     return {**inputs, "y_near": numbers(random, rows, 2), "y_far": numbers(random, rows, 1)}
 
 
+def examples(random: np.random.Generator, rows: int) -> Arrays:
+    return {"x": numbers(random, rows), "y": np.zeros(rows, np.int32)}
+
+
+def with_label(random: np.random.Generator, rows: int) -> Arrays:
+    return {"x_image": numbers(random, rows), "x_label": numbers(random, rows), "y": np.zeros(rows, np.int32)}
+
+
+def of_two(random: np.random.Generator, rows: int) -> Arrays:
+    pair = {"x_a": numbers(random, rows), "x_b": numbers(random, rows)}
+    return {**pair, "y": random.integers(0, 2, rows).astype(np.float32)}
+
+
 @dataclass(frozen=True)
 class Own:
     """A compiled model and its data.
@@ -162,6 +255,7 @@ class Own:
         example: The example of `export_model`.
         outputs: What the manifest says of the outputs: name, loss, metrics and factor.
         padded: Whether a batch of fewer rows is trained, too.
+        batch_size: The `batch_size` of `export_model`.
     """
 
     build: Callable[[], Any]
@@ -171,6 +265,7 @@ class Own:
     example: Any = EXAMPLE
     outputs: list[Any] = field(default_factory=lambda: [("", "mean_squared_error", (), 1.0)])
     padded: bool = True
+    batch_size: int | None = BATCH
 
 
 MODELS = {
@@ -216,9 +311,47 @@ MODELS = {
         classes,
         outputs=[("", "sparse_categorical_crossentropy", (), 1.0)],
     ),
+    "own compute_loss of each example": Own(OfEach, {"optimizer": "sgd"}, outputs=[("", None, (), 1.0)]),
+    "own compute_loss of a batch": Own(
+        Contrasted,
+        {"optimizer": "sgd"},
+        examples,
+        lambda batch: (batch["x"],),
+        example=EXAMPLE[0],
+        outputs=[("", None, (), 1.0)],
+        padded=False,
+        batch_size=None,
+    ),
+    "own train_step of x": Own(
+        Autoencoder,
+        {"optimizer": "adam"},
+        examples,
+        lambda batch: (batch["x"],),
+        example=EXAMPLE[:1],
+        outputs=[("", "none", (), 1.0)],
+        padded=False,
+        batch_size=None,
+    ),
+    "own train_step without a loss": Own(
+        Siamese,
+        {"optimizer": "sgd"},
+        of_two,
+        lambda batch: ({"a": batch["x_a"], "b": batch["x_b"]}, batch["y"]),
+        example=({"a": EXAMPLE[0], "b": EXAMPLE[0]}, np.zeros(2)),
+        outputs=[("", "none", (), 1.0)],
+    ),
+    "losses of layers": Own(
+        with_labels,
+        {"optimizer": "sgd"},
+        with_label,
+        lambda batch: ([batch["x_image"], batch["x_label"]],),
+        example=([EXAMPLE[0], EXAMPLE[0]],),
+        outputs=[("", "none", (), 1.0)],
+    ),
     "own train_step": Own(Halved, {"optimizer": "sgd", "loss": "mse"}),
     "mixup": Own(Mixed, {"optimizer": "sgd", "loss": "mse"}, padded=False),
 }
+ALONE = "own train_step without a loss"
 FAST = ("own compute_loss", "own train_step")
 
 
@@ -229,7 +362,7 @@ def test_compiled_model_trains_like_keras(own: Own, tmp_path: Path) -> None:
     keras.utils.set_random_seed(2)
     model = own.build()
     model.compile(**own.compiled, run_eagerly=True)
-    path = export_model(model, tmp_path / "m.tflite", batch_size=BATCH, example=own.example)
+    path = export_model(model, tmp_path / "m.tflite", batch_size=own.batch_size, example=own.example)
     manifest = TrainableModel.from_content(path.read_bytes(), where="m").manifest
     assert [(o.name, o.loss, o.metrics, o.loss_weight) for o in manifest.outputs] == own.outputs
     interpreter = Interpreter(str(path), num_threads=1)
@@ -242,7 +375,11 @@ def test_compiled_model_trains_like_keras(own: Own, tmp_path: Path) -> None:
         weight = np.array([BATCH / real] * real + [0] * (BATCH - real), np.float32)
         found = call("train", **padded, sample_weight=weight, learning_rate=rate)["loss"]
         model.reset_metrics()
-        expected = model.train_on_batch(*own.fitted(batch), return_dict=True)["loss"]
+        fitted = own.fitted(batch)
+        if len(fitted) > 1:
+            expected = model.train_on_batch(*fitted, return_dict=True)["loss"]
+        else:  # a step gets x alone only from fit
+            expected = model.fit(*fitted, shuffle=False, verbose=0).history["loss"][0]
         assert float(found) == pytest.approx(float(expected), abs=1e-5)
     after = call("parameters")
     limit = 1e-5 * max(float(np.abs(v - old).max()) for v, old in zip(model.get_weights(), before, strict=True)) + 1e-7
@@ -253,8 +390,17 @@ def test_compiled_model_trains_like_keras(own: Own, tmp_path: Path) -> None:
         outputs = call("infer", **{key: value for key, value in batch.items() if key.startswith("x")})
         taken = interpreter.get_signature_runner("loss").get_input_details()
         given = {key: value for key, value in {**batch, **outputs}.items() if key in taken}
-        expected = model.test_on_batch(*own.fitted(batch), return_dict=True)["loss"]
+        expected = model.evaluate(*own.fitted(batch), verbose=0, return_dict=True)["loss"]
         assert float(call("loss", **given)["losses"].mean()) == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_loss_of_a_step_alone_is_no_metric(tmp_path: Path) -> None:
+    path = export_model(Siamese(), tmp_path / "m.tflite", optimizer="sgd", example=MODELS[ALONE].example, batch_size=2)
+    x = {"a": np.zeros((3, 4), np.float32), "b": np.ones((3, 4), np.float32)}
+    device = Device(TrainableModel.load(path), (x, np.ones(3, np.float32)))
+    assert device.evaluate("train") == {"examples": 3}
+    with pytest.raises(ModelError, match=r"^the model computes its loss only in training steps; export it with a loss"):
+        device.loss("train")
 
 
 @pytest.mark.slow
@@ -287,6 +433,23 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (Network, {"loss": "mse", "optimizer": None}, r"expected an optimizer, or a compiled model; pass optimizer="),
     (Network, {"loss": None}, r"loss: expected one for each output, or a model compiled with it, found None"),
     (Distilled, {"loss": None}, r"loss: the model's class uses a compiled loss, found none"),
+    (Autoencoder, {"example": None, "loss": None}, r"or a batch to build it with"),
+    (
+        with_labels,
+        {"loss": None, "example": None},
+        r"loss: the model computes its own, .* or as example=x if fit takes",
+    ),
+    (
+        Siamese,
+        {"loss": None, "example": MODELS[ALONE].example[:1]},
+        r"cannot be traced: .*; if it takes y, pass a batch",
+    ),
+    (
+        Callless,
+        {"loss": None},
+        r"model 'callless': expected a method call\(self, x\).*, found none; add it to Callless",
+    ),
+    (with_labels, {"loss": None, "embed": True, "example": ([EXAMPLE[0]] * 2,)}, r"embed: the model's layers compute"),
     (Halved, {"loss": "mse", "embed": True}, r"embed: Halved has its own train_step, which takes x; leave embed out"),
     (Unweighted, {"loss": "mse"}, r"Unweighted\.train_step: does not use sample_weight, .*batch_size=None"),
     (Adversaries, {"loss": "mse"}, r"trains with 2 optimizers \(d_optimizer, g_optimizer\), .*tf\.Module"),

@@ -133,6 +133,13 @@ def test_an_ignored_class_is_version_4_and_others_have_no_such_key() -> None:
     assert "ignore_class" not in SEVERAL.to_json()
 
 
+def test_loss_of_steps_alone_needs_the_next_version() -> None:
+    manifest = replace(MANIFEST, loss="none", outputs=())
+    assert manifest.version == 5
+    assert manifest.outputs[0].task == "other"
+    assert Manifest.from_json(manifest.to_json(), "m") == manifest
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -143,7 +150,7 @@ def test_an_ignored_class_is_version_4_and_others_have_no_such_key() -> None:
         (without("loss"), "loss"),
         (without("format_version"), "format_version"),
         (changed(surplus=1), "surplus"),
-        (changed(format_version=5), "format version 5, but this odt_sim reads up to 4; upgrade"),
+        (changed(format_version=6), "format version 6, but this odt_sim reads up to 5; upgrade"),
         (changed(loss="hinge"), "its loss is 'hinge', expected one of sparse_categorical_crossentropy"),
         (changed(batch_size="4"), "batch_size is '4', expected a int"),
         (changed(batch_size=0), "its batch_size is 0, expected at least 1"),

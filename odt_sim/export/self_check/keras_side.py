@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import keras
@@ -10,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.interface import Interface
-from odt_sim.export.own_steps import compiled_as, own_method, step_loss
+from odt_sim.export.own_steps import compiled_as, own_method, step_loss, with_added
 from odt_sim.export.precision import in_float32
 from odt_sim.export.self_check.side import Array, CannotRun, Part, moved
 from odt_sim.export.signatures import Variable
@@ -100,9 +101,10 @@ class KerasSide:
         labels = [tf.constant(part.inputs[spec.name], spec.dtype) for spec in self.training.targets]
         with ExitStack() as stack:
             if method:
-                stack.enter_context(compiled_as(self.model, self.training.optimizer, self.training.of_batch))
+                of_batch = partial(self.training.of_batch, self.model)
+                stack.enter_context(compiled_as(self.model, self.training.optimizer, of_batch))
             if method == "train_step":
-                return step_loss(self.model, self.features(part), self.interface.returned(labels), weight)
+                return step_loss(self.model, self.features(part), self._returned(labels), weight)
             loss, gradients = (
                 self._own_gradients(part, labels, weight) if method else self.gradients(part, labels, weight)
             )
@@ -117,18 +119,18 @@ class KerasSide:
         with tf.GradientTape() as tape:
             features = self.features(part)
             outputs = self.model(features, training=True)
-            loss = own_loss(self.model, features, self.interface.returned(labels), outputs, weight)
-            scaled = self.training.optimizer.scale_loss(loss)
-        return loss, tape.gradient(scaled, self.model.trainable_variables)
+            values = own_loss(self.model, features, self._returned(labels), outputs, weight)
+            scaled = self.training.optimizer.scale_loss(tf.reduce_sum(values))
+        return tf.reduce_mean(values), tape.gradient(scaled, self.model.trainable_variables)
 
     def gradients(self, part: Part, labels: Sequence[tf.Tensor], weight: tf.Tensor) -> tuple[tf.Tensor, Any]:
         """Return the loss as Keras' trainer computes it, and its gradients by the trainable variables."""
         features, training = self.features(part), self.training
         with tf.GradientTape() as tape:
             called = training.terms.called(self.model, features)
-            loss = self.loss(labels, keras.tree.flatten(called[0]), weight)
-            loss = tf.add_n([loss, *self.model.losses])
-            data, further = (features, self.interface.returned(labels)), [*self._further(part)]
+            compiled = None if training.by_model else self.loss(labels, keras.tree.flatten(called[0]), weight)
+            loss = with_added(compiled, self.model.losses, weight)
+            data, further = (features, self._returned(labels)), self._further(part)
             loss = training.with_terms(loss, self.model, data, called, further, weight)
             scaled = training.optimizer.scale_loss(loss)
         return loss, tape.gradient(scaled, self.model.trainable_variables)
@@ -141,6 +143,10 @@ class KerasSide:
             for objective, y, output, factor in zip(self.training.objectives, labels, outputs, weights, strict=True)
         ]
         return tf.add_n(losses)
+
+    def _returned(self, labels: Sequence[tf.Tensor]) -> Any:
+        """Return the targets in the model's structure; None if it takes none."""
+        return None if self.training.without_targets else self.interface.returned(labels)
 
     def _further(self, part: Part) -> list[tf.Tensor]:
         values = {**part.inputs, **part.further}

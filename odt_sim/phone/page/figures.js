@@ -89,9 +89,10 @@ function isJoint(outputs, { losses }) {
  *
  * @param {Output} output
  * @param {Answered} answered
- * @returns {number | null} null if no position counts.
+ * @returns {number | null} null if no position counts, or if only training steps compute the loss.
  */
 function outputLoss(output, answered) {
+  if (output.loss === "none") return null;
   const [answers, y] = [answered.answers[output.answer], answered.examples[output.target]];
   const counts = counting(output, answered)?.counts ?? null;
   const returned = answered.losses[output.name ? `losses_${output.name}` : "losses"];

@@ -1,0 +1,47 @@
+"""Traced functions on random batches."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+TRIALS = 3
+ROWS = 5  # of a batch if their number is open
+
+
+def drawn(spec: tf.TensorSpec, random: np.random.Generator) -> tf.Tensor:
+    """Return random values; integers are 0 or 1, which every vocabulary contains."""
+    if spec.dtype.is_floating:
+        return tf.constant(random.normal(size=spec.shape), spec.dtype)
+    return tf.cast(random.integers(0, 2, spec.shape), spec.dtype)
+
+
+def same_mean(each: Any, whole: Any) -> bool:
+    """Return whether two functions of any number of rows have the same mean, on random batches."""
+    random = np.random.default_rng(0)
+    specs, states = each.structured_input_signature, [*_states(each), *_states(whole)]
+    try:
+        for _ in range(TRIALS):
+            positional, named = tf.nest.map_structure(
+                lambda spec: drawn(tf.TensorSpec([ROWS, *spec.shape[1:]], spec.dtype), random), specs
+            )
+            one, other = (np.mean(tf.nest.flatten(losses(*positional, **named))[0]) for losses in (each, whole))
+            if not np.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True):
+                return False
+    except tf.errors.OpError:  # random inputs are outside the valid range
+        return True
+    finally:
+        for handle, value in states:
+            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+    return True
+
+
+def _states(function: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Return the handles and values of the variables that a call may change: weights, counters and random states."""
+    handles = [outer for outer, _ in function.graph.captures if outer.dtype == tf.resource]
+    kinds = [(handle, handle._handle_data.shape_and_type) for handle in handles if handle._handle_data]
+    return [
+        (handle, tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(kind[0].dtype)))
+        for handle, kind in kinds
+        if kind
+    ]
