@@ -23,8 +23,11 @@ def settings_of_loss(function: Any) -> dict[str, Any]:
 def targets_and_rank(
     function: Any, kind: str | None, output: tf.TensorShape, example: tf.TensorSpec | None
 ) -> tuple[tf.TensorSpec, int]:
-    """Return the spec of the targets that a loss accepts, and the rank of its values."""
-    problem = ""
+    """Return the spec of the targets that a loss accepts, and the rank of its values.
+
+    Targets for which an example's loss depends on other examples come last: they may fit only by broadcasting.
+    """
+    problem, mixing = "", []
     for target in _targets(function, kind, output, example):
         try:
             shape = _values_shape(function, target, output)
@@ -32,8 +35,13 @@ def targets_and_rank(
             problem = problem or str(error).strip().partition("\n")[0]
             continue
         if not shape.rank or shape[0] == PROBE:
+            if kind is None and example is None and mixes_rows(function, target, output):
+                mixing.append((target, shape.rank or 0))
+                continue
             return target, shape.rank or 0
         problem = problem or f"it returns {list(shape)} for {PROBE} examples"
+    if mixing:
+        return mixing[0]
     raise ExportError(
         f"loss {kind or function.name}: expected one value for each example ({problem}); return values [batch, ...], "
         "or give the shape of the targets with example=(x, y), for a PyTorch module example=((x,), y)"

@@ -89,9 +89,11 @@ def objective_of(
         )
     target, rank = targets_and_rank(function, kind, output, example)
     if output[0] is not None and kind is None and mixes_rows(function, target, output):
+        other = f", or pass a batch as example=(x, y) if its y has another shape than {[*target.shape[1:]]}"
         raise ExportError(
             f"loss {kind or function.name}: an example's value depends on the other examples of its batch, so rows "
             "that pad a partial batch would count; export with batch_size=None, which needs no padding"
+            + (other if example is None else "")
         )
     return Objective(
         function,

@@ -91,14 +91,14 @@ class Objective:
         """Return 1 for each value that both the output's mask and the loss's mask keep; None if all values count."""
         if given is not None and given.shape.rank != values.shape.rank:
             raise ExportError(
-                f"loss {self.name}: has values of {values.shape.rank} axes, but the mask of the output has "
-                f"{given.shape.rank}; "
+                f"loss {self.name or self.function.name}: has values of {values.shape.rank} axes, but the mask of the "
+                f"output has {given.shape.rank}; "
                 + (
                     "all frames count, and padded ones learn to be blanks, so remove the mask, such as with * 1.0 "
                     "after the layers that use it"
                     if self.name == CTC
-                    else "choose a loss with a value per position, or remove the mask with a layer such as "
-                    "GlobalAveragePooling1D"
+                    else "choose a loss with a value per position, or remove the mask, such as with * 1.0 on the output "
+                    "or a layer such as GlobalAveragePooling1D"
                 )
             )
         masks = [tf.cast(m, tf.float32) for m in (given, getattr(values, "_keras_mask", None)) if m is not None]
