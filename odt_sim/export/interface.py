@@ -101,7 +101,7 @@ def _called(model: keras.Model, inputs: Any) -> Interface:
     try:
         outputs = model(zeros, training=False) if model._call_has_training_arg else model(zeros)
     except Exception as error:  # user code may raise anything
-        if isinstance(error, NotImplementedError) and type(model).call is keras.Model.call:
+        if type(model).call is keras.Model.call:
             raise ExportError(
                 f"model {model.name!r}: expected a method call(self, x), which computes the outputs of `infer`, found none; "
                 f"add it to {type(model).__name__}"

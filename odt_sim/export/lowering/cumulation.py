@@ -16,7 +16,7 @@ def cumprod(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     x, axis = inputs[0], int(known(inputs[1])) % len(inputs[0].shape)
     size = x.shape[axis]
     if size is None:
-        raise Refusal("multiplies across the rows of the batch; give a batch size")
+        raise Refusal("multiplies across the rows of the batch; give a batch size, or multiply along another axis")
     x = tf.reverse(x, [axis]) if op.get_attr("reverse") else x
     x = _later(x, axis, 1) if op.get_attr("exclusive") else x
     step = 1
