@@ -305,6 +305,18 @@ def frozen() -> TrainableModel:
 
 
 @pytest.fixture(scope="session")
+def sampling() -> TrainableModel:
+    """`networks/sampling.py` that samples, [4, 6] to 3 classes, with Adam."""
+    return _sampling("sampling", counts=False)
+
+
+@pytest.fixture(scope="session")
+def counting() -> TrainableModel:
+    """`networks/sampling.py` that counts its calls, [4, 6] to 3 classes, with Adam."""
+    return _sampling("counting", counts=True)
+
+
+@pytest.fixture(scope="session")
 def adam_head() -> TrainableModel:
     """`networks/transfer.py` without Dropout, with Adam, train groups and embeddings."""
     return _transfer("adam_head", {"dropout": 0.0}, embed=True, optimizer={"name": "Adam"})
@@ -466,3 +478,8 @@ def _small(name: str, build: dict[str, Any], optimizer: dict[str, Any], **more: 
 def _transfer(name: str, arguments: dict[str, Any] | None = None, **options: Any) -> TrainableModel:
     build = {"_target_": "transfer.build", **(arguments or {})}
     return _small(name, build, **{"optimizer": {"name": "SGD"}, **TRANSFER, **options})
+
+
+def _sampling(name: str, *, counts: bool) -> TrainableModel:
+    build = {"_target_": "sampling.build", "counts": counts}
+    return _small(name, build, {"name": "Adam"}, sys_path=NETWORKS)

@@ -23,7 +23,7 @@ from odt_sim.device.plan import TrainingPlan, learning_rate_of
 from odt_sim.device.predictor import Predictor
 from odt_sim.device.random import generator_for
 from odt_sim.device.runtime import Runtime
-from odt_sim.device.runtime_pool import ModelState, RuntimePool
+from odt_sim.device.runtime_pool import STATE, ModelState, RuntimePool
 from odt_sim.device.stacked_batches import StackedBatches, stacked_batches
 from odt_sim.device.training_step import GradientOffset, Step, run_stack, run_steps, step_for, steps_at_once
 from odt_sim.errors import ConfigurationError, DataError, ModelError
@@ -200,7 +200,7 @@ class Device:
         `train` does this itself; call `finish` after the last `train_step`.
         """
         if self.model.finalizes and self._steps_done:
-            self._model_state.runtime(changes=True).finalize()
+            self._model_state.runtime(changes=STATE).finalize()
             self._inference.body_changed()
 
     def _further(self, inputs: Mapping[str, Any] | None) -> FurtherInputs:
@@ -340,7 +340,7 @@ class Device:
     def _training_runtime(self, step: Step) -> Runtime:
         if not step.only_head:
             self._inference.body_changed()
-        return self._model_state.runtime(changes=True, head=step.on_embeddings)
+        return self._model_state.runtime(changes=STATE, head=step.on_embeddings)
 
     def _constant_rate(self, given: float | None) -> float | None:
         """Return the learning rate of all next steps; None if the model's schedule may change it from step to step."""
@@ -364,7 +364,7 @@ class Device:
             ModelError: The file has no such signature, or an input is missing, unknown or of another shape or dtype.
         """
         arrays = checked_call(self.model, signature, inputs, f"device {self.id}")
-        outputs = self._model_state.runtime(changes=True).run(signature, **arrays)
+        outputs = self._model_state.runtime(changes=STATE).run(signature, **arrays)
         self._inference.body_changed()
         self.calls.add_inference(signature, 1, 0)
         return outputs

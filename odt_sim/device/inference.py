@@ -82,7 +82,7 @@ class Inference:
 
     def losses(self, x: Rows, y: Rows, outputs: Rows, masks: Mapping[str, Array]) -> dict[str, Array]:
         """Return each example's loss, see `losses_of`."""
-        return losses_of(self._state.runtime(), x, y, outputs, masks)
+        return losses_of(self._runtime("loss"), x, y, outputs, masks)
 
     def embedded(self, split: str, examples: Examples) -> Examples:
         """Return a split with embeddings as `x`; compute them once per body."""
@@ -106,8 +106,14 @@ class Inference:
         return rows_of({name: returned[own] for name, own in model.main_outputs(signature).items()})
 
     def _run(self, signature: str, x: Rows) -> dict[str, Array]:
-        runtime = self._state.runtime(head=signature == "head_infer")
-        return _batches(runtime, signature, inputs_of(self._pool.model, signature, x))
+        return _batches(self._runtime(signature), signature, inputs_of(self._pool.model, signature, x))
+
+    def _runtime(self, signature: str) -> Runtime:
+        """Return a runtime with the device's state, which a signature that draws numbers or counts changes."""
+        changes = self._pool.model.changes[signature]
+        if "weights" in changes:
+            self.body_changed()
+        return self._state.runtime(changes=changes, head=signature == "head_infer")
 
 
 def check_answers(answers: Any, model: TrainableModel, rows: int) -> None:
@@ -154,7 +160,7 @@ def _batches(runtime: Runtime, signature: str, inputs: Mapping[str, Array]) -> d
     for start in range(0, rows, size):
         batch = {name: array[start : start + size] for name, array in inputs.items()}
         given = {name: padded(array, size) for name, array in batch.items()} if fixed else batch
-        for name, array in runtime.call(signature, **given).items():
+        for name, array in runtime.run(signature, **given).items():
             if not start:
                 outputs[name] = np.empty((rows, *array.shape[1:]), array.dtype)
             outputs[name][start : start + size] = array[: rows - start]

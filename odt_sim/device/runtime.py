@@ -178,7 +178,8 @@ class Runtime:
 
     def run(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature that may change weights and slots; see `call`."""
-        self._weights = None
+        if "weights" in self.model.changes[signature]:
+            self._weights = None
         return self.call(signature, **inputs)
 
     def _loss(self, batch: Batch) -> float:

@@ -1,6 +1,6 @@
 """A pool of interpreters that devices borrow, and the state that a device keeps while it has none."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -13,11 +13,15 @@ from odt_sim.device.processor import has_avx512
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
 from odt_sim.model.engine_file import EngineFile, own_file
+from odt_sim.model.flatbuffer import SETTERS
 from odt_sim.model.head_file import head_file
 from odt_sim.model.narrow_products import narrow_products
 from odt_sim.model.repeated import repeated
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
+
+STATE = frozenset(SETTERS.values())
+"""All that a signature may change."""
 
 
 class RuntimePool:
@@ -199,11 +203,11 @@ class ModelState:
         self._head.vector.flags.writeable = False
         self.release()
 
-    def runtime(self, *, changes: bool = False, head: bool = False) -> Runtime:
+    def runtime(self, *, changes: Collection[str] = (), head: bool = False) -> Runtime:
         """Return a runtime with this state.
 
         Args:
-            changes: Whether the caller trains, which changes weights and slots.
+            changes: What the caller changes: `weights`, `slots`, both or none.
             head: Whether the caller runs `head_train` or `head_infer`, for which the head is enough.
         """
         lender = self._pool.head if head else self._pool
@@ -213,9 +217,11 @@ class ModelState:
             self.release()
             self._lender = lender
         runtime = lender.acquire(self)
-        if changes:
-            self._weights_current = self._slots_current = False
+        if "weights" in changes:
+            self._weights_current = False
             self._body = self._body if head else None
+        if "slots" in changes:
+            self._slots_current = False
         return runtime
 
     def release(self) -> None:

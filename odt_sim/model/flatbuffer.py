@@ -4,6 +4,7 @@ A `.tflite` file is a flatbuffer; its schema comes with the package `ai_edge_lit
 """
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from odt_sim.model.graph import (
@@ -16,6 +17,9 @@ from odt_sim.model.graph import (
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.scaling import scales
 from odt_sim.model.vocabulary import vocabularies
+
+SETTERS = {"restore": "weights", "restore_optimizer_state": "slots"}
+"""What a signature sets, by the signature."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class FlatModel:
         operators: By signature, the number of ops of each kind; custom and Flex ops by their own names.
         vocabularies: The number of ids that an input of `infer` takes, by its name; see `odt_sim.model.vocabulary`.
         scales: The factor by which `infer` first multiplies an input, by its name; see `odt_sim.model.scaling`.
+        changes: By signature, which of `weights` and `slots` it changes.
         uninitialized: The variables that a signature reads and no initializer sets.
         unrestored: The variables that `train` changes and reads, and no signature sets.
         metadata: The metadata entries by name.
@@ -59,6 +64,7 @@ class FlatModel:
     operators: dict[str, dict[str, int]]
     vocabularies: dict[str, int]
     scales: dict[str, float]
+    changes: dict[str, frozenset[str]]
     uninitialized: list[str]
     unrestored: list[str]
     metadata: dict[str, bytes]
@@ -85,6 +91,7 @@ def declarations(graph: Graph) -> FlatModel:
         operators={name: operator_counts(graph, name) for name in declared},
         vocabularies=vocabularies(graph, "infer") if "infer" in declared else {},
         scales=scales(graph, "infer") if "infer" in declared else {},
+        changes=_changes(graph, declared),
         uninitialized=uninitialized_variables(graph),
         unrestored=unrestored_variables(graph, declared),
         metadata=dict(graph.metadata),
@@ -94,6 +101,14 @@ def declarations(graph: Graph) -> FlatModel:
 def fingerprint(content: bytes) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def _changes(graph: Graph, declared: Iterable[str]) -> dict[str, frozenset[str]]:
+    assigned = {name: set(graph.assigned_by(name)) for name in declared}
+    return {
+        name: frozenset(what for setter, what in SETTERS.items() if assigned.get(setter, set()) & changed)
+        for name, changed in assigned.items()
+    }
 
 
 def _signature(graph: Graph, entry: EntryPoint) -> Signature:

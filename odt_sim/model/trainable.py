@@ -47,6 +47,7 @@ class TrainableModel:
         vocabularies: The number of ids that an input accepts, counted from 0, by input name; inputs without ids are
             left out.
         scales: The factor by which an input is multiplied first, by input name; inputs without one are left out.
+        changes: By signature, which of `weights` and `slots` it changes, such as the slots with a random state.
         layout: The parameters in the order `a0..aN`.
         manifest: The file's self-description; None for a file from another tool.
         loss: The loss of the first output that `train` minimizes: one of `manifest.LOSSES`, or another name if the file
@@ -61,6 +62,7 @@ class TrainableModel:
     operators: dict[str, dict[str, int]] = field(repr=False)
     vocabularies: dict[str, int] = field(repr=False)
     scales: dict[str, float] = field(repr=False)
+    changes: dict[str, frozenset[str]] = field(repr=False)
     layout: Layout = field(repr=False)
     manifest: Manifest | None = field(repr=False)
     loss: str | None
@@ -154,6 +156,7 @@ class TrainableModel:
             operators=flat.operators,
             vocabularies=parts(flat.vocabularies, "x"),
             scales=parts(flat.scales, "x"),
+            changes=flat.changes,
             layout=Layout(parameters),
             manifest=manifest,
             loss=loss,

@@ -151,7 +151,8 @@ class PhoneDevice(Device):
         given: Mapping[str, Array] = {}
         if not isinstance(examples, PhoneExamples):  # examples of other devices, for measuring forgetting
             given, split = tensors_of(self.model, *examples.take()), "given"
-        figures, calls = self._model_state.on_phone().evaluate(split, len(examples), given, only_loss=only_loss)
+        phone = self._model_state.on_phone(changes=bool(self.model.changes["infer"]))
+        figures, calls = phone.evaluate(split, len(examples), given, only_loss=only_loss)
         self.calls.add_inference("infer", calls, len(examples))
         return figures
 

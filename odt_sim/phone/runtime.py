@@ -1,6 +1,6 @@
 """Model on a phone, used instead of an interpreter in this process."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -164,7 +164,7 @@ class PhoneState(ModelState):
         """Replace some of the head's weights."""
         self.replace(self.weights.replace(weights), self.slots, same_body=True)
 
-    def runtime(self, *, changes: bool = False, head: bool = False) -> Runtime:
+    def runtime(self, *, changes: Collection[str] = (), head: bool = False) -> Runtime:
         """Raise an error, since no interpreter in this process has the state.
 
         Raises:
@@ -173,7 +173,7 @@ class PhoneState(ModelState):
         raise DataError("phones only train and evaluate; choose another strategy or backend")
 
     def on_phone(self, *, changes: bool = False) -> PhoneRuntime:
-        """Write this state to the phone's copy if needed, and return the copy; set `changes` before training."""
+        """Write this state to the phone's copy if needed, and return the copy; set `changes` before a change."""
         if not self._written:
             self._phone.write(self._weights, self._slots)
             self._written = True

@@ -119,6 +119,25 @@ def test_slots_are_copies(stateful: TrainableModel, rows: Draw) -> None:
     assert_equal(device, twin)
 
 
+@pytest.mark.parametrize("name", ["sampling", "counting"])
+def test_state_that_inference_changes_is_saved(
+    request: pytest.FixtureRequest, rows: Draw, tmp_path: Path, name: str
+) -> None:
+    model, path = request.getfixturevalue(name), tmp_path / "device"
+    pool, examples = RuntimePool(model), rows(model, 8)
+    device, restored = (Device(model, examples, test=examples, pool=pool) for _ in range(2))
+    device.train(1, RATE)
+    before = state(device)
+    device.infer(examples[0])
+    device.evaluate()
+    device.save(path)
+    assert any(not np.array_equal(*pair) for pair in zip(before, state(device), strict=True))
+    restored.restore(path)
+    losses = restored.train(1, RATE)
+    np.testing.assert_array_equal(device.train(1, RATE), losses)  # the shared interpreter held another state meanwhile
+    assert_equal(device, restored)
+
+
 def test_partial_restore_keeps_the_rest(momentum: TrainableModel, rows: Draw) -> None:
     device = Device(momentum, rows(momentum, 10))
     device.train(1, RATE)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from odt_sim import Device, TrainableModel
 from odt_sim.device.batches import Batch
 from odt_sim.device.runtime import Runtime
-from odt_sim.device.runtime_pool import ModelState, RuntimePool
+from odt_sim.device.runtime_pool import STATE, ModelState, RuntimePool
 from odt_sim.errors import ModelError
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
@@ -133,7 +133,7 @@ def test_released_interpreter_is_reused(momentum: TrainableModel) -> None:
     pool = RuntimePool(momentum)
     one, two = states(pool, 2)
     one.replace(pool.first.initial * 2, one.slots)
-    runtime = one.runtime(changes=True)
+    runtime = one.runtime(changes=STATE)
     one.release()
     one.release()  # idempotent
     assert two.runtime() is runtime

@@ -49,6 +49,22 @@ def test_change_is_that_of_the_phone(softmax: TrainableModel) -> None:
     assert "first" not in vars(pool)
 
 
+def test_state_that_evaluation_changes_is_read(sampling: TrainableModel) -> None:
+    def answer(header: Mapping[str, Any], tensors: Mapping[str, Array]) -> Message:
+        if header["do"] == "evaluate":
+            return Message({"figures": {"loss": 1.0}, "calls": 1}, {})
+        slots = {f"s{i}": np.full(slot.shape, 7, slot.dtype) for i, slot in enumerate(sampling.slots)}
+        return Message({}, {"weights": np.zeros(sampling.layout.size, np.float32), **slots})
+
+    device = PhoneDevice(
+        sampling, Examples(4, 4, 4), answer, PhonePool(sampling), seed=0, id=0, round=1, plan=TrainingPlan()
+    )
+    before = device.optimizer_state()
+    device.loss("validation")
+    [state] = sampling.random_states
+    assert before[state].tolist() != device.optimizer_state()[state].tolist() == [7, 7]
+
+
 def test_file_without_a_learning_rate_trains(foreign: Path) -> None:
     device = on_phone(PhonePool(TrainableModel.load(foreign / "plain.tflite")), 0)
     assert device.train(1).size
