@@ -1,6 +1,6 @@
 """The inputs and variables that a signature's tensors, and the new values of its variables, depend on."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from odt_sim.model.graph import ASSIGNS, HANDLES, READS, EntryPoint, Graph, Handle, Op
@@ -78,6 +78,50 @@ def flow_of(graph: Graph, signature: str) -> Flow:
         if op.kind not in (*SHAPES, *HANDLES):
             sources.update(dict.fromkeys(op.outputs, mixed))
     return Flow(graph, entry, sources, assigned)
+
+
+def live_ops(graph: Graph, signature: str) -> dict[int, set[Op]]:
+    """Return the ops that a signature's outputs depend on, by the subgraphs that contain them.
+
+    An assignment is among them if one of these ops reads the variable, before or after it.
+    """
+    read: set[Handle] = set()
+    while True:
+        live = _live(graph, graph.signatures[signature].subgraph, read)
+        accesses = ((access, ops) for index, ops in live.items() for access in graph.accesses[index])
+        found = {access.handle for access, ops in accesses if access.op in ops and not access.assigns}
+        if found <= read:
+            return live
+        read |= found
+
+
+def _live(graph: Graph, first: int, read: Collection[Handle]) -> dict[int, set[Op]]:
+    """Return the live ops of a subgraph and of those that these ops call, if live ops read some variables."""
+    live: dict[int, set[Op]] = {}
+    waiting = [first]
+    while waiting:
+        index = waiting.pop()
+        if index not in live:
+            live[index] = _live_in(graph, index, read)
+            waiting += [callee for op in live[index] for callee in op.calls]
+    return live
+
+
+def _live_in(graph: Graph, index: int, read: Collection[Handle]) -> set[Op]:
+    subgraph = graph.subgraphs[index]
+    setting = {access.op for access in graph.accesses[index] if access.assigns and access.handle in read}
+    for op in subgraph.ops:
+        inner = (access for i in _reachable(graph, op) for access in graph.accesses[i])
+        if any(access.assigns and access.handle in read for access in inner):
+            setting.add(op)
+    live: set[Op] = set()
+    waiting = [*setting, *(subgraph.producers.get(i) for i in subgraph.outputs)]
+    while waiting:
+        producer = waiting.pop()
+        if producer and producer not in live:
+            live.add(producer)
+            waiting += map(subgraph.producers.get, producer.inputs)
+    return live
 
 
 def _reachable(graph: Graph, op: Op) -> list[int]:

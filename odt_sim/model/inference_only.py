@@ -10,6 +10,7 @@ from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
+from odt_sim.model.dataflow import live_ops
 from odt_sim.model.editing import (
     OPS,
     add_buffer,
@@ -24,7 +25,8 @@ from odt_sim.model.editing import (
 )
 from odt_sim.model.fully_connected import make_fully_connected
 from odt_sim.model.fused_channels import fuse_channels
-from odt_sim.model.graph import CALLS, RANDOM
+from odt_sim.model.graph import CALLS, RANDOM, Graph
+from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.matrix_products import flatten_products
 from odt_sim.model.tied_weights import share_tables
 
@@ -47,11 +49,14 @@ def inference_only(content: bytes, where: str) -> bytes:
         where: The file's name, for errors.
 
     Raises:
-        ModelError: `infer` sets a variable, or reads one that has no constant initial value.
+        ModelError: `infer` sets a variable that it reads, or reads one that has no constant initial value.
     """
     model = unpacked(content)
     [signature] = (found for found in model.signatureDefs if found.signatureKey == b"infer")
     called = _reachable(model, signature.subgraphIndex)
+    if any(operators_of(model, model.subgraphs[index], OPS.ASSIGN_VARIABLE) for index in called):
+        _drop_dead(model, read_graph(content, where))
+        called = _reachable(model, signature.subgraphIndex)
     _check_sets_nothing(model, called, where)
     values = _initial_values(model)
     if native := _metadata(model, INFERENCE):
@@ -96,8 +101,15 @@ def _native(content: bytes, values: dict[bytes, bytes], where: str) -> bytes:
     return packed(model)
 
 
+def _drop_dead(model: Any, graph: Graph) -> None:
+    """Remove ops that no output depends on, such as Keras' draws for layers that use them only in training."""
+    for index, live in live_ops(graph, "infer").items():
+        pairs = zip(model.subgraphs[index].operators, graph.subgraphs[index].ops, strict=True)
+        model.subgraphs[index].operators = [operator for operator, op in pairs if op in live]
+
+
 def _check_sets_nothing(model: Any, called: list[int], where: str) -> None:
-    """Check that `infer` sets no variable: as constants, they would repeat the same draws in each call."""
+    """Check that `infer` sets no variable that it reads: as constants, they would repeat the same draws in each call."""
     for subgraph in (model.subgraphs[index] for index in called):
         handles = handles_of(model, subgraph)
         for operator in operators_of(model, subgraph, OPS.ASSIGN_VARIABLE):
