@@ -37,6 +37,11 @@ from odt_sim.export.temporary_variables import TemporaryVariable
 from odt_sim.export.tracing import named
 from odt_sim.export.user_parameters import is_generator
 
+OLD_CALL = (
+    "calls a function in a form of TensorFlow 1, as Keras' loss ctc does; for CTC, compile with the function "
+    "odt_sim.export.ctc.ctc as loss, or export the Keras model itself by export_model"
+)
+
 Value = Any
 """A `tf.Tensor`, a `TemporaryVariable`, or a value kept for a condition's gradient."""
 
@@ -108,6 +113,8 @@ def _body(body: tf.Graph, given: Mapping[str, Value], origin: _Origin) -> dict[s
 
 
 def _outputs(op: tf.Operation, inputs: list[Value], origin: _Origin) -> list[Value]:
+    if op.graph._is_function(op.type):
+        raise Refusal(OLD_CALL)
     called = bodies(op)
     if op.type in LOOPS and not called:
         raise unknown(op)

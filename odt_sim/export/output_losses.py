@@ -12,8 +12,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError, ExportWarning, ModelError
-from odt_sim.export.compiled import Compiled, metric_names
-from odt_sim.export.interface import Interface, identifier, per_output
+from odt_sim.export.compiled import Compiled, metric_names, settings_of_model
+from odt_sim.export.interface import Interface, identifier, interface_of, per_output
 from odt_sim.export.losses import CLASSIFIERS, PROBABILITIES, objective_of, unknown_objective
 from odt_sim.export.lowering import Trace
 from odt_sim.export.objective import Objective
@@ -156,16 +156,27 @@ def _metrics_of_outputs(metrics: Any, names: Sequence[str]) -> list[Sequence[str
     return [[metrics] if isinstance(metrics, str) else list(metrics or ())] * len(names)
 
 
-def compiled_objective(model: keras.Model) -> Objective | None:
-    """Return the objective of a compiled Keras model; None if evaluation lacks its loss.
+def compiled_outputs(model: keras.Model, names: Sequence[str]) -> tuple[Output, ...]:
+    """Describe outputs by the losses of a compiled Keras model; outputs whose loss evaluation lacks get none.
 
     A loss given by name expects probabilities, as in Keras.
+
+    Args:
+        model: The model.
+        names: The names of several outputs in signatures, or `("",)`.
     """
     try:
-        objective = objective_of(model.loss, None, tf.TensorShape(model.output_shape))
+        if len(names) == 1:
+            own = objective_of(model.loss, None, tf.TensorShape(model.output_shape))
+            described = Output("", own.name, own.from_logits, own.delta, task=own.task)
+            return (described if own.on_host else Output(),)
+        interface, compiled = interface_of(model), settings_of_model(model, None, None, None)
+        objectives = objectives_of(compiled, interface, [()] * len(interface.output_names), None)
     except (ExportError, AttributeError, ValueError):
-        return None
-    return objective if objective.on_host else None
+        return tuple(map(Output, names))
+    known = [objective if objective.on_host else replace(objective, name=None) for objective in objectives]
+    by_name = {output.name: output for output in outputs_of(known, interface)}
+    return tuple(by_name.get(name, Output(name)) for name in names)
 
 
 def class_weight_of(

@@ -2,8 +2,9 @@
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import reduce
 from pathlib import Path
 from time import perf_counter
@@ -16,8 +17,9 @@ from odt_sim.export.convert import convert
 from odt_sim.export.inlining import inlined
 from odt_sim.export.keras2_names import deprecations_ignored
 from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.trace import arguments_of
 from odt_sim.export.optimizers import settings_of
-from odt_sim.export.output_losses import compiled_objective
+from odt_sim.export.output_losses import compiled_outputs
 from odt_sim.export.self_check.exports import check_functions
 from odt_sim.export.served_model import load
 from odt_sim.export.signatures import Program, emit_signatures, handle
@@ -28,8 +30,9 @@ from odt_sim.export.user_functions import keras_models
 from odt_sim.export.user_parameters import is_generator, parameters_of
 from odt_sim.model.contract import REQUIRED
 from odt_sim.model.flatbuffer import fingerprint
-from odt_sim.model.manifest import METADATA_NAME, Manifest
+from odt_sim.model.manifest import METADATA_NAME, Manifest, Output
 from odt_sim.model.metadata import with_metadata
+from odt_sim.model.names import full, is_one_of, parts
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
 DESCRIPTION = Path("assets.extra") / "odt_sim.json"  # the SavedModel format's folder for additional files
@@ -44,7 +47,7 @@ def write_saved_model(model: tf.Module, functions: dict[str, Function], path: Pa
         with deprecations_ignored():
             tf.saved_model.save(model, str(path), signatures=functions, options=options)
         (path / DESCRIPTION).parent.mkdir(exist_ok=True)
-        (path / DESCRIPTION).write_text(json.dumps(_description(model, steps_of_keras)))
+        (path / DESCRIPTION).write_text(json.dumps(_description(model, functions, steps_of_keras)))
     except (OSError, tf.errors.OpError) as error:
         line = str(error).strip().partition("\n")[0]
         raise ExportError(f"{path}: cannot write the SavedModel ({line}); give a writable directory") from error
@@ -52,15 +55,37 @@ def write_saved_model(model: tf.Module, functions: dict[str, Function], path: Pa
         del model.variables_of_signatures
 
 
-def _description(model: tf.Module, steps_of_keras: bool) -> dict[str, Any]:
+def _description(model: tf.Module, functions: dict[str, Function], steps_of_keras: bool) -> dict[str, Any]:
+    inputs, names = _names(arguments_of(functions["train"]), functions["infer"].structured_outputs)
     compiled = [keras_model for keras_model in keras_models(model) if keras_model.compiled]
-    objective = compiled_objective(compiled[0]) if compiled else None
+    outputs = compiled_outputs(compiled[0], names) if compiled else tuple(map(Output, names))
     return {
         "name": type(model).__name__,
-        "loss": objective.name if objective else None,
-        "from_logits": objective.from_logits if objective else True,
+        "loss": outputs[0].loss,
+        "from_logits": outputs[0].from_logits,
+        "delta": outputs[0].delta,
+        "inputs": inputs,
+        "outputs": list(map(asdict, outputs)),
         "optimizer": _plain_settings(settings_of(compiled[0].optimizer)) if compiled and steps_of_keras else {},
     }
+
+
+def _names(arguments: Iterable[tf.TensorSpec], outputs: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of inputs of `train` and outputs of `infer` in the manifest: `x` and "" for a single one.
+
+    Raises:
+        ExportError: A single one has a name for one of several.
+    """
+    found = {
+        "x": parts({spec.name: spec for spec in arguments}, "x"),
+        "logits": parts(dict.fromkeys(outputs), "logits"),
+    }
+    for prefix, named in found.items():
+        if len(named) == 1 and "" not in named:
+            [name] = named
+            raise ExportError(f"{full(prefix, name)}: expected {prefix} as the name of a single tensor; rename it")
+    inputs, answers = found.values()
+    return tuple(inputs) if len(inputs) > 1 else ("x",), tuple(answers) if len(answers) > 1 else ("",)
 
 
 def _plain_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +121,7 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
     if not functions.keys() >= set(REQUIRED):
         return content
     manifest = Manifest(
-        **{"name": path.name, "loss": None, "from_logits": True, "optimizer": {}} | _read_description(path),
+        **{"name": path.name, "loss": None, "from_logits": True, "optimizer": {}} | _read_description(path, traces),
         parameters=tuple(own.parameter for own in described),
         batch_size=_rows(traces["train"]) or DEFAULT_BATCH_SIZE,
         fingerprint=fingerprint(content),
@@ -156,11 +181,15 @@ def _child(parent: Any, name: str) -> Any:
 
 
 def _rows(train: Trace) -> int | None:
-    return next((spec.shape[0] for spec in train.arguments.values() if spec.name == "x"), None)
+    return next((spec.shape[0] for spec in train.arguments.values() if is_one_of(spec.name, ("x",))), None)
 
 
-def _read_description(path: Path) -> dict[str, Any]:
+def _read_description(path: Path, traces: Mapping[str, Trace]) -> dict[str, Any]:
+    """Return the manifest entries that `save_model` wrote; of another SavedModel, those that its signatures imply."""
     try:
-        return dict(json.loads((path / DESCRIPTION).read_text()))
+        written = dict(json.loads((path / DESCRIPTION).read_text()))
     except FileNotFoundError:
-        return {}
+        inputs, names = _names(traces["train"].arguments.values(), traces["infer"].concrete.structured_outputs)
+        return {"inputs": inputs, "outputs": tuple(map(Output, names))}
+    outputs = [Output(**{**output, "metrics": tuple(output["metrics"])}) for output in written.get("outputs", ())]
+    return {**written, "inputs": tuple(written.get("inputs", ("x",))), "outputs": tuple(outputs)}

@@ -16,7 +16,7 @@ Classes written for Keras 2 run unchanged: see `keras2_names.add_keras2_names`.
 
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from odt_sim.arguments import names_arguments
 from odt_sim.export.keras2_names import add_keras2_names
 from odt_sim.export.saved_model import converted, write_saved_model
-from odt_sim.export.user_functions import as_function, trace_functions
+from odt_sim.export.user_functions import as_function, check_shapes, named_outputs, trace_functions
 from odt_sim.export.user_parameters import names_of_weights
 from odt_sim.files import write_file
 from odt_sim.model.contract import REQUIRED
@@ -46,24 +46,26 @@ class BaseTFLiteModel(tf.Module):  # type: ignore[misc]  # TensorFlow has no typ
     `initialize`.
 
     Attributes:
-        X_SHAPE: The shape of one example, float32.
-        Y_SHAPE: The shape of one target, float32.
+        X_SHAPE: The shape of one example, float32; for a Keras model of several inputs, a mapping of shapes by their names,
+            and methods get a mapping as `x`.
+        Y_SHAPE: The shape of one target, float32; for several outputs, a mapping of shapes by their names.
         BATCH_SIZE: The number of rows in a batch; None for any number. A fixed number trains faster.
         model: A compiled Keras model.
     """
 
-    X_SHAPE: ClassVar[Sequence[int]]
-    Y_SHAPE: ClassVar[Sequence[int]]
+    X_SHAPE: ClassVar[Sequence[int] | Mapping[str, Sequence[int]]]
+    Y_SHAPE: ClassVar[Sequence[int] | Mapping[str, Sequence[int]]]
     BATCH_SIZE: ClassVar[int | None] = None
     model: Any
 
     def train(self, x: tf.Tensor, y: tf.Tensor) -> dict[str, tf.Tensor]:
         """Train on a batch; return its `loss` and metrics."""
+        check_shapes(type(self), self.model)
         return self.model.train_step((x, y))  # type: ignore[no-any-return]
 
     def infer(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the model's output as `logits`."""
-        return {"logits": self.model(x)}
+        """Return the model's output as `logits`, or each of several as `logits_<name>`."""
+        return named_outputs(self.model, self.model(x))
 
     def parameters(self) -> dict[str, tf.Tensor]:
         """Return the weights as `a0..aN`."""

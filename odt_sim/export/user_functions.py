@@ -1,7 +1,7 @@
 """Trace the signature functions of a user's model class or `tf.Module`."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
@@ -10,12 +10,17 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
+from odt_sim.export.interface import identifier, interface_of
 from odt_sim.export.keras2_names import deprecations_ignored
 from odt_sim.export.tracing import Function, concrete, unrolled
 from odt_sim.model.contract import REQUIRED, TRAIN_INPUTS
+from odt_sim.model.names import ROW_INPUTS, full, is_one_of
 
 INITIALIZE = "initialize"
 GIVE_SHAPES = "decorate it with tf.function and an input_signature"
+
+Specs = Sequence[tf.TensorSpec | Mapping[str, tf.TensorSpec]]
+"""The arguments of a function, in order; several inputs or targets by name are one argument."""
 
 
 def keras_models(module: tf.Module) -> list[keras.Model]:
@@ -37,29 +42,65 @@ def as_function(cls: type, name: str) -> Any:
 
     @wraps(method)
     def prepared(self: tf.Module, *arguments: tf.Tensor, **named: tf.Tensor) -> Any:
-        return _run(self, specs, lambda: own(self, *arguments, **named))
+        return _run(self, _flat(specs or ()), lambda: own(self, *arguments, **named))
 
     return tf.function(prepared, input_signature=specs, autograph=False)
 
 
-def specs_of(cls: Any, name: str) -> list[tf.TensorSpec]:
+def specs_of(cls: Any, name: str) -> Specs:
     """Return the arguments of a method, with the shapes of its class: the first is `x`, the second `y`."""
-    known = {
-        "x": tf.TensorSpec([cls.BATCH_SIZE, *cls.X_SHAPE], name="x"),
-        "y": tf.TensorSpec([cls.BATCH_SIZE, *cls.Y_SHAPE], name="y"),
-        "sample_weight": tf.TensorSpec([cls.BATCH_SIZE], name="sample_weight"),
-        "learning_rate": tf.TensorSpec([], name="learning_rate"),
-        "mu": tf.TensorSpec([], name="mu"),
-    }
     own = _arguments(getattr(cls, name))
     names = [*TRAIN_INPUTS[: min(2, len(own))], *own[2:]]
-    unknown = [argument for argument in names if argument not in known]
+    unknown = [argument for argument in names if argument not in TRAIN_INPUTS]
     if unknown:
         raise ExportError(
             f"{cls.__name__}.{name}: unknown shape of argument {unknown[0]!r}; "
             f"expected {', '.join(TRAIN_INPUTS)}, or {GIVE_SHAPES}"
         )
-    return [known[argument] for argument in names]
+    return [_spec(cls, argument) for argument in names]
+
+
+def _spec(cls: Any, argument: str) -> tf.TensorSpec | dict[str, tf.TensorSpec]:
+    if argument not in ROW_INPUTS:
+        return tf.TensorSpec([cls.BATCH_SIZE] if argument == "sample_weight" else [], name=argument)
+    setting = f"{argument.upper()}_SHAPE"
+    shape = getattr(cls, setting, None)
+    shapes: Mapping[str, Any] = shape if isinstance(shape, Mapping) else {"": shape}
+    for own in shapes.values():
+        if not isinstance(own, Sequence) or not all(size is None or isinstance(size, int) for size in own):
+            raise ExportError(
+                f"{cls.__name__}.{setting}: expected the shape of an example, or a mapping of shapes by the names of "
+                f"several, found {shape!r}; give such a shape, or the methods a tf.function with an input_signature"
+            )
+    names = {name: full(argument, identifier(name) if len(shapes) > 1 else "") for name in shapes}
+    specs = {name: tf.TensorSpec([cls.BATCH_SIZE, *own], name=names[name]) for name, own in shapes.items()}
+    return specs if isinstance(shape, Mapping) else specs[""]
+
+
+def check_shapes(cls: Any, model: keras.Model) -> None:
+    """Check that a class gives a shape for each input and output of its Keras model.
+
+    Raises:
+        ExportError: A shape is missing.
+    """
+    if not getattr(model, "inputs", None):
+        return
+    interface = interface_of(model)
+    for setting, names in (("X_SHAPE", interface.input_names), ("Y_SHAPE", interface.output_names)):
+        shape = getattr(cls, setting)
+        found = {identifier(name) for name in shape} if isinstance(shape, Mapping) else {""}
+        if len(names) > 1 and found != set(names):
+            raise ExportError(
+                f"{setting}: expected a mapping with a shape for each of {', '.join(names)}, found {shape!r}; give "
+                "one, or export the Keras model itself by export_model"
+            )
+
+
+def named_outputs(model: keras.Model, outputs: Any) -> dict[str, tf.Tensor]:
+    """Return the outputs of a call as `logits`, or each of several as `logits_<name>`."""
+    flat = keras.tree.flatten(outputs)
+    names = interface_of(model).output_names if len(flat) > 1 else ("",)
+    return {full("logits", name): value for name, value in zip(names, flat, strict=True)}
 
 
 def trace_functions(model: tf.Module) -> dict[str, Function]:
@@ -96,11 +137,12 @@ def _further(cls: type) -> Iterator[str]:
 
 
 def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function:
-    specs, own = _specs(model, name, before), _fresh(model, name)
+    arguments, own = _specs(model, name, before), _fresh(model, name)
+    specs = _flat(arguments)
 
     def run(*values: tf.Tensor) -> Any:
         named = {spec.name: value for spec, value in zip(specs, values, strict=True)} if name == "restore" else {}
-        result = _run(model, specs, lambda: own(**named) if named else own(*values))
+        result = _run(model, specs, lambda: own(**named) if named else own(*_nested(arguments, values)))
         return {"done": tf.constant(1)} if result is None else result
 
     metrics = _metrics_variables(model)
@@ -110,7 +152,7 @@ def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function
         return function if _metrics_variables(model) == metrics else concrete(run, specs)
     except Exception as error:  # user code may raise anything
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        line = lines[-1] if lines[0] == "in user code:" else lines[0]
+        line = lines[-1].removeprefix("ExportError: ") if lines[0] == "in user code:" else lines[0]
         raise ExportError(f"{_where(model, name)} cannot be traced: {line}") from error
 
 
@@ -124,24 +166,43 @@ def _fresh(model: tf.Module, name: str) -> Callable[..., Any]:
     return lambda *values, **named: own(model, *values, **named)
 
 
-def _specs(model: tf.Module, name: str, before: dict[str, Function]) -> list[tf.TensorSpec]:
+def _flat(arguments: Specs) -> list[tf.TensorSpec]:
+    """Return the tensors of arguments, in order."""
+    return [spec for own in arguments for spec in (own.values() if isinstance(own, Mapping) else [own])]
+
+
+def _nested(arguments: Specs, values: Sequence[tf.Tensor]) -> list[Any]:
+    """Return the values of `_flat` tensors as the arguments."""
+    left = iter(values)
+    return [{name: next(left) for name in own} if isinstance(own, Mapping) else next(left) for own in arguments]
+
+
+def _specs(model: tf.Module, name: str, before: dict[str, Function]) -> Specs:
     method = inspect.getattr_static(type(model), name)
     own = _is_function(method) and method.input_signature is not None
     if name == "restore" and not own:
         outputs = before["parameters"].structured_outputs
         return [tf.TensorSpec(outputs[key].shape, outputs[key].dtype, key) for key in outputs]
-    if not own and hasattr(model, "X_SHAPE"):
+    if not own and (hasattr(model, "X_SHAPE") or name == "parameters"):
         return specs_of(type(model), name)
     if not own:
         raise ExportError(f"{_where(model, name)}: unknown shapes of its arguments; {GIVE_SHAPES}")
     named = zip(method.input_signature, _arguments(method.python_function), strict=False)
-    return [tf.TensorSpec(spec.shape, spec.dtype, spec.name or argument) for spec, argument in named]
+    return [_named(spec, argument) for spec, argument in named]
 
 
-def _run(model: tf.Module, specs: Sequence[tf.TensorSpec] | None, function: Callable[[], Any]) -> Any:
+def _named(spec: Any, argument: str) -> tf.TensorSpec | dict[str, tf.TensorSpec]:
+    """Return the spec of an argument, with names for its tensors."""
+    if isinstance(spec, Mapping):
+        names = {name: full(argument, identifier(name)) for name in spec}
+        return {name: tf.TensorSpec(own.shape, own.dtype, own.name or names[name]) for name, own in spec.items()}
+    return tf.TensorSpec(spec.shape, spec.dtype, spec.name or argument)
+
+
+def _run(model: tf.Module, specs: Sequence[tf.TensorSpec], function: Callable[[], Any]) -> Any:
     """Run a user's function; with targets, its metrics cover only this call."""
     models = keras_models(model)
-    alone = any(spec.name == "y" for spec in specs or ())
+    alone = any(is_one_of(spec.name, ("y",)) for spec in specs)
     with ExitStack() as contexts:
         for keras_model in models:
             contexts.enter_context(unrolled(keras_model))

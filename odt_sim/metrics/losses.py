@@ -61,7 +61,8 @@ def example_losses(
     """
     if loss is None:
         raise ModelError(
-            "the model has no manifest, so its loss is unknown; pass it: TrainableModel.load(path, loss=...)"
+            "the model's file names no loss, so its loss is unknown; pass it: TrainableModel.load(path, loss=...), or add a "
+            "signature 'loss' that returns the losses of examples as 'losses'"
         )
     if loss == NO_LOSS:
         raise ModelError(ONLY_IN_STEPS)

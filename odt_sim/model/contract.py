@@ -66,7 +66,7 @@ def check_signatures(flat: FlatModel, where: str, *, flex: bool = False, further
     ):
         raise ModelError(
             f"{where}: 'train' takes {_texts('y', targets)}, 'infer' returns {_texts('logits', outputs)}, and no "
-            f"signature 'loss' relates them; {_EXPORT}"
+            f"signature 'loss' relates them; name each target as its output, such as y_a and logits_a, or {_EXPORT}"
         )
 
 
