@@ -1,21 +1,17 @@
 """A pool of interpreters that devices borrow, and the state that a device keeps while it has none."""
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
 
 from odt_sim.data.columns import Array
 from odt_sim.device.embedding_cache import EmbeddingCache
-from odt_sim.device.engines import LITERT, StartEngine, start_with_variable_weights
-from odt_sim.device.processor import has_avx512
+from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.device.runtime import Runtime
-from odt_sim.errors import ModelError
 from odt_sim.model.engine_file import EngineFile, own_file
 from odt_sim.model.flatbuffer import SETTERS
 from odt_sim.model.head_file import head_file
-from odt_sim.model.narrow_products import narrow_products
 from odt_sim.model.repeated import repeated
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
@@ -48,8 +44,8 @@ class RuntimePool:
         Args:
             model: The model.
             start: Starts an engine, by default LiteRT's interpreter.
-            edits: Whether the engine may run files derived from the model's own, see `odt_sim.model.repeated`,
-                `odt_sim.model.narrow_products` and `odt_sim.model.head_file`.
+            edits: Whether the engine may run files derived from the model's own, see `odt_sim.model.repeated` and
+                `odt_sim.model.head_file`.
             embeddings: The cache to share with other pools; a new one by default.
             usual_steps: The number of steps of a usual training, which small models run in few calls; None if unknown.
         """
@@ -94,23 +90,12 @@ class RuntimePool:
         if self._lent is state:
             self._lent = None
 
-    def files(self) -> tuple[EngineFile, EngineFile | None]:
-        """Return the file to run, and a file that LiteRT's compiled model runs faster; None if there is none.
-
-        Both are built once for this process and its later forks.
-        """
-        if not self._edits:
-            return own_file(self.model), None
-        file = repeated(self.model, self._usual_steps)
-        faster = self._start == LITERT and not file.several and has_avx512()
-        return file, narrow_products(self.model) if faster else None
+    def file(self) -> EngineFile:
+        """Return the file to run, built once for this process and its later forks."""
+        return repeated(self.model, self._usual_steps) if self._edits else own_file(self.model)
 
     def _started(self) -> Runtime:
-        file, narrow = self.files()
-        if narrow:
-            with suppress(ModelError):  # another LiteRT release, or int64; the interpreter computes the same bits
-                return Runtime(self.model, start_with_variable_weights, narrow)
-        return Runtime(self.model, self._start, file)
+        return Runtime(self.model, self._start, self.file())
 
 
 class HeadPool(RuntimePool):

@@ -61,7 +61,7 @@ class Worker:
 
     def make_files(self) -> None:
         """Create the files that interpreters run, so that later forks of this process need not."""
-        self._pool.files()
+        self._pool.file()
 
     def learn(self, embeddings: Iterable[Embedded]) -> None:
         """Store embeddings that workers in other processes computed."""

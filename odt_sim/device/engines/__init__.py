@@ -2,7 +2,7 @@
 
 | `backend.runtime` | runs files in |
 |---|---|
-| `litert` | LiteRT's interpreter, or its compiled model where that computes the same bits faster |
+| `litert` | LiteRT's interpreter |
 | `compiled` | LiteRT's compiled model |
 | `flex` | TensorFlow's interpreter with Flex ops, in a separate process and environment |
 """
@@ -91,16 +91,3 @@ class RuntimeChoice:
 
 
 LITERT = RuntimeChoice()
-
-
-def start_with_variable_weights(content: bytes, where: str) -> Engine:
-    """Start LiteRT's compiled model with fast kernels for FULLY_CONNECTED with variable weights.
-
-    Raises:
-        ModelError: The compiled model cannot load the file, or cannot run one of its signatures.
-    """
-    from odt_sim.device.engines.compiled import CompiledEngine
-
-    engine = CompiledEngine(content, where, variable_weights=True)
-    engine.check_dtypes()
-    return engine

@@ -22,23 +22,19 @@ from odt_sim.model.computed_outputs import with_computed_outputs
 DTYPES = ("bool", "float16", "float32", "int8", "int32", "uint8")
 """The dtypes that the model's buffers pass to and from numpy."""
 
-DYNAMIC_FULLY_CONNECTED = 8
-"""XNNPACK's flag `TFLITE_XNNPACK_DELEGATE_FLAG_DYNAMIC_FULLY_CONNECTED`, from LiteRT's `xnnpack_delegate.h`."""
-
 
 class CompiledEngine:
     """One compiled model, single-threaded; its signatures share the variables."""
 
-    def __init__(self, content: bytes, where: str, *, variable_weights: bool = False) -> None:
+    def __init__(self, content: bytes, where: str) -> None:
         """Load a file; see `StartEngine`.
 
         Args:
             content: The file's bytes.
             where: Its name, for errors.
-            variable_weights: Whether XNNPACK also runs FULLY_CONNECTED whose weights are not constant.
         """
         self._where = where
-        cpu = CpuOptions(num_threads=1, xnnpack_flags=DYNAMIC_FULLY_CONNECTED if variable_weights else None)
+        cpu = CpuOptions(num_threads=1)
         try:
             self._content = with_computed_outputs(content)  # the native model refers to the bytes
             with quiet():
@@ -48,16 +44,6 @@ class CompiledEngine:
         except (ValueError, RuntimeError) as error:
             raise ModelError(f"{where}: LiteRT's compiled model cannot load it: {first_line(error)}") from error
         self._calls: dict[str, _Call] = {}
-
-    def check_dtypes(self) -> None:
-        """Check that every signature can be called.
-
-        Raises:
-            ModelError: Python cannot pass an input or an output.
-        """
-        for signature in self._model.get_signature_list():
-            _check_dtypes(self._model.get_input_tensor_details(signature), "input", signature, self._where)
-            _check_dtypes(self._model.get_output_tensor_details(signature), "output", signature, self._where)
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature; see `Engine`."""
