@@ -20,6 +20,9 @@ ATTEMPTS = 6
 
 TRUNCATION = 2.0  # standard deviations
 
+OTHER_NUMBERS = frozenset({"StatelessTruncatedNormalV2", "StatelessMultinomial", "StatelessRandomGammaV3"})
+"""Op types whose lowering draws other numbers than TensorFlow, of the same distribution."""
+
 
 @lowers("StatelessRandomNormalV2", deferred=True)
 def normal(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:

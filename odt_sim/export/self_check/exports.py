@@ -9,6 +9,8 @@ import numpy as np
 
 from odt_sim.errors import ExportError, ExportWarning, one_line
 from odt_sim.export.accesses import Accesses
+from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.distributions import OTHER_NUMBERS
 from odt_sim.export.self_check.agreement import Disagreement, Draw, disagreement
 from odt_sim.export.self_check.file_side import FileSide
 from odt_sim.export.self_check.function_side import FunctionSide, parts_of
@@ -73,7 +75,19 @@ class KerasExport:
         parts = [part("infer", f"inference of {title}", partial, np.ones(partial), padded)]
         if partial < size and not (self.batch_size and self.padding_counts):
             parts.append(part("train", f"a step on {title}", partial, np.ones(partial), padded))
-        return [*parts, part("train", f"a step on {size} rows", size, random.uniform(0.5, 1.5, size))]
+        parts.append(part("train", f"a step on {size} rows", size, random.uniform(0.5, 1.5, size)))
+        return [each for each in parts if not self.draws_otherwise(each.signature)]
+
+    def draws_otherwise(self, signature: str) -> bool:
+        """Return whether a signature draws other numbers than Keras, as it does for `tf.random`."""
+        trace, keras_handles = self.program.traces[signature], set(map(handle, self.reference.of_keras()))
+        states = {handle(v) for v in self.program.generators} - keras_handles
+        return draws_other_numbers(trace) or not states.isdisjoint(trace.variables.values())
+
+
+def draws_other_numbers(trace: Trace) -> bool:
+    """Return whether TensorFlow draws other numbers than the file for a trace."""
+    return any(op.type in OTHER_NUMBERS for op in trace.concrete.graph.get_operations())
 
 
 def check_keras_export(export: KerasExport, seconds: float) -> None:
@@ -87,6 +101,13 @@ def check_keras_export(export: KerasExport, seconds: float) -> None:
         ExportError: It does not; the error names the first op at which they part.
     """
     name = f"model {export.reference.model.name!r}"
+    if export.draws_otherwise("train"):
+        warnings.warn(
+            f"{name}: its training steps were not compared with Keras, because the file draws other random numbers, of the "
+            "same distribution; keras.random.normal and uniform with a SeedGenerator draw the same",
+            ExportWarning,
+            stacklevel=4,
+        )
     opens = not isinstance(export.reference, TorchSide)  # its graph fixes the number of rows
     padding = "export with batch_size=None (model.batch_size=null), which needs no padding" if opens else ALONE
     _check(name, export.content, export.program, export.reference, export.parts, seconds, padding)
@@ -109,6 +130,7 @@ def check_functions(name: str, content: bytes, program: Program, signatures: Sig
         key: Accesses.of(trace, {handle(v) for v in program.generators}) for key, trace in program.traces.items()
     }
     trains = {key: access.trains for key, access in accesses.items() if access.infers or access.trains}
+    trains = {key: value for key, value in trains.items() if not draws_other_numbers(program.traces[key])}
     if not any(trains.values()):
         return
     reference = FunctionSide(program, program.variables_by_name(signatures.slots))

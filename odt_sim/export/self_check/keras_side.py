@@ -51,6 +51,10 @@ class KerasSide:
         values = [(v, tf.convert_to_tensor(v)) for v in variables.values()]
         object.__setattr__(self, "before", values)
 
+    def of_keras(self) -> list[Variable]:
+        """Return the variables of the model and the optimizer."""
+        return [*self.model.variables, *self.training.optimizer.variables]
+
     def reset(self, random: np.random.Generator | None = None) -> None:
         """Set all variables to their values before the check; see `Reference`."""
         weights = {id(v) for name, v in self.named.items() if name.startswith("a")}
