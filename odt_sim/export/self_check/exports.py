@@ -11,6 +11,7 @@ from odt_sim.errors import ExportError, ExportWarning, one_line
 from odt_sim.export.accesses import Accesses
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.distributions import OTHER_NUMBERS
+from odt_sim.export.own_steps import own_method
 from odt_sim.export.self_check.agreement import Disagreement, Draw, disagreement
 from odt_sim.export.self_check.file_side import FileSide
 from odt_sim.export.self_check.function_side import FunctionSide, parts_of
@@ -108,9 +109,16 @@ def check_keras_export(export: KerasExport, seconds: float) -> None:
             ExportWarning,
             stacklevel=4,
         )
-    opens = not isinstance(export.reference, TorchSide)  # its graph fixes the number of rows
-    padding = "export with batch_size=None (model.batch_size=null), which needs no padding" if opens else ALONE
-    _check(name, export.content, export.program, export.reference, export.parts, seconds, padding)
+    _check(name, export.content, export.program, export.reference, export.parts, seconds, _advice(export.reference))
+
+
+def _advice(reference: KerasSide) -> str:
+    """Return what to do if padding counts."""
+    if isinstance(reference, TorchSide):
+        return ALONE  # its graph fixes the number of rows
+    method = own_method(reference.model)
+    weighted = f"use sample_weight in every term of {type(reference.model).__name__}.{method}, or " if method else ""
+    return f"{weighted}export with batch_size=None (model.batch_size=null), which needs no padding"
 
 
 def check_functions(name: str, content: bytes, program: Program, signatures: Signatures, seconds: float) -> None:
