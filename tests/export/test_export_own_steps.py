@@ -470,3 +470,24 @@ def test_class_or_loss_is_refused(build: Any, options: dict[str, Any], message: 
         export_model(build(), tmp_path / "m.tflite", **{"optimizer": "sgd", "example": EXAMPLE, **options})
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+class Penalized(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(4)
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x)
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None) -> Any:
+        kernel = self.dense.kernel
+        penalty = ops.sum(kernel * kernel) + ops.sum(kernel**2)  # crashed LiteRT as a product of a variable with itself
+        return super().compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight) + 0.01 * penalty
+
+
+def test_own_penalty_of_weights_loads(tmp_path: Path) -> None:
+    path = export_model(
+        Penalized(), tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=BATCH, example=EXAMPLE
+    )
+    assert "loss" in TrainableModel.load(path).signatures
