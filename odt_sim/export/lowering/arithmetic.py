@@ -53,7 +53,7 @@ def _above_zero(op: tf.Operation) -> bool:
 
 
 def squared_variable(op: tf.Operation, inputs: list[Value]) -> tf.Tensor | None:
-    """Return the variable that an op multiplies by itself, for SQUARE: LiteRT 2.3 may crash in MUL of a variable by itself."""
+    """Return the variable that an op squares: LiteRT 2.3 may crash in MUL of a variable by itself, but not in SQUARE."""
     if op.type not in ("Mul", "Pow") or not all(isinstance(value, tf.Tensor) for value in inputs):
         return None
     x, other = inputs

@@ -23,7 +23,10 @@ from odt_sim.export.lowering.padding import before_padding
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Deferred, Memo, Value, lowers
 from odt_sim.export.lowering.shifted_gradients import ShiftedGradients
-from odt_sim.export.lowering.windows import Windows, dilated, kernel_windows, padded_by, part, sum_of
+from odt_sim.export.lowering.windows import Windows, dilated, kernel_windows, padded, padded_by, part, sum_of
+
+MOST_TAPS = 25
+"""The most elements of a kernel for whose gradient each one is summed on its own, in about four ops."""
 
 
 @lowers("DepthwiseConv2dNative")
@@ -40,7 +43,11 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
     """Compute dW[p, c, k] = the sum of X[..., c] times the gradients dY[..., c m + k] that W[p] connects to it."""
     x, _, gradient = inputs
     kernel = op.outputs[0].shape
-    x, windows = _without_padding(x, kernel_windows(op, x.shape, kernel), memo)
+    windows = kernel_windows(op, x.shape, kernel)
+    plain = windows.stride == windows.dilation == (1, 1) and kernel[3] == 1 and x.shape[0] is not None
+    if plain and kernel[0] * kernel[1] > MOST_TAPS:
+        return [_filter_by_convolution(padded(x, windows), gradient)]
+    x, windows = _without_padding(x, windows, memo)
     gradients = ShiftedGradients(gradient, windows, memo)
     moves = windows.stride != (1, 1) or kernel[3] > 1
     own = (late if moves else recomputed)(x, gradients.padded, memo)
@@ -53,6 +60,20 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
         tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])
     ]  # XNNPACK concatenates only a few at once
     return [reshaped(tf.concat(rows, 0), kernel)]
+
+
+def _filter_by_convolution(x: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+    """Return dW as the sum over examples of the convolution of each image with its gradient as the kernel.
+
+    The examples are side by side, as channels, so that this takes one op.
+    """
+    images, kernels = (tf.transpose(t, [1, 2, 0, 3]) for t in (x, gradient))
+    height, width, rows, channels = images.shape
+    images = reshaped(images, [1, height, width, rows * channels])
+    kernels = reshaped(kernels, [*kernels.shape[:2], rows * channels, 1])
+    sums = tf.nn.depthwise_conv2d(images, kernels, [1, 1, 1, 1], "VALID")
+    _, down, right, _ = sums.shape
+    return reshaped(tf.reduce_sum(reshaped(sums, [down, right, rows, channels]), 2), [down, right, channels, 1])
 
 
 def _product(x: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
