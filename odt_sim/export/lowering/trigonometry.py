@@ -24,10 +24,24 @@ def atan2(y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     return tf.atan2(y, x)
 
 
+HALF_PI = (201 / 128, 2029 / 2**22, 1.5707963267948966 - 201 / 128 - 2029 / 2**22)
+"""Pi / 2 as a sum of numbers of 8, 11 and 24 bits, whose products with small integers are exact in float32."""
+
+
 @computes("Tan")
 def tan(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = sin X / cos X."""
-    return tf.sin(x) / tf.cos(x)
+    """Compute Y = sin R / cos R for R = X - k pi / 2, with k = round(2 X / pi), or -cos R / sin R if k is odd.
+
+    Without the reduction, the errors of sin X and cos X are large relative to their values near 0.
+    W. Cody and W. Waite, "Software manual for the elementary functions", 1980.
+    """
+    k = tf.round(x * (1.0 / 1.5707963267948966))
+    rest = x
+    for part in HALF_PI:
+        rest -= k * part
+    odd = tf.not_equal(tf.round(0.5 * k), 0.5 * k)
+    sine, cosine = tf.sin(rest), tf.cos(rest)
+    return tf.where(odd, -cosine, sine) / tf.where(odd, sine, cosine)
 
 
 @computes("Atan")
