@@ -9,6 +9,7 @@ from tensorflow.lite.python.convert import convert_saved_model
 
 from odt_sim.errors import ExportError
 from odt_sim.export.converter_input import TAG, VERSION, write_converter_input
+from odt_sim.export.repeated_reads import with_separate_reads
 from odt_sim.export.signatures import Signatures
 from odt_sim.export.tracing import Function
 from odt_sim.memory import memory_limit
@@ -34,7 +35,7 @@ def convert(signatures: Signatures, *, flex: bool = False) -> bytes:
         except Exception as error:  # the converter raises private types
             line = " ".join(str(error).split())[:300]
             raise ExportError(f"TensorFlow's converter failed: {line}") from error
-    return with_shared_constants(bytes(content))
+    return with_shared_constants(with_separate_reads(bytes(content)))
 
 
 def _check_memory(signatures: Signatures) -> None:
