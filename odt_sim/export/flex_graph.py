@@ -1,6 +1,7 @@
 """A traced function as a graph for Flex ops, without ops that the converter loses or refuses."""
 
 from collections.abc import Mapping
+from string import ascii_letters
 from typing import Any
 
 import tensorflow as tf
@@ -75,22 +76,38 @@ def _separate_activations(definition: Any) -> None:
     weights are variables.
     """
     activated = _before_activations(definition)
-    for node in [node for node in definition.node if node.op == "MatMul" and node.name in activated]:
+    kinds = {"MatMul": _at_rank_3, "Einsum": _with_batch_label}
+    for node in [node for node in definition.node if node.op in kinds and node.name in activated]:
         axis, product = definition.node.add(name=f"{node.name}/axis", op="Const"), definition.node.add()
         axis.attr["dtype"].type = tf.int32.as_datatype_enum
         axis.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(0, tf.int32))
-        raised = [definition.node.add(name=f"{node.name}/{side}", op="ExpandDims") for side in "ab"]
+        raised = [definition.node.add(name=f"{node.name}/{i}", op="ExpandDims") for i in range(len(node.input))]
         for operand, name in zip(raised, node.input, strict=True):
             operand.input[:] = [name, axis.name]
             operand.attr["T"].CopyFrom(node.attr["T"])
-        product.name, product.op, product.input[:] = f"{node.name}/product", "BatchMatMulV2", [o.name for o in raised]
+        product.name, product.input[:] = f"{node.name}/product", [o.name for o in raised]
         product.attr["T"].CopyFrom(node.attr["T"])
-        product.attr["adj_x"].CopyFrom(node.attr["transpose_a"])
-        product.attr["adj_y"].CopyFrom(node.attr["transpose_b"])
+        kinds[node.op](product, node)
         for key in set(node.attr) - {"T"}:
             del node.attr[key]
         node.op, node.input[:] = "Squeeze", [product.name]
         node.attr["squeeze_dims"].list.i[:] = [0]
+
+
+def _at_rank_3(product: Any, node: Any) -> None:
+    product.op = "BatchMatMulV2"
+    product.attr["adj_x"].CopyFrom(node.attr["transpose_a"])
+    product.attr["adj_y"].CopyFrom(node.attr["transpose_b"])
+
+
+def _with_batch_label(product: Any, node: Any) -> None:
+    """Make a node an einsum whose tensors have a further first axis, of size 1."""
+    left, _, result = node.attr["equation"].s.decode().partition("->")
+    label = next(letter for letter in ascii_letters if letter not in left)
+    labels = ",".join(label + own for own in left.split(","))
+    product.op = "Einsum"
+    product.attr["N"].CopyFrom(node.attr["N"])
+    product.attr["equation"].s = f"{labels}->{label}{result}".encode()
 
 
 def _before_activations(definition: Any) -> set[str]:

@@ -14,6 +14,7 @@ from odt_sim.export.lowering.calls import written
 from odt_sim.export.signatures import Program, Signatures, emitted, handle
 
 CONVOLUTIONS = frozenset({"Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput"})
+SHAPES, SUMS = ("Identity", "Reshape", "Squeeze", "ExpandDims"), ("Add", "AddV2", "Sub")
 OTHERS = frozenset({"BiasAdd", "Relu", "MaxPool", "AvgPool", "Pad"})
 
 
@@ -42,17 +43,29 @@ def native_inference(program: Program) -> bytes | None:
 def is_native(op: tf.Operation) -> bool:
     """Return whether TFLite has an op: no explicit padding, no channels first, no dilated transposed convolution.
 
-    A matrix product counts only if it has a bias.
+    A matrix product counts only if it has a bias, and a transposed convolution only if no single number is added to it.
     """
     if op.type == "MatMul":
         return _has_bias(op)
     if op.type not in CONVOLUTIONS:
         return op.type in OTHERS
-    dilated = op.type == "Conv2DBackpropInput" and any(rate != 1 for rate in op.get_attr("dilations"))
-    return not dilated and op.get_attr("padding") != b"EXPLICIT" and op.get_attr("data_format") == b"NHWC"
+    if op.type == "Conv2DBackpropInput" and (_adds_number(op) or any(rate != 1 for rate in op.get_attr("dilations"))):
+        return False
+    return bool(op.get_attr("padding") != b"EXPLICIT" and op.get_attr("data_format") == b"NHWC")
 
 
 def _has_bias(product: tf.Operation) -> bool:
     """Return whether a variable is added to a product; without bias, the converter loses the product's activation."""
     after = product.outputs[0].consumers()
     return bool(after) and all(op.type == "BiasAdd" and op.inputs[1].op.type == "ReadVariableOp" for op in after)
+
+
+def _adds_number(op: tf.Operation) -> bool:
+    """Return whether one number is added to an op's result; the converter makes it a bias with too few numbers."""
+    users = [user for t in op.outputs for user in t.consumers()]
+    return any(
+        _adds_number(user)
+        if user.type in SHAPES
+        else user.type in SUMS and any(t.shape.num_elements() == 1 for t in user.inputs)
+        for user in users
+    )

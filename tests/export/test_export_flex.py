@@ -72,6 +72,16 @@ def test_activations_after_products_without_bias_are_kept(activation: str, tmp_p
     np.testing.assert_allclose(logits, model(x), rtol=1e-5)
 
 
+@pytest.mark.parametrize("equation", ["bd,dk->bk", "...d,dk->...k"])
+def test_activations_after_einsums_are_kept(equation: str, tmp_path: Path) -> None:
+    hidden = layers.EinsumDense(equation, 6, "relu", kernel_initializer=keras.initializers.RandomNormal(seed=1))
+    model = keras.Sequential([layers.Input((4,)), hidden, layers.Dense(3)])
+    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=2, flavour="flex")
+    x = np.array([[9, -9, 9, 9], [-9, 9, -9, -9]], np.float32)
+    logits = Interpreter(str(path)).get_signature_runner("infer")(x=x)["logits"]
+    np.testing.assert_allclose(logits, model(x), rtol=1e-5)
+
+
 def test_activations_after_reshaped_products_without_bias_are_kept(tmp_path: Path) -> None:
     """One path for each kind of op that the converter leaves out or moves behind the activation."""
     x = layers.Input((3, 4))

@@ -114,6 +114,20 @@ def test_activation_after_a_product_without_bias_is_kept(rows: int | None, tmp_p
     np.testing.assert_allclose(infer(x=x)["logits"], model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("of", ["1D", "2D"])
+def test_number_added_to_a_transposed_convolution_reaches_all_filters(of: str, tmp_path: Path) -> None:
+    kind, shape = {"1D": (layers.Conv1DTranspose, (6, 2)), "2D": (layers.Conv2DTranspose, (6, 6, 2))}[of]
+    model = keras.Sequential(
+        [layers.Input(shape), kind(3, 2, use_bias=False), layers.Activation("hard_sigmoid"), kind(2, 2)]
+    )
+    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=ROWS)
+    x = np.random.default_rng(2).normal(size=(ROWS, *shape)).astype(np.float32)
+    content = inference_only(path.read_bytes(), "m")
+    assert flatbuffer.read(content, "m").operators["infer"]["TRANSPOSE_CONV"] == 1
+    infer = Interpreter(model_content=content).get_signature_runner("infer")
+    np.testing.assert_allclose(infer(x=x)["logits"], model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+
+
 def test_model_without_convolutions_keeps_its_inference(tmp_path: Path) -> None:
     model = keras.Sequential([layers.Input((5,)), layers.Dense(3)])
     path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd")

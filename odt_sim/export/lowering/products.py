@@ -23,7 +23,11 @@ class Product(Deferred):
     transpose_b: bool = False
 
     def tensor(self) -> tf.Tensor:
-        """Compute the product at rank 3, because FULLY_CONNECTED, used for rank 2, is slow with variable weights."""
+        """Compute the product at rank 3.
+
+        At rank 2, the converter uses FULLY_CONNECTED, which is slow with variable weights, and loses a ReLU or a clip right
+        after it.
+        """
         a, b = tf.expand_dims(self.a, 0), tf.expand_dims(self.b, 0)
         return tf.squeeze(tf.matmul(a, b, transpose_a=self.transpose_a, transpose_b=self.transpose_b), 0)
 
@@ -44,7 +48,10 @@ def matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 def batch_matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute C[i] = A[i] B[i] for the leading axes i, which broadcast."""
     a, b = inputs
-    return [tf.matmul(a, b, adjoint_a=op.get_attr("adj_x"), adjoint_b=op.get_attr("adj_y"))]
+    adjoint_a, adjoint_b = op.get_attr("adj_x"), op.get_attr("adj_y")
+    if len(a.shape) == len(b.shape) == 2:
+        return [Product(a, b, adjoint_a, adjoint_b).tensor()]
+    return [tf.matmul(a, b, adjoint_a=adjoint_a, adjoint_b=adjoint_b)]
 
 
 @lowers("AddN", deferred=True)

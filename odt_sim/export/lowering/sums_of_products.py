@@ -1,15 +1,16 @@
-"""Einsums: TFLite's converter supports sums of products of two tensors; diagonals and sums of one tensor are lowered.
+"""Einsums as diagonals and sums of single tensors and batch products of two.
 
 An equation such as `bii,jk->b` becomes the diagonal of the first tensor, the sum over j and k of the second, and `bi,->b`.
 """
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import prod
 from string import ascii_letters
 
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.constant_folding import copied
 from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
@@ -23,17 +24,17 @@ def einsum(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     labels = left.split(",")
     if _elementwise(labels, result):
         return [_product(inputs, labels, result)]
-    if _usual(labels, result):
-        return copied(op, inputs)
     labels, result = _without_dots(labels, result, [len(x.shape) for x in inputs])
-    parts = [_simple(x, own, labels, i, result) for i, (x, own) in enumerate(zip(inputs, labels, strict=True))]
+    pairs = _without_broadcasting(inputs, labels)
+    labels = [own for _, own in pairs]
+    parts = [_simple(x, own, labels, i, result) for i, (x, own) in enumerate(pairs)]
     unique = "".join(dict.fromkeys(result))
     if len(parts) == 1:
         x, own = parts[0]
         y = tf.transpose(x, [own.index(label) for label in unique])
     else:
         (a, first), (b, second) = parts
-        y = tf.raw_ops.Einsum(inputs=[a, b], equation=f"{first},{second}->{unique}")
+        y = _batch_product(a, first, b, second, unique)
     return [_inflated(y, result)]
 
 
@@ -62,23 +63,65 @@ def _product(inputs: list[tf.Tensor], labels: list[str], result: str) -> tf.Tens
     return tf.transpose(y, [kept.index(label) for label in result])
 
 
-def _usual(labels: list[str], result: str) -> bool:
-    """Return whether the converter supports an equation: of two tensors, without diagonals and sums of only one tensor."""
-    names = [own.replace("...", ".") for own in [*labels, result]]
-    if len(labels) != 2 or any(max(Counter(own).values(), default=1) > 1 for own in names):
-        return False
-    first, second, last = map(set, names)
-    return first <= second | last and second <= first | last
+def _batch_product(a: tf.Tensor, first: str, b: tf.Tensor, second: str, result: str) -> tf.Tensor:
+    """Return the sums of products of two tensors, whose labels are all in the other tensor or the result.
+
+    It is computed at rank 3 or above, as `products.Product`.
+    """
+    shared = [label for label in first if label in second]
+    batch, summed = ([label for label in shared if (label in result) == kept] for kept in (True, False))
+    left, right = ([label for label in own if label not in shared] for own in (first, second))
+    sizes = dict(zip(first + second, [*a.shape, *b.shape], strict=True))
+    turned_a, turned_b = list(first) == [*batch, *summed, *left], list(second) == [*batch, *right, *summed]
+    a = _grouped(a, first, batch, (summed, left) if turned_a else (left, summed), sizes)
+    b = _grouped(b, second, batch, (right, summed) if turned_b else (summed, right), sizes)
+    y = tf.matmul(a, b, transpose_a=turned_a, transpose_b=turned_b)
+    plain = not batch and len(left) == len(right) == 1
+    y = tf.squeeze(y, 0) if plain else reshaped(y, _sizes([[label] for label in (*batch, *left, *right)], sizes))
+    return _in_order(y, [*batch, *left, *right], result)
+
+
+def _grouped(
+    x: tf.Tensor, own: str, batch: Sequence[str], groups: Sequence[Sequence[str]], sizes: Mapping[str, int | None]
+) -> tf.Tensor:
+    """Return a tensor with an axis for each batch label, or one of size 1, and an axis for each group of labels."""
+    x = _in_order(x, own, [*batch, *groups[0], *groups[1]])
+    return reshaped(x, _sizes([*([[label] for label in batch] or [[]]), *groups], sizes))
+
+
+def _in_order(x: tf.Tensor, own: Sequence[str], order: Sequence[str]) -> tf.Tensor:
+    return x if list(own) == list(order) else tf.transpose(x, [own.index(label) for label in order])
+
+
+def _sizes(groups: Sequence[Sequence[str]], sizes: Mapping[str, int | None]) -> list[int]:
+    """Return the number of elements along each group of labels, with -1 for an open one."""
+    counts = [prod(-1 if (size := sizes[label]) is None else size for label in group) for group in groups]
+    if sum(count < 0 for count in counts) > 1:
+        raise Refusal("depends on the rows along several axes; give a batch size")
+    return [max(count, -1) for count in counts]
 
 
 def _without_dots(labels: list[str], result: str, ranks: list[int]) -> tuple[list[str], str]:
-    """Return an equation with letters instead of the dots."""
+    """Return an equation with letters instead of the dots, the same from the last axis on."""
     free = [letter for letter in ascii_letters if letter not in "".join([*labels, result])]
-    counts = [rank - len(own.replace("...", "")) for own, rank in zip(labels, ranks, strict=True) if "..." in own]
-    if len(set(counts)) > 1:
-        raise Refusal(f"has different numbers of axes for the ellipses in {','.join(labels)}; write letters")
-    dots = "".join(free[: counts[0]]) if counts else ""
-    return [own.replace("...", dots) for own in labels], result.replace("...", dots)
+    counts = [rank - len(own.replace("...", "")) for own, rank in zip(labels, ranks, strict=True)]
+    dots = "".join(free[: max(0, *counts)])
+    letters = [dots[len(dots) - count :] for count in counts]
+    labels = [own.replace("...", own_dots) for own, own_dots in zip(labels, letters, strict=True)]
+    return labels, result.replace("...", dots)
+
+
+def _without_broadcasting(inputs: Sequence[tf.Tensor], labels: Sequence[str]) -> list[tuple[tf.Tensor, str]]:
+    """Return the tensors and their labels, without axes of size 1 that broadcast to another tensor."""
+    wide = {
+        label for x, own in zip(inputs, labels, strict=True) for label, n in zip(own, x.shape, strict=True) if n != 1
+    }
+    found = []
+    for x, own in zip(inputs, labels, strict=True):
+        axes = [i for i, (label, n) in enumerate(zip(own, x.shape, strict=True)) if n == 1 and label in wide]
+        kept = "".join(label for i, label in enumerate(own) if i not in axes)
+        found.append((tf.squeeze(x, axes) if axes else x, kept))
+    return found
 
 
 def _simple(x: tf.Tensor, own: str, labels: list[str], place: int, result: str) -> tuple[tf.Tensor, str]:
