@@ -52,18 +52,6 @@ def _above_zero(op: tf.Operation) -> bool:
     return any(value is not None and np.all(value > 0) for value in constants)
 
 
-def squared_variable(op: tf.Operation, inputs: list[Value]) -> tf.Tensor | None:
-    """Return the variable that an op squares: LiteRT 2.3 may crash in MUL of a variable by itself, but not in SQUARE."""
-    if op.type not in ("Mul", "Pow") or not all(isinstance(value, tf.Tensor) for value in inputs):
-        return None
-    x, other = inputs
-    if x.op.type != "ReadVariableOp":
-        return None
-    if op.type == "Pow":
-        return x if np.all(tf.get_static_value(other) == np.float32(2.0)) else None
-    return x if other.op.type == "ReadVariableOp" and other.op.inputs[0] is x.op.inputs[0] else None
-
-
 @computes("RsqrtGrad")
 def rsqrt_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
     """Compute dX = -dY Y^3 / 2 for Y = 1 / sqrt(X); 0 where dY is 0, even if Y is infinite."""

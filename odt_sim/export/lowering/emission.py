@@ -7,7 +7,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.lowering.arithmetic import squared_variable
 from odt_sim.export.lowering.batch_parts import BatchParts, help_training, in_parts
 from odt_sim.export.lowering.calls import LOOPS, bodies, needed
 from odt_sim.export.lowering.complex_numbers import complex_values, is_complex
@@ -216,8 +215,6 @@ def _lowered(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[
         return constants
     if emission.native and emission.native(op):
         return copied(op, [tensor_of(value) for value in inputs])
-    if (variable := squared_variable(op, inputs)) is not None:
-        return [tf.square(variable)]
     if op.type in LOWERINGS:
         try:
             return LOWERINGS[op.type](op, inputs, emission.memo)
