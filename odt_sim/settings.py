@@ -416,6 +416,7 @@ class ExportedModel(Settings, group="model"):
     )
     train_groups: Sequence[str] | None = setting(None, "groups that get their own training signature: head, body, norm")
     embed: bool = setting(False, "export a signature that returns the input of the head")
+    check: bool = setting(True, "compare the exported file with the model")
     gradient_offset: bool = setting(False, "export steps that accept a gradient offset, as proximal strategies need")
     terms: Sequence[str] | None = setting(
         None, "loss terms that a strategy weights, such as [distillation], or paths of your own functions"

@@ -11,6 +11,8 @@ from keras import layers
 
 from odt_sim.model.trainable import TrainableModel
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*training steps were not compared with Keras")  # some draw otherwise
+
 
 def dropout() -> Any:
     return [layers.Dense(9, activation="relu"), layers.Dropout(0.4), layers.Dense(8), layers.Dropout(0.3)]

@@ -1,15 +1,15 @@
 """A padded step is that of its real rows, also if BatchNormalization sees no batch, or one merged with other axes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-from conftest import BATCH, Twins
 from keras import layers, ops
 
 RATE = np.float32(0.01)
+
+BATCH = 8  # of `twins`
 
 
 class Table(layers.Layer):  # type: ignore[misc]
@@ -129,7 +129,7 @@ def frames() -> Any:
         "own losses and activity regularizers, any batch",
     ],
 )
-def test_partial_batch_trains_as_its_real_rows(build: Any, batch_size: int | None, twins: Callable[..., Twins]) -> None:
+def test_partial_batch_trains_as_its_real_rows(build: Any, batch_size: int | None, twins: Any) -> None:
     pair = twins(build(), "mse", keras.optimizers.SGD(momentum=0.9), batch_size=batch_size)
     pair.model.optimizer.learning_rate, random = RATE, np.random.default_rng(2)
     for real in (BATCH, 3, 5):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from odt_sim.export.lowering.banded_kernels import backward, forward
 from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.convolution_products import SPARE, convolved
+from odt_sim.export.lowering.depthwise import InputGradient, depthwise_filter_gradient
 from odt_sim.export.lowering.filter_gradients import filter_gradient, filter_gradient_of_joined
 from odt_sim.export.lowering.grey_images import Layout, UnpooledGrey
 from odt_sim.export.lowering.joined_columns import Bands, is_joined
@@ -21,6 +22,7 @@ from odt_sim.export.lowering.pooling import (
     pooling_windows,
 )
 from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
+from odt_sim.export.lowering.shifted_gradients import ShiftedGradients
 from odt_sim.export.lowering.windows import Windows, elements, kernel_windows, padded
 
 LANES = 32  # result columns that XNNPACK computes at once
@@ -46,6 +48,9 @@ def conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     x, kernel = inputs
     windows = kernel_windows(op, x.shape, kernel.shape)
     groups = x.shape[3] // kernel.shape[2]
+    if _is_depthwise(op, kernel.shape, groups):
+        settings = {name: op.get_attr(name) for name in ("strides", "padding", "dilations")}
+        return [tf.raw_ops.DepthwiseConv2dNative(input=x, filter=_by_channel(kernel, groups), **settings)]
     if groups > 1:
         pairs = zip(_split(x, groups, memo), tf.split(kernel, groups, -1), strict=True)
         return [tf.concat([product(own, weights, windows, memo) for own, weights in pairs], -1)]
@@ -57,6 +62,18 @@ def conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     if _grey(x, windows) and layout.exists:
         return [BeforePooling(UnpooledGrey.of(x, kernel, layout, memo))]
     return [BeforePooling(UnpooledImage(product(x, kernel, windows, memo), pooling))]
+
+
+def _is_depthwise(op: tf.Operation, kernel: tf.TensorShape, groups: int) -> bool:
+    """Return whether each group is one channel, as in ConvNeXt, and TFLite's depthwise convolution has the op's settings."""
+    down, right = op.get_attr("strides")[1:3]
+    return groups > 1 and kernel[2] == 1 and down == right and op.get_attr("padding") != b"EXPLICIT"
+
+
+def _by_channel(kernel: tf.Tensor, groups: int) -> tf.Tensor:
+    """Return a grouped kernel of one channel per group as `[height, width, channels, filters per channel]`."""
+    height, width, _, filters = kernel.shape
+    return reshaped(kernel, [height, width, groups, filters // groups])
 
 
 def _split(x: tf.Tensor, groups: int, memo: Memo) -> list[tf.Tensor]:
@@ -108,6 +125,9 @@ def conv2d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) ->
     groups = x.shape[3] // kernel[2]
     if groups == 1:
         return [kernel_gradient(x, gradient, windows, memo)]
+    if _is_depthwise(op, kernel, groups):
+        shape = tf.TensorShape([kernel[0], kernel[1], groups, kernel[3] // groups])
+        return [reshaped(depthwise_filter_gradient(x, gradient, shape, windows, memo), kernel)]
     pairs = zip(_split(x, groups, memo), _split(gradient, groups, memo), strict=True)
     return [tf.concat([kernel_gradient(own, of_own, windows, memo) for own, of_own in pairs], -1)]
 
@@ -134,6 +154,8 @@ def conv2d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> 
     groups = image[3] // kernel.shape[2]
     if groups == 1:
         return [image_gradient(kernel, gradient, windows, memo)]
+    if _is_depthwise(op, kernel.shape, groups):
+        return [InputGradient(_by_channel(kernel, groups), ShiftedGradients(gradient, windows, memo)).tensor()]
     pairs = zip(tf.split(kernel, groups, -1), _split(gradient, groups, memo), strict=True)
     return [tf.concat([image_gradient(weights, own, windows, memo) for weights, own in pairs], -1)]
 

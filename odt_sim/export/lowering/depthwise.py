@@ -43,10 +43,16 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
     """Compute dW[p, c, k] = the sum of X[..., c] times the gradients dY[..., c m + k] that W[p] connects to it."""
     x, _, gradient = inputs
     kernel = op.outputs[0].shape
-    windows = kernel_windows(op, x.shape, kernel)
+    return [depthwise_filter_gradient(x, gradient, kernel, kernel_windows(op, x.shape, kernel), memo)]
+
+
+def depthwise_filter_gradient(
+    x: tf.Tensor, gradient: tf.Tensor, kernel: tf.TensorShape, windows: Windows, memo: Memo
+) -> tf.Tensor:
+    """Return the gradient of a depthwise kernel of a shape `[height, width, channels, filters per channel]`."""
     plain = windows.stride == windows.dilation == (1, 1) and kernel[3] == 1 and x.shape[0] is not None
     if plain and kernel[0] * kernel[1] > MOST_TAPS:
-        return [_filter_by_convolution(padded(x, windows), gradient)]
+        return _filter_by_convolution(padded(x, windows), gradient)
     x, windows = _without_padding(x, windows, memo)
     gradients = ShiftedGradients(gradient, windows, memo)
     moves = windows.stride != (1, 1) or kernel[3] > 1
@@ -59,7 +65,7 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
     rows = [
         tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])
     ]  # XNNPACK concatenates only a few at once
-    return [reshaped(tf.concat(rows, 0), kernel)]
+    return reshaped(tf.concat(rows, 0), kernel)
 
 
 def _filter_by_convolution(x: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:

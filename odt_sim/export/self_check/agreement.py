@@ -157,9 +157,11 @@ def _variables(computed: Mapping[str, Array], before: Mapping[str, Any], after: 
     common = {name: value for name, value in computed.items() if name in after}
     for name, value in common.items():
         old, new = np.asarray(before[name]), np.asarray(after[name])
+        if new.dtype.kind != "f":  # counts and flags
+            value, old, new = (array.astype(np.float64) for array in (value, old, new))
         size = _norm(new - old)
         results.append(Result(name, _norm(value - new), size, EPSILON * _norm(new)))
-        scales.append(size / max(new.size, 1) ** 0.5 if new.dtype.kind == "f" else 0.0)
+        scales.append(size / max(new.size, 1) ** 0.5 if new.dtype == np.float32 else 0.0)
     least = LEAST_CHANGE * max(scales, default=0.0)
     return [
         result._replace(rounding=result.rounding + least * value.size**0.5)
