@@ -28,6 +28,9 @@ from odt_sim.export.lowering.windows import Windows, dilated, kernel_windows, pa
 MOST_TAPS = 25
 """The most elements of a kernel for whose gradient each one is summed on its own, in about four ops."""
 
+MOST_CHANNELS = 4832
+"""The channels that LiteRT's kernel holds in its buffer (`kAccBufferMaxSize`); with more, it never ends."""
+
 
 @lowers("DepthwiseConv2dNative")
 def depthwise_conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
@@ -51,7 +54,7 @@ def depthwise_filter_gradient(
 ) -> tf.Tensor:
     """Return the gradient of a depthwise kernel of a shape `[height, width, channels, filters per channel]`."""
     plain = windows.stride == windows.dilation == (1, 1) and kernel[3] == 1 and x.shape[0] is not None
-    if plain and kernel[0] * kernel[1] > MOST_TAPS:
+    if plain and kernel[0] * kernel[1] > MOST_TAPS and x.shape[3] <= MOST_CHANNELS:
         return _filter_by_convolution(padded(x, windows), gradient)
     x, windows = _without_padding(x, windows, memo)
     gradients = ShiftedGradients(gradient, windows, memo)
@@ -71,15 +74,19 @@ def depthwise_filter_gradient(
 def _filter_by_convolution(x: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
     """Return dW as the sum over examples of the convolution of each image with its gradient as the kernel.
 
-    The examples are side by side, as channels, so that this takes one op.
+    As many examples as possible are side by side, as channels of one op.
     """
     images, kernels = (tf.transpose(t, [1, 2, 0, 3]) for t in (x, gradient))
     height, width, rows, channels = images.shape
-    images = reshaped(images, [1, height, width, rows * channels])
-    kernels = reshaped(kernels, [*kernels.shape[:2], rows * channels, 1])
-    sums = tf.nn.depthwise_conv2d(images, kernels, [1, 1, 1, 1], "VALID")
-    _, down, right, _ = sums.shape
-    return reshaped(tf.reduce_sum(reshaped(sums, [down, right, rows, channels]), 2), [down, right, channels, 1])
+    step = min(MOST_CHANNELS // channels, rows)
+    sums = []
+    for first in range(0, rows, step):
+        count = min(step, rows - first)
+        image = reshaped(images[:, :, first : first + count], [1, height, width, count * channels])
+        kernel = reshaped(kernels[:, :, first : first + count], [*kernels.shape[:2], count * channels, 1])
+        found = tf.nn.depthwise_conv2d(image, kernel, [1, 1, 1, 1], "VALID")
+        sums.append(tf.reduce_sum(reshaped(found, [*found.shape[1:3], count, channels]), 2))
+    return tf.expand_dims(sum_of(sums), 3)
 
 
 def _product(x: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
