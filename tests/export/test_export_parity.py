@@ -86,4 +86,4 @@ def test_wide_kernels_with_a_group_per_channel_train_like_keras(channels: int, t
     """As in ConvNeXt; LiteRT hangs in a depthwise convolution of the 5,600 channels of a batch of 8 images side by side."""
     block = [layers.Conv2D(channels, 1), layers.Conv2D(channels, 7, padding="same", groups=channels)]
     parts = [layers.Input((5, 4, 2)), *block, layers.GlobalAveragePooling2D(), layers.Dense(5)]
-    twins(keras.Sequential(parts)).agree((8, 3, 8))
+    twins(keras.Sequential(parts)).agree()
