@@ -112,9 +112,9 @@ def export_model(
         loss_weights: The factor of each output's loss: a list, or a mapping by the output's name; None for 1.
         example: A batch `(x, y)`, `(x,)` or `x` as for `fit`: arrays, or anything with their shapes and dtypes, such as
             `keras.Input`. It is used to build a model with its own `call`, to fix open input shapes, and for the shape
-            of `y` if the loss leaves it open; its values are not used. For a `torch.nn.Module`: an example of its input
-            `[rows, ...]`, a tuple of several, or a mapping by the names of `forward`'s arguments; to give targets as
-            well, a pair of a tuple or mapping of the inputs and `y`: `((x,), y)`.
+            of `y` if the loss leaves it open; only the check uses its values. For a `torch.nn.Module`: an example of its
+            input `[rows, ...]`, a tuple of several, or a mapping by the names of `forward`'s arguments; to give targets
+            as well, a pair of a tuple or mapping of the inputs and `y`: `((x,), y)`.
         batch_size: Rows per call of `train` and `infer`; None accepts any number and records `DEFAULT_BATCH_SIZE` as the
             rows of a device's step.
         name: The model's name in the manifest; None uses Keras' name.

@@ -4,16 +4,28 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 TRIALS = 3
 ROWS = 5  # of a batch if their number is open
 
 
-def drawn(spec: tf.TensorSpec, random: np.random.Generator) -> tf.Tensor:
-    """Return random values; integers are 0 or 1, which every vocabulary contains."""
-    if spec.dtype.is_floating:
-        return tf.constant(random.normal(size=spec.shape), spec.dtype)
-    return tf.cast(random.integers(0, 2, spec.shape), spec.dtype)
+def drawn(
+    spec: tf.TensorSpec, random: np.random.Generator, rows: int = ROWS, *, words: int = 2, positive: bool = False
+) -> NDArray[Any]:
+    """Return random values.
+
+    Args:
+        spec: The shape and dtype.
+        random: The source of random numbers.
+        rows: The size of open axes.
+        words: The integers from 0 to draw from; every vocabulary contains the first two.
+        positive: Whether floats are between 0 and 1 and integers at least 1.
+    """
+    shape, dtype = [rows if size is None else size for size in spec.shape], spec.dtype.as_numpy_dtype
+    if not spec.dtype.is_floating:
+        return random.integers(int(positive), 2 if spec.dtype.is_bool else words, shape).astype(dtype)
+    return (random.uniform(0.05, 0.95, shape) if positive else random.normal(size=shape)).astype(dtype)
 
 
 def same_mean(each: Any, whole: Any) -> bool:
@@ -23,7 +35,7 @@ def same_mean(each: Any, whole: Any) -> bool:
     try:
         for _ in range(TRIALS):
             positional, named = tf.nest.map_structure(
-                lambda spec: drawn(tf.TensorSpec([ROWS, *spec.shape[1:]], spec.dtype), random), specs
+                lambda spec: tf.constant(drawn(tf.TensorSpec([None, *spec.shape[1:]], spec.dtype), random)), specs
             )
             one, other = (np.mean(tf.nest.flatten(losses(*positional, **named))[0]) for losses in (each, whole))
             if not np.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True):

@@ -147,7 +147,7 @@ def _rows_of_first(trace: Trace, tensors: Sequence[tf.Tensor]) -> list[list[bool
     run = trace.concrete.prune(trace.concrete.inputs[: len(given)], list(tensors))
     changed = [np.zeros(x.shape[0], bool) for x in tensors]
     for _ in range(TRIALS):
-        one, other = ([drawn(spec, random) for spec in given] for _ in range(2))
+        one, other = ([tf.constant(drawn(spec, random)) for spec in given] for _ in range(2))
         mixed = [tf.concat([a[:1], b[1:]], 0) if a.shape.rank else b for a, b in zip(one, other, strict=True)]
         for rows, a, b in zip(changed, run(*other), run(*mixed), strict=True):
             rows |= np.any(np.reshape(a != b, [len(rows), -1]), 1)

@@ -133,10 +133,8 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     check_real(graphs[True])
     orders = row_orders(module, given, graphs[True], batch_size)
     programs = {training: Program(exported, variables, orders) for training, exported in graphs.items()}
-    arguments, name = (
-        inputs_by_name(given),
-        type(module).__name__.lower().lstrip("_") or "module",
-    )  # a valid TensorFlow scope
+    arguments = inputs_by_name(given)
+    name = type(module).__name__.lower().lstrip("_") or "module"  # a valid TensorFlow scope
     inputs = [
         keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=own) for own, x in arguments.items()
     ]

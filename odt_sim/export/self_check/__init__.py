@@ -9,6 +9,7 @@ first layer or op at which they do (`locating`).
 | `rows` | rows that fit a model's inputs and targets |
 | `file_side` | the exported file, run by LiteRT |
 | `keras_side`, `torch_side`, `function_side` | the models that files come from |
+| `snapshot`, `traces` | variables set back, and traced functions run, for these |
 | `agreement` | the comparison, with a tolerance from the model itself |
 | `locating` | the first op at which two runs part |
 """

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odt_sim.export.self_check.side import Array, CannotRun, Part, Reference, Side
+from odt_sim.export.self_check.side import Array, CannotRun, Part, Reference, Side, before_last
 
 EXACT = 1e-4
 """The part of a result, or of a variable's change, up to which a difference needs no further examination."""
@@ -61,7 +61,7 @@ def disagreement(file: Callable[[], Side], reference: Reference, draw: Draw, sec
         file: Opens the file anew.
         reference: The model; it is reset afterwards.
         draw: The rows.
-        seconds: The time after which no further part of the first draw starts.
+        seconds: The time after which no further part of the first draw starts, except for its first training step.
 
     Raises:
         CannotRun: The model trains on no drawn rows.
@@ -69,8 +69,8 @@ def disagreement(file: Callable[[], Side], reference: Reference, draw: Draw, sec
     lasting: Disagreement | None = None
     try:
         for number in range(DRAWS):
-            found = _of_draw(file, reference, draw, number, np.inf if number else seconds)
-            unexplained = None if found is None else _unexplained(reference, found)
+            differences = _of_draw(file, reference, draw, number, np.inf if number else seconds)
+            unexplained = None if differences is None else _unexplained(reference, differences)
             lasting = unexplained if not number or lasting is None else _in_both(lasting, unexplained)
             if lasting is None:
                 break
@@ -112,7 +112,7 @@ def _differing(file: Side, reference: Reference, parts: Sequence[Part], seconds:
     reference.reset()
     before, end = reference.states(), perf_counter() + seconds
     for i, part in enumerate(parts):
-        if i and perf_counter() > end:
+        if perf_counter() > end and any(earlier.trains for earlier in parts[:i]):
             break
         expected, after = _run(reference, part), reference.states()
         computed = file.run(part)
@@ -120,7 +120,8 @@ def _differing(file: Side, reference: Reference, parts: Sequence[Part], seconds:
         states = file.states() if part.trains else {}
         results += _variables(states, before, after)
         differing = [result for result in results if not result.error <= EXACT * result.size + result.rounding]
-        differing = [result for result in differing if not _by_rounding(result, reference, states, after)]
+        rounding = reference.rounding() if differing and part.trains else {}
+        differing = [result for result in differing if not _by_rounding(result, rounding, states, after)]
         if differing:
             sizes = {result.name: result.size for result in results}
             return Disagreement(tuple(parts[: i + 1]), tuple(differing), {**after, **expected}, sizes)
@@ -128,12 +129,13 @@ def _differing(file: Side, reference: Reference, parts: Sequence[Part], seconds:
     return None
 
 
-def _by_rounding(result: Result, reference: Reference, computed: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+def _by_rounding(
+    result: Result, rounding: Mapping[str, Array], computed: Mapping[str, Any], after: Mapping[str, Any]
+) -> bool:
     """Return whether a variable differs only where its gradient was rounding."""
-    rounding = reference.rounding(result.name) if result.name in computed else None
-    if rounding is None:
+    if result.name not in rounding:
         return False
-    error = _norm(np.where(rounding, 0.0, computed[result.name] - np.asarray(after[result.name])))
+    error = _norm(np.where(rounding[result.name], 0.0, computed[result.name] - np.asarray(after[result.name])))
     return error <= EXACT * result.size + result.rounding
 
 
@@ -169,22 +171,19 @@ def _variables(computed: Mapping[str, Array], before: Mapping[str, Any], after: 
     ]
 
 
-def _unexplained(reference: Reference, found: Disagreement) -> Disagreement | None:
+def _unexplained(reference: Reference, differences: Disagreement) -> Disagreement | None:
     """Return the differences that are larger than those of the model with moved inputs and weights.
 
     In an unstable net, all changes are uncertain; so each result is granted the typical uncertainty, too.
     """
     random = np.random.default_rng(0)
-    reference.reset(random)
-    for earlier in found.parts[:-1]:
-        if earlier.trains:
-            reference.run(earlier.moved(random))
-    outputs = reference.run(found.parts[-1].moved(random))
-    values = {**reference.states(), **outputs}
-    noise = {name: _norm(np.subtract(values[name], found.expected[name], dtype=np.float64)) for name in found.sizes}
-    typical = float(np.median([noise[name] / size for name, size in found.sizes.items() if size > 0] or [0.0]))
-    limits = {result.name: NOISE * max(noise[result.name], typical * result.size) for result in found.differing}
-    return _with(found, [result for result in found.differing if not result.error <= limits[result.name]])
+    before_last(reference, differences.parts, random)
+    outputs = reference.run(differences.parts[-1].moved(random))
+    values, expected, sizes = {**reference.states(), **outputs}, differences.expected, differences.sizes
+    noise = {name: _norm(np.subtract(values[name], expected[name], dtype=np.float64)) for name in sizes}
+    typical = float(np.median([noise[name] / size for name, size in sizes.items() if size > 0] or [0.0]))
+    limits = {result.name: NOISE * max(noise[result.name], typical * result.size) for result in differences.differing}
+    return _with(differences, [result for result in differences.differing if not result.error <= limits[result.name]])
 
 
 def _norm(values: Array) -> float:

@@ -31,7 +31,6 @@ OPEN_ROWS = 8
 SHARE, LEAST_SECONDS = 0.2, 1.0
 """The check's share of an export's time, and its least time; the full batch is left out for models that exceed both."""
 
-
 ALONE = "compute it from each example separately, with the batch as the first axis"
 
 
@@ -159,7 +158,7 @@ def _check(
     padding_advice: str,
 ) -> None:
     try:
-        found = disagreement(lambda: FileSide(content), reference, draw, max(SHARE * seconds, LEAST_SECONDS))
+        differences = disagreement(lambda: FileSide(content), reference, draw, max(SHARE * seconds, LEAST_SECONDS))
     except CannotRun as error:
         warnings.warn(
             f"{name}: the file was not compared with the model, which does not train on random rows "
@@ -168,15 +167,18 @@ def _check(
             stacklevel=6,
         )
         return
-    if found is not None:
-        raise _error(name, program, reference, found, padding_advice)
+    if differences is not None:
+        raise _error(name, program, reference, differences, padding_advice)
 
 
-def _error(name: str, program: Program, reference: Reference, found: Disagreement, padding_advice: str) -> ExportError:
-    part, worst = found.parts[-1], max(found.differing, key=lambda result: result.error / max(result.size, 1e-30))
+def _error(
+    name: str, program: Program, reference: Reference, differences: Disagreement, padding_advice: str
+) -> ExportError:
+    parts = differences.parts
+    part, worst = parts[-1], max(differences.differing, key=lambda result: result.error / max(result.size, 1e-30))
     try:
-        where = first_parting(program, reference, found.parts)
-        padding = None if where or part.padded_to is None else first_counting_padding(program, reference, found.parts)
+        where = first_parting(program, reference, parts)
+        padding = None if where or part.padded_to is None else first_counting_padding(program, reference, parts)
     finally:
         reference.reset()
     share = worst.error / max(worst.size, 1e-30)

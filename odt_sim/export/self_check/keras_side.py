@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import keras
@@ -13,7 +13,8 @@ import tensorflow as tf
 from odt_sim.export.interface import Interface
 from odt_sim.export.own_steps import compiled_as, own_method, step_loss, with_added
 from odt_sim.export.precision import in_float32
-from odt_sim.export.self_check.side import Array, CannotRun, Part, moved
+from odt_sim.export.self_check.side import Array, CannotRun, Part
+from odt_sim.export.self_check.snapshot import Snapshot
 from odt_sim.export.signatures import Variable
 from odt_sim.export.steps import own_loss
 from odt_sim.export.training import Training
@@ -32,24 +33,20 @@ class KerasSide:
         interface: Its inputs and outputs.
         training: Its loss and optimizer; the latter is changed and must be restored by `reset`.
         named: The weights and slots by their names in the file.
-        before: The values of all variables before the check; those that stay the same take no memory.
-        last_gradients: The last gradient of each weight and its root mean square, by the variable's `id`.
+        last_gradients: The last gradient of each weight, by the variable's `id`.
     """
 
     model: keras.Model
     interface: Interface
     training: Training
     named: dict[str, Variable]
-    before: list[tuple[Variable, tf.Tensor]] = field(init=False)
-    last_gradients: dict[int, tuple[Any, float]] = field(init=False, default_factory=dict)
+    last_gradients: dict[int, Any] = field(init=False, default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Keep the values of all variables."""
-        variables = {
-            id(v): v for v in (*self.named.values(), *self.model.variables, *self.training.optimizer.variables)
-        }
-        values = [(v, tf.convert_to_tensor(v)) for v in variables.values()]
-        object.__setattr__(self, "before", values)
+    @cached_property
+    def before(self) -> Snapshot:
+        """The values of all variables before the check, at the first `reset`."""
+        weights = [variable for name, variable in self.named.items() if name.startswith("a")]
+        return Snapshot([*self.named.values(), *self.of_keras()], weights)
 
     def of_keras(self) -> list[Variable]:
         """Return the variables of the model and the optimizer."""
@@ -57,22 +54,21 @@ class KerasSide:
 
     def reset(self, random: np.random.Generator | None = None) -> None:
         """Set all variables to their values before the check; see `Reference`."""
-        weights = {id(v) for name, v in self.named.items() if name.startswith("a")}
-        for variable, value in self.before:
-            changed = random is not None and id(variable) in weights
-            variable.assign(moved(value.numpy(), random) if changed and random else value)
+        self.before.restore(random)
 
     def states(self) -> dict[str, Any]:
         """Return the weights and slots; see `Side`."""
         return {name: tf.convert_to_tensor(variable) for name, variable in self.named.items()}
 
-    def rounding(self, name: str) -> Array | None:
-        """Return which elements of a weight had a last gradient of rounding only; see `Reference`."""
-        gradient, _ = self.last_gradients.get(id(self.named[name]), (None, 0.0))
-        if gradient is None or isinstance(gradient, tf.IndexedSlices):
-            return None
-        largest = max(size for _, size in self.last_gradients.values())
-        return np.asarray(tf.abs(gradient) <= ROUNDING * largest)
+    def rounding(self) -> dict[str, Array]:
+        """Return which elements of weights had a last gradient of rounding only; see `Reference`."""
+        largest = max(map(_root_mean_square, self.last_gradients.values()), default=0.0)
+        gradients = {name: self.last_gradients.get(id(variable)) for name, variable in self.named.items()}
+        return {
+            name: np.asarray(tf.abs(gradient) <= ROUNDING * largest)
+            for name, gradient in gradients.items()
+            if gradient is not None and not isinstance(gradient, tf.IndexedSlices)
+        }
 
     def run(self, part: Part) -> dict[str, Array]:
         """Infer, or train one step; see `Side`."""
@@ -114,7 +110,7 @@ class KerasSide:
             )
         variables = self.model.trainable_variables
         pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        self.last_gradients.update({id(v): (g, _root_mean_square(g)) for g, v in pairs})
+        self.last_gradients.update({id(v): g for g, v in pairs})
         self.training.optimizer.apply_gradients([(self.training.gradient(g, v, None), v) for g, v in pairs])
         return loss
 

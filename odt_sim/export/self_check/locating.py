@@ -15,8 +15,8 @@ from odt_sim.export.convert import convert
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace
 from odt_sim.export.self_check.file_side import FileSide, value_of, without_padding
-from odt_sim.export.self_check.side import Array, Part, Reference
-from odt_sim.export.self_check.traces import runnable
+from odt_sim.export.self_check.side import Array, Part, Reference, before_last
+from odt_sim.export.self_check.traces import run_trace
 from odt_sim.export.signatures import Program, emit_signatures
 from odt_sim.model.graph_reader import read_graph
 
@@ -41,9 +41,7 @@ def first_parting(program: Program, reference: Reference, parts: Sequence[Part])
     trace = inlined(program.traces[part.signature])
     traces = {key: program.traces[key] for key in dict.fromkeys(part.signature for part in parts)}
     computed = _values_of_file(replace(program, traces=traces), parts, trace)
-    reference.reset()
-    for earlier in parts[:-1]:
-        reference.run(earlier)
+    before_last(reference, parts)
     inputs = {spec.name: value_of(part, spec.name) for spec in trace.arguments.values()}
     expected = _values_of_trace(program, trace, inputs, part, set(computed))
     equal = set[str]()
@@ -81,9 +79,7 @@ def first_counting_padding(program: Program, reference: Reference, parts: Sequen
     other = {name: _repadded(value, part) if name in content else value for name, value in padded.items()}
     runs = []
     for inputs in (padded, other):
-        reference.reset()
-        for earlier in parts[:-1]:
-            reference.run(earlier)
+        before_last(reference, parts)
         runs.append(_values_of_trace(program, trace, inputs, part, None))
     for op, name in _tensors(trace, runs[0]):
         one, two = (values[name] for values in runs)
@@ -141,7 +137,7 @@ def _values_of_trace(
         for t in op.outputs
         if t.dtype == tf.float32 and (wanted is None or t.name in wanted)
     }
-    return runnable(trace, chosen)(inputs)
+    return run_trace(trace, inputs, chosen)
 
 
 def _repadded(values: Array, part: Part) -> Array:

@@ -13,6 +13,7 @@ from odt_sim.export.loss_probes import NUMBERED, settings_of_loss
 from odt_sim.export.losses import CLASSIFIERS
 from odt_sim.export.objective import Objective
 from odt_sim.export.parameters import all_layers
+from odt_sim.export.random_batches import drawn
 from odt_sim.export.self_check.side import Array
 from odt_sim.model.manifest import CTC
 
@@ -43,7 +44,8 @@ class Rows:
             random: The source of random numbers.
             positive: Whether floats are between 0 and 1 and integers at least 1, for models that do not accept all.
         """
-        inputs = {spec.name: _input(spec, rows, random, self.words, positive) for spec in self.interface.specs(None)}
+        specs = self.interface.specs(None)
+        inputs = {spec.name: drawn(spec, random, rows, words=self.words, positive=positive) for spec in specs}
         outputs = zip(self.objectives, self.interface.output_shapes(None), strict=True)
         targets = {each.target.name: _target(each, shape, rows, random) for each, shape in outputs}
         chosen = random.permutation(np.arange(rows))
@@ -82,14 +84,6 @@ def _values(interface: Interface, objectives: Sequence[Objective], example: Any)
 
 def _has_values(value: Any) -> bool:
     return not isinstance(value, keras.KerasTensor | tf.TensorSpec) and hasattr(value, "__array__")
-
-
-def _input(spec: tf.TensorSpec, rows: int, random: np.random.Generator, words: int, positive: bool) -> Array:
-    shape = [rows, *spec.shape[1:]]
-    if not spec.dtype.is_floating:
-        return random.integers(int(positive), 2 if spec.dtype.is_bool else words, shape)
-    values = random.uniform(0.05, 0.95, shape) if positive else random.normal(size=shape)
-    return values.astype(np.float32)
 
 
 def _target(objective: Objective, output: tf.TensorShape, rows: int, random: np.random.Generator) -> Array:

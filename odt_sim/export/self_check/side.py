@@ -1,6 +1,6 @@
 """What the check compares: two sides that infer and train on the same rows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -58,11 +58,18 @@ class Reference(Side, Protocol):
     def reset(self, random: np.random.Generator | None = None) -> None:
         """Set all variables to their values before the check; `random` moves weights by one unit in the last place."""
 
-    def rounding(self, name: str) -> Array | None:
-        """Return which elements of a weight had a last gradient of rounding only, to which Adam gives steps of full size.
+    def rounding(self) -> dict[str, Array]:
+        """Return which elements of weights had a last gradient of rounding only, to which Adam gives steps of full size.
 
-        None if the gradients are unknown.
+        Weights with unknown gradients are left out.
         """
+
+
+def before_last(reference: Reference, parts: Sequence[Part], random: np.random.Generator | None = None) -> None:
+    """Bring a reference into the state before the last of some parts; `random` moves weights and rows as in `reset`."""
+    reference.reset(random)
+    for part in parts[:-1]:
+        reference.run(part.moved(random) if random else part)
 
 
 class CannotRun(Exception):  # noqa: N818 - no error: the check goes on with other rows, or without this part

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -35,14 +36,12 @@ class TorchSide(KerasSide):
     module: Any
     example: Any
     draws: bool
-    buffers: dict[str, Any] = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Keep the values of all variables and of buffers that are no weights, such as a count of batches."""
-        super().__post_init__()
+    @cached_property
+    def buffers(self) -> dict[str, Any]:
+        """The values before the check of buffers that are no weights, such as a count of batches."""
         weights = {id(tensor) for tensor, _ in self._pairs()}
-        buffers = {name: b.clone() for name, b in self.module.named_buffers() if id(b) not in weights}
-        object.__setattr__(self, "buffers", buffers)
+        return {name: b.clone() for name, b in self.module.named_buffers() if id(b) not in weights}
 
     def reset(self, random: np.random.Generator | None = None) -> None:
         """Set all variables and the module to their values before the check; see `Reference`."""

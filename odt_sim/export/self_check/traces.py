@@ -1,6 +1,6 @@
 """Traces run by TensorFlow."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +11,8 @@ from odt_sim.export.self_check.side import Array, Arrays
 from odt_sim.export.tracing import named
 
 
-def runnable(trace: Trace, outputs: Mapping[str, tf.Tensor]) -> Callable[[Arrays], dict[str, Array]]:
-    """Return a function from a trace's inputs to some of its tensors, by name, which reads and writes variables in order.
+def run_trace(trace: Trace, inputs: Arrays, outputs: Mapping[str, tf.Tensor]) -> dict[str, Array]:
+    """Return the values of some of a trace's tensors, by name, reading and writing variables in the order of its ops.
 
     A trace itself does not order reads and writes.
     """
@@ -30,9 +30,6 @@ def runnable(trace: Trace, outputs: Mapping[str, tf.Tensor]) -> Callable[[Arrays
             tensors.update(zip((t.name for t in op.outputs), copies, strict=True))
         return {name: tensors[tensor.name] for name, tensor in outputs.items()}
 
-    def run(inputs: Arrays) -> dict[str, Array]:
-        given = {spec.name: tf.constant(inputs[spec.name], spec.dtype) for spec in trace.arguments.values()}
-        concrete = named(function, [tf.TensorSpec(value.shape, value.dtype, name) for name, value in given.items()])
-        return {name: np.asarray(value) for name, value in concrete(**given).items()}
-
-    return run
+    constants = {spec.name: tf.constant(inputs[spec.name], spec.dtype) for spec in trace.arguments.values()}
+    concrete = named(function, [tf.TensorSpec(value.shape, value.dtype, name) for name, value in constants.items()])
+    return {name: np.asarray(value) for name, value in concrete(**constants).items()}
