@@ -16,7 +16,7 @@ strategy needs, such as a loss term.
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,10 @@ from odt_sim.settings import Fleet
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.simulation.evaluation import Row
-from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.job import Job, Trained
+from odt_sim.simulation.messages import Assignment
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.simulation.sums import join
+from odt_sim.simulation.sums import add, join
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import ServerState, Strategy, Tensors
 
@@ -287,18 +287,19 @@ class DiesInRound(SerialBackend):
         super().__init__(runtime.name, runtime.python)
         self._round = round
 
-    def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
+    def train(self, assignments: Sequence[Assignment]) -> Trained:
         """Train blocks in order.
 
         Raises:
             DeathError: The round is the one to die in.
         """
-        yield from super().train(tasks, messages)
-        if tasks[0].round == self._round:
+        trained = super().train(assignments)
+        if assignments[0].tasks[0].round == self._round:
             raise DeathError
+        return trained
 
 
-class WorkerForEach:
+class WorkerForEach(Backend):
     """A backend with a fresh worker, a copy of the strategy and a read-only broadcast for each device and round.
 
     `backend.devices_per_actor=1` does the same in separate processes, if all of them die after every call.
@@ -316,19 +317,20 @@ class WorkerForEach:
         """Copy the strategy in its state before the first round."""
         self._job = replace(job, strategy=copy.deepcopy(job.strategy))
 
-    def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
+    def train(self, assignments: Sequence[Assignment]) -> Trained:
         """Train blocks in order, device by device."""
-        broadcast = messages.broadcast
-        for task in tasks:
-            parts = messages.addressed(task).each()
-            yield join([self._fresh().train(part, read_only(broadcast)) for part in parts])
+        total = Trained()
+        for tasks, messages in assignments:
+            for task in tasks:
+                parts = messages.addressed(task).each()
+                add(total, join(self._fresh().train(part, read_only(messages.broadcast)) for part in parts))
+        return total
 
-    def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
+    def evaluate(self, assignment: Assignment) -> list[Row]:
         """Evaluate blocks in order, device by device."""
-        for task in tasks:
-            each = messages.addressed(task).each()
-            parts = [self._fresh().evaluate(part, read_only(messages.broadcast)) for part in each]
-            yield [row for rows in parts for row in rows]
+        tasks, messages = assignment
+        parts = [part for task in tasks for part in messages.addressed(task).each()]
+        return [row for part in parts for row in self._fresh().evaluate(part, read_only(messages.broadcast))]
 
     def close(self) -> None:
         """Drop the job."""

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from flwr.app import Message, RecordDict
@@ -12,11 +12,12 @@ from odt_sim.counting import counted
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.flower.client import described
 from odt_sim.flower.messages import ACTION, body_of, content_of, task_content, trained_of
+from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.evaluation import Row, unmeasured
 from odt_sim.simulation.exclusion import TIMED_OUT
-from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.messages import Messages
-from odt_sim.simulation.sums import join
+from odt_sim.simulation.job import Job, Trained
+from odt_sim.simulation.messages import Assignment
+from odt_sim.simulation.sums import add, join
 
 POLL = 0.1  # seconds between polls for replies; Flower's own wait takes 3 s
 
@@ -24,7 +25,7 @@ Reply: TypeAlias = RecordDict | str
 """The content of a node's reply, or the reason why it is missing."""
 
 
-class FlowerBackend:
+class FlowerBackend(Backend):
     """Backend that sends each device's part of a task to its node; nodes store the states of their devices."""
 
     devices_leave = True
@@ -75,22 +76,23 @@ class FlowerBackend:
             )
         self._nodes[device] = node
 
-    def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
+    def train(self, assignments: Sequence[Assignment]) -> Trained:
         """Train the devices of all blocks concurrently."""
-        job = self._opened()
-        replies = self._ask("train", tasks, messages)
-        for task in tasks:
-            yield join([_trained(job, device, replies.pop(device)) for device in task.devices])
+        job, total = self._opened(), Trained()
+        for assignment in assignments:
+            replies = self._ask("train", assignment)
+            for task in assignment.tasks:
+                add(total, join(_trained(job, device, replies.pop(device)) for device in task.devices))
+        return total
 
-    def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
+    def evaluate(self, assignment: Assignment) -> list[Row]:
         """Evaluate the devices of all blocks concurrently; nodes keep the states until the run ends, for the report."""
-        job = self._opened()
+        job, tasks = self._opened(), assignment.tasks
         for task in tasks:
             for device, version in task.versions.items():
                 self._evaluated.setdefault(device, set()).add(version.round)
-        replies = self._ask("evaluate", tasks, messages)
-        for task in tasks:
-            yield [row for device in task.devices for row in _rows(job, device, replies.pop(device))]
+        replies = self._ask("evaluate", assignment)
+        return [row for task in tasks for device in task.devices for row in _rows(job, device, replies.pop(device))]
 
     def close(self) -> None:
         """Drop the job and the nodes."""
@@ -101,9 +103,10 @@ class FlowerBackend:
             raise SimulationError("backend flower: no job is open; call open first")
         return self._job
 
-    def _ask(self, category: str, tasks: Sequence[Task], messages: Messages) -> dict[int, Reply]:
+    def _ask(self, category: str, assignment: Assignment) -> dict[int, Reply]:
         """Send the devices of tasks their parts, and return the replies by device."""
         asked = {}
+        tasks, messages = assignment
         for task in map(messages.addressed, tasks):
             for device in task.devices:
                 content = task_content(task, device, messages.broadcast, self._evaluated.get(device, set()))

@@ -1,10 +1,10 @@
 """Backend whose devices are phones; each browser that opens the address takes part in the run."""
 
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from odt_sim.device.native_output import quiet
 from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
@@ -14,17 +14,22 @@ from odt_sim.model.tensors import read_only
 from odt_sim.persistence.storage import check_writable
 from odt_sim.phone.phones import Phones
 from odt_sim.phone.worker import PhoneWorker
+from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.messages import Assignment
+from odt_sim.simulation.sums import add
+from odt_sim.strategies.base import Tensors
 
 LARGEST_PORT = 65535
+Result = TypeVar("Result")
+
 COMPLETE = "The run has ended."
 STOPPED = "The run was stopped and can be resumed."
 FAILED = "The run has failed and can be resumed."
 
 
-class PhonesBackend:
+class PhonesBackend(Backend):
     """Backend with a web page that trains a device in each browser; strategies that read no examples run unchanged."""
 
     devices_leave = True
@@ -68,12 +73,8 @@ class PhonesBackend:
         self._connected: Phones | None = None
         self._worker: PhoneWorker | None = None
         self._least, self._complete = 1, False
+        self.own_examples = examples == "own"
         self.address = ""
-
-    @property
-    def own_examples(self) -> bool:
-        """Whether phones train on their own examples instead of the run's data."""
-        return self.examples == "own"
 
     def start(self) -> None:
         """Do nothing, since the server's address depends on the run."""
@@ -126,18 +127,27 @@ class PhonesBackend:
         self.address = address_of(listening, connected.token, tls)
         _tell(f"Open this address on each phone:\n\n  {self.address}\n\n{qr_code(self.address)}\n")
 
-    def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
+    def train(self, assignments: Sequence[Assignment]) -> Trained:
         """Train blocks after enough of their devices have connected."""
-        worker, received = self._ready(), read_only(messages.broadcast)
-        self._wait("for the next round", self._least, tasks)
-        yield from worker.at_once(lambda task: worker.train(messages.addressed(task), received), tasks)
+        total = Trained()
+        for assignment in assignments:
+            self._wait("for the next round", self._least, assignment.tasks)
+            for trained in self._at_once(self._ready().train, assignment):
+                add(total, trained)
+        return total
 
-    def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
+    def evaluate(self, assignment: Assignment) -> list[Row]:
         """Evaluate blocks after one of their devices has connected."""
-        worker, received = self._ready(), read_only(messages.broadcast)
-        self._wait("to evaluate", 1, tasks)
-        yield from worker.at_once(lambda task: worker.evaluate(messages.addressed(task), received), tasks)
-        self._complete = any(task.kind == "final" for task in tasks)
+        self._wait("to evaluate", 1, assignment.tasks)
+        rows = [row for rows in self._at_once(self._ready().evaluate, assignment) for row in rows]
+        self._complete = any(task.kind == "final" for task in assignment.tasks)
+        return rows
+
+    def _at_once(self, work: Callable[[Task, Tensors], Result], assignment: Assignment) -> list[Result]:
+        """Run work on all blocks concurrently, and return the results in order."""
+        tasks, messages = assignment
+        received = read_only(messages.broadcast)
+        return [*self._ready().at_once(lambda task: work(messages.addressed(task), received), tasks)]
 
     def close(self) -> None:
         """Disconnect the phones and stop the server."""

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from odt_sim.data.columns import Array
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
+from odt_sim.errors import InvocationError
+from odt_sim.persistence.device_states import RoundStates
 from odt_sim.phone import phones
 from odt_sim.phone.device import PhoneDevice
 from odt_sim.phone.frames import Message
@@ -18,6 +20,7 @@ from odt_sim.phone.runtime import PhonePool
 from odt_sim.simulation.evaluation import Evaluation, Row
 from odt_sim.simulation.exclusion import AWAY, TIMED_OUT, Excluded
 from odt_sim.simulation.job import Job, Task, Trained
+from odt_sim.simulation.sums import join
 from odt_sim.simulation.time_limit import OutOfTime
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
@@ -62,11 +65,13 @@ class PhoneWorker(Worker):
 
         return self._devices.map(one, task.devices)
 
-    def train_each(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
-        """Train the devices of each block concurrently; see `Worker.train_each`."""
-        for task in tasks:
-            done = self._on_each(task, partial(self._update, task=task, broadcast=broadcast))
-            yield self._sum(task, [[*done]])
+    def train(self, task: Task, broadcast: Tensors) -> Trained:
+        """Train the devices of a block concurrently; see `Worker.train`."""
+        updates = [*self._on_each(task, partial(self._update, task=task, broadcast=broadcast))]
+        states = RoundStates(self._store, task.state_round)
+        parts = [self._trained(device, update, task, states) for device, update in updates]
+        states.write()
+        return parts[0] if len(parts) == 1 else join(parts)
 
     def _new_pool(self) -> PhonePool:
         return PhonePool(self._job.model)
@@ -85,15 +90,8 @@ class PhoneWorker(Worker):
         examples = phone.examples if phone else phones.Examples(1, 0, 1)  # placeholder for a device that is excluded
         return PhoneDevice(job.model, examples, ask, self._pool, seed=job.seed, id=id, round=task.round, plan=job.plan)
 
-    def _within_limits(self, device: Device, work: Callable[[], Result]) -> Result | Excluded:
-        if self._phones.connected(device.id) is None:
-            return Excluded(f"{AWAY}: not connected")
-        try:
-            return work()
-        except PhoneError as error:
-            return Excluded(str(error))
-        except OutOfTime:
-            return Excluded(TIMED_OUT)
+    def _failed(self, error: InvocationError | OutOfTime) -> Excluded:
+        return Excluded(TIMED_OUT if isinstance(error, OutOfTime) else str(error))
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
         row = super()._evaluate(device, task, broadcast)

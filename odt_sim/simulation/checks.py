@@ -98,11 +98,7 @@ def check_types(**arguments: object) -> None:
         found = repr(value) if isinstance(value, str) else type(value).__name__
         if isinstance(value, type):
             found = f"the class {value.__name__}"
-            advice = (
-                f"pass {value.__name__}()"
-                if kind in (Strategy, Aggregator, Attack, Backend) and issubclass(value, kind)
-                else advice
-            )
+            advice = f"pass {value.__name__}()" if kind in value.__mro__ else advice
         raise ConfigurationError(
             f"Simulation: {name}: expected an instance of {kind.__name__}, found {found}; {advice}"
         )

@@ -1,121 +1,89 @@
-"""The commits of a run's rounds. Commits overlap with short rounds, and several short rounds share a commit."""
+"""The commits of a run's rounds."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple
 
 from odt_sim.observers.base import Observers
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
-
-SHORT = 0.1
-"""The longest round, in seconds, whose commit may overlap with the next round, or wait to share a later commit.
-
-A commit takes about 3 ms of a core. Observers receive the records of longer rounds immediately.
-"""
+from odt_sim.persistence.timeline import TimelineRecord
 
 TOGETHER = 0.25
-"""The seconds of waiting rounds after which they are committed: the most work that a killed run repeats.
+"""The seconds of rounds that share a commit: the most work that a killed run repeats, besides the round in flight.
 
-On a slow disk it may repeat twice as much: these rounds, and those of the commit in flight.
+A commit takes 3 ms. With one for each round, rounds of a few milliseconds, such as those of a frozen body's head, would take
+twice as long.
 """
 
-MOST = 64
-"""The maximum number of rounds in a commit."""
 
-Write = Callable[[Sequence[RoundRecord]], None]
-"""Commits the state after a round, with the records of all rounds since the last commit."""
-
-
-class _InFlight(NamedTuple):
-    """A commit in flight.
+class Round(NamedTuple):
+    """A round to commit.
 
     Attributes:
-        records: The records of its rounds.
-        written: The future of the write.
-        waits: Whether all of its rounds could wait, so that later rounds need not wait for it.
+        commit: The state after the round.
+        record: Its record.
+        line: Its line in the timeline; None without a clock.
+        best: Whether it validates best so far.
     """
 
-    records: list[RoundRecord]
-    written: Future[None]
-    waits: bool
+    commit: Commit
+    record: RoundRecord
+    line: TimelineRecord | None
+    best: bool
 
 
 class Commits:
-    """Commits rounds of a run in a thread, and passes their records to observers once they are on disk.
+    """Commits rounds, and passes their records to observers once they are on disk.
 
-    A killed run loses the round in flight and the rounds that were not on disk: one round, or a few short ones. When
-    resumed, it repeats them with the same bits.
+    A round is committed at once, or together with the next ones if it is short and nothing refers to it: it is not
+    evaluated, is not on the clock, left no states on devices, and no observer may end the run after it.
     """
 
-    def __init__(self, observers: Observers) -> None:
-        """Start no thread yet."""
-        self._observers = observers
-        self._thread = ThreadPoolExecutor(1, "commit")
-        self._waiting: tuple[list[RoundRecord], Write] | None = None
-        self._in_flight: _InFlight | None = None
-
-    def begin(self, commit: Commit, record: RoundRecord, write: Write, *, waits: bool) -> bool:
-        """Begin to commit a round once the previous commit has ended, or let the round wait for a later commit.
-
-        A round in which devices wrote states is committed at once: syncing them would otherwise wait for the next
-        round's.
+    def __init__(self, observers: Observers, write: Callable[[Sequence[Round]], None]) -> None:
+        """Start with no rounds.
 
         Args:
-            commit: The state after the round.
-            record: The round's record.
-            write: Commits the round.
-            waits: Whether the round may wait; only a short round does.
+            observers: Receive the records.
+            write: Writes consecutive rounds, of which only the last one's state is kept.
+        """
+        self._observers, self._write = observers, write
+        self._waiting: list[Round] = []
+
+    def add(self, ended: Round, *, planned: int) -> bool:
+        """Commit a round, or let it wait for a later one.
+
+        Args:
+            ended: The round.
+            planned: The number of rounds of the run. The first round and the last two are committed at once, so that a
+                complete run leaves the same files at any speed.
 
         Returns:
-            Whether an observer ends the run; False while the commit is in flight or waits.
+            Whether an observer ends the run.
 
         Raises:
             FileError: The commit failed.
             OdtSimError: A required observer failed.
         """
-        records = [*(self._waiting[0] if self._waiting else ()), record]
-        self._waiting = records, write
-        overlaps = record.seconds <= SHORT and not commit.versions.written(commit.round)
-        enough = len(records) == MOST or sum(each.seconds for each in records) > TOGETHER
-        waits = waits and overlaps and self._observers.waits
-        if waits and not enough:
-            return False
-        stopped = self._end()
-        self._submit(waits=waits)
-        return stopped if overlaps else self._end() or stopped
+        self._waiting.append(ended)
+        commit, record = ended.commit, ended.record
+        waits = self._observers.waits and 1 < record.round < planned - 1
+        waits = waits and ended.line is None and not record.figures and not commit.versions.written(commit.round)
+        seconds = sum(each.record.seconds for each in self._waiting)
+        return False if waits and seconds <= TOGETHER else self.end()
 
     def end(self) -> bool:
-        """Wait for the commit in flight, if any, and pass its records to observers; return whether one ends the run.
-
-        A commit whose rounds could wait stays in flight: a disk may take as long as many short rounds.
+        """Commit the rounds that wait; return whether an observer ends the run.
 
         Raises:
             FileError: The commit failed.
             OdtSimError: A required observer failed.
         """
-        in_flight = self._in_flight
-        return False if in_flight and in_flight.waits and not in_flight.written.done() else self._end()
-
-    def _end(self) -> bool:
-        """Wait for the commit in flight; see `end`."""
-        if self._in_flight is None:
-            return False
-        ended, self._in_flight = self._in_flight, None
-        try:
-            ended.written.result()
-        except BaseException:
-            self._waiting = None  # later rounds cannot be committed without the failed ones
-            raise
-        stops = [self._observers.on_round(record) for record in ended.records]
+        ended, self._waiting = self._waiting, []
+        if ended:
+            self._write(ended)
+        stops = [self._observers.on_round(each.record) for each in ended]
         return any(stops)
-
-    def end_all(self) -> bool:
-        """Wait for the commit in flight, and commit the waiting rounds, too; see `end`."""
-        stopped = self._end()
-        self._submit(waits=False)
-        return self._end() or stopped
 
     def __enter__(self) -> "Commits":
         """Return itself."""
@@ -124,13 +92,5 @@ class Commits:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End all commits, even if the next round failed."""
-        try:
-            self.end_all()
-        finally:
-            self._thread.shutdown()
-
-    def _submit(self, *, waits: bool) -> None:
-        if self._waiting:
-            (records, write), self._waiting = self._waiting, None
-            self._in_flight = _InFlight(records, self._thread.submit(write, records), waits)
+        """Commit the rounds that wait, even if the next round failed."""
+        self.end()

@@ -17,7 +17,6 @@ from odt_sim.attacks.base import Attack
 from odt_sim.counting import counted
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.device import Device
-from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError, StrategyError
 from odt_sim.fleet.conditions import conditions
@@ -34,7 +33,6 @@ from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RunFolder, checksum
 from odt_sim.persistence.storage import storage_at
 from odt_sim.persistence.summary import Summary
-from odt_sim.persistence.timeline import TimelineRecord
 from odt_sim.settings import Budget, Fleet, Run
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.cadence import Cadence
@@ -42,7 +40,7 @@ from odt_sim.simulation.callbacks import Function, as_observers, text_of_callbac
 from odt_sim.simulation.checks import check_metrics, check_types, checked_job, promised
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
 from odt_sim.simulation.code import record_code
-from odt_sim.simulation.commits import Commits, Write
+from odt_sim.simulation.commits import Commits, Round
 from odt_sim.simulation.deployed import checked_ids, deployed
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.finish import (
@@ -52,14 +50,13 @@ from odt_sim.simulation.finish import (
     write_model,
     write_results,
 )
-from odt_sim.simulation.job import Job, Trained
-from odt_sim.simulation.round import RoundInFlight, Rounds
+from odt_sim.simulation.job import Job
+from odt_sim.simulation.round import EndedRound, Rounds
 from odt_sim.simulation.run_settings import identity, settings
 from odt_sim.simulation.run_warnings import run_warnings
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.simulation.spending import Spending
 from odt_sim.simulation.start import check_unused, initial_weights, start, store_calibration
-from odt_sim.simulation.sums import join
 from odt_sim.strategies.base import ServerState, Strategy
 from odt_sim.user_code import user_frames
 
@@ -140,7 +137,6 @@ class Simulation:
         self._callback_settings = {"callbacks": text_of_callbacks(callbacks)} if callbacks else {}
         self._backend = SerialBackend() if backend is None else backend
         check_types(backend=self._backend, budget=Budget() if budget is None else budget)
-        runtime: RuntimeChoice = getattr(self._backend, "runtime", LITERT)
         job = checked_job(
             model,
             data,
@@ -151,7 +147,7 @@ class Simulation:
             plan=plan,
             aggregator=aggregator,
             attack=attack,
-            runtime=runtime,
+            runtime=self._backend.runtime,
         )
         self._job = replace(job, own_metrics=own_metrics(metrics), metric=metric, rounds=rounds)
         check_metrics(self._job)
@@ -194,7 +190,7 @@ class Simulation:
     @property
     def own_examples(self) -> bool:
         """Whether devices have their own examples instead of those in `data`, as phones may."""
-        return bool(getattr(self._backend, "own_examples", False))
+        return self._backend.own_examples
 
     def run(self, *, resume: bool = False, observers: Sequence[Observer] | None = None) -> Summary:
         """Run all rounds, evaluate the devices after the round that validates best, and return the summary.
@@ -291,9 +287,6 @@ class Simulation:
         rows = self._kept(commit)
         if not rows:
             rows, stopped = self._work(commit, observers, stopped)
-            if stopped:  # a stop discards the round in flight, whose devices may have written states
-                self._checkpoint.look()
-                self._checkpoint.clean()
         reported = self._checkpoint.reported
         if warning := undefined_metrics(self._job, rows, self._evaluated):
             observers.on_warning(warning)
@@ -310,7 +303,7 @@ class Simulation:
             privacy=self._spent_privacy(),
             conditions=self._conditions,
             stopped=self._ended_early(observers.reason if stopped else self._spending.reason),
-            backend=getattr(self._backend, "choice", None),
+            backend=self._backend.choice,
         )
 
     def _spent_privacy(self) -> Mapping[str, Any] | None:
@@ -332,7 +325,7 @@ class Simulation:
         """Return the recorded results of a complete run whose devices may be gone; empty if they must be evaluated."""
         ended = commit.round == self._rounds or self._spending.reason
         complete = ended and self._folder.summary() is not None
-        if not (complete and getattr(self._backend, "devices_leave", False)):
+        if not (complete and self._backend.devices_leave):
             return []
         return [dict(record) for record in self._folder.devices()]
 
@@ -341,65 +334,45 @@ class Simulation:
         try:
             self._backend.open(self._job)
             hand_back()
-            started, flight = time.perf_counter(), None if stopped else self._begin(commit)
-            with Commits(observers) as commits:
-                while flight and not stopped:
-                    trained = join(flight.parts)
-                    if stopped := commits.end():  # a stop discards the round in flight
-                        break
-                    commit, record, flight, write = self._round(commit, flight, trained, started)
-                    started += record.seconds
-                    # A round on the clock writes its own line, so it does not wait. The last two planned rounds do not
-                    # wait either, so that a complete run leaves the same files at any speed.
-                    waits = flight is not None and flight.appointment is None and not record.figures
-                    waits = waits and 1 < record.round < self._rounds - 1
-                    stopped = commits.begin(commit, record, write, waits=waits)
-                stopped = commits.end_all() or stopped
+            started = time.perf_counter()
+            with Commits(observers, self._write) as commits:
+                while not (stopped or self._is_last(commit)):
+                    ended = self._steps.run(commit)
+                    rows = self._evaluation(commit, ended)
+                    record = self._steps.evaluated(ended.record, rows, time.perf_counter() - started)
+                    commit, started = ended.commit, started + record.seconds
+                    if rows:
+                        self._evaluated = [*self._evaluated, record]
+                    best = reported_round(self._evaluated, self._job.metrics[0]) == commit.round
+                    stopped = commits.add(Round(commit, record, ended.line, best), planned=self._rounds)
+                stopped = commits.end() or stopped
             if stopped:
-                getattr(self._backend, "drop", lambda: None)()
                 self._evaluated = evaluate_last_round(self._steps, self._folder, commit)
                 if reported_round(self._evaluated, self._job.metrics[0]) == commit.round:
                     self._checkpoint.report_last()
-            return list(self._steps.evaluate("final", self._checkpoint.reported)), stopped
+            return self._steps.evaluate("final", self._checkpoint.reported), stopped
         finally:
             self._backend.close()
 
-    def _begin(self, commit: Commit) -> RoundInFlight | None:
-        """Begin the round after a commit; return None after the last round, or if the budget is spent."""
-        return None if self._spending.reason else self._steps.begin(commit)
+    def _is_last(self, commit: Commit) -> bool:
+        """Return whether no round follows a commit: after the last round, or if the budget is spent."""
+        return bool(self._spending.reason) or self._steps.last(commit)
 
-    def _round(
-        self, commit: Commit, flight: RoundInFlight, trained: Trained, started: float
-    ) -> tuple[Commit, RoundRecord, RoundInFlight | None, Write]:
-        """End a round, begin the next one, and only then collect the evaluation, so that workers never wait.
+    def _evaluation(self, before: Commit, ended: EndedRound) -> list[Row]:
+        """Evaluate the devices after a round if that is due; otherwise return no rows."""
+        spent, self._spending = self._spending, self._spending.after([ended.record])
+        shares = spent.share, self._spending.share
+        if not (self._is_last(ended.commit) or self._cadence.due(before, ended.commit, shares)):
+            return []
+        rows = self._steps.evaluate("evaluate", ended.commit)
+        hand_back()  # the allocator keeps freed memory, which looks like a leak
+        return rows
 
-        The next round writes states to new files next to the committed ones: a run that is killed here resumes without
-        them.
-
-        Returns:
-            The state after the round, its record, the next round, and the function that commits the state.
-        """
-        after = self._steps.end(commit, flight, trained)
-        record, before = self._steps.record(commit, after, flight, trained), self._spending
-        self._spending = before.after([record])
-        last = self._steps.last(after) or self._spending.reason
-        due = last or self._cadence.due(commit, after, (before.share, self._spending.share))
-        evaluation = self._steps.evaluate("evaluate", after) if due else ()
-        following = self._begin(after)
-        rows = list(evaluation)
-        record = self._steps.evaluated(record, rows, time.perf_counter() - started)
-        if rows:
-            self._evaluated = [*self._evaluated, record]
-            hand_back()  # the allocator keeps freed memory, which looks like a leak
-        best = reported_round(self._evaluated, self._job.metrics[0]) == after.round
-        line = flight.appointment.line if flight.appointment else None
-        return after, record, following, partial(self._write, after, line, best=best)
-
-    def _write(
-        self, commit: Commit, line: TimelineRecord | None, records: Sequence[RoundRecord], *, best: bool
-    ) -> None:
-        """Write the records of rounds, then their commit."""
-        if line:
-            self._folder.append_timeline(line)
+    def _write(self, rounds: Sequence[Round]) -> None:
+        """Write the records of rounds, then the commit of the last one."""
+        last, records = rounds[-1], [each.record for each in rounds]
+        if last.line:
+            self._folder.append_timeline(last.line)
         self._folder.append_rounds(*records)
-        self._checkpoint.write(replace(commit, records=checksum(records, self._checkpoint.last.records)), best=best)
+        commit = replace(last.commit, records=checksum(records, self._checkpoint.last.records))
+        self._checkpoint.write(commit, best=last.best)

@@ -184,6 +184,11 @@ class Task:
     utility: bool = False
     messages: Mapping[int, Message] = field(default_factory=dict)
 
+    @property
+    def state_round(self) -> int:
+        """The round that names the files of the devices' states."""
+        return self.round if self.saves is None else self.saves
+
     def received(self, device: int, broadcast: Tensors) -> Tensors:
         """Return what a device receives, given the server's broadcast.
 

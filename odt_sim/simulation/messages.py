@@ -1,8 +1,9 @@
 """The server's messages: a broadcast that all devices share, and messages that a strategy computes for single devices."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 from odt_sim.model.tensors import read_only, size_of
 from odt_sim.simulation.job import Job, Message, Task
@@ -79,6 +80,18 @@ class Messages:
         received, names = self.received(device), self._names
         shared = {name: names[id(tensor)] for name, tensor in received.items() if id(tensor) in names}
         return Message(shared, {name: tensor for name, tensor in received.items() if name not in shared})
+
+
+class Assignment(NamedTuple):
+    """Blocks whose devices receive messages of one state of the server.
+
+    Attributes:
+        tasks: The blocks.
+        messages: The messages.
+    """
+
+    tasks: Sequence[Task]
+    messages: Messages
 
 
 def differ(strategy: Strategy) -> bool:

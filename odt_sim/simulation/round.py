@@ -1,8 +1,7 @@
 """The rounds of a run: their cohorts, the work of their blocks, and the server's aggregation."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from odt_sim.model.tensors import array_of, read_only
 from odt_sim.model.weights import Weights, is_finite
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.timeline import TimelineRecord
 from odt_sim.persistence.versions import Versions
 from odt_sim.settings import ASYNCHRONOUS
 from odt_sim.simulation.backend import Backend
@@ -32,14 +32,14 @@ from odt_sim.simulation.cohort import (
 from odt_sim.simulation.evaluation import Row, not_evaluated
 from odt_sim.simulation.exclusion import advice, failures_after, listed, quarantined
 from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.messages import Messages, differ
+from odt_sim.simulation.messages import Assignment, Messages, differ
 from odt_sim.simulation.sums import check_combined, check_tensors, mean
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Unkept, Updates
 
 
 @dataclass(frozen=True)
-class RoundInFlight:
-    """A round that workers have begun.
+class PlannedRound:
+    """A round before its devices train.
 
     Attributes:
         round: Its number.
@@ -47,9 +47,8 @@ class RoundInFlight:
         quarantined: The number of quarantined devices of its cohort.
         stragglers: The number of invited devices that are too slow to do all of their work.
         dropped: The number of stragglers that are left out of the round.
-        parts: The results of its blocks, yielded as they arrive.
-        messages: What its devices receive.
-        random: The aggregator's random generator, created while devices train.
+        assignments: Its blocks, and what their devices receive.
+        messages: What the server sends in this round.
         appointment: The round on the clock; None without a clock.
     """
 
@@ -58,9 +57,8 @@ class RoundInFlight:
     quarantined: int
     stragglers: int
     dropped: int
-    parts: Iterator[Trained]
+    assignments: Sequence[Assignment]
     messages: Messages
-    random: np.random.Generator
     appointment: Appointment | None = None
 
     def missing(self, trained: Trained) -> str:
@@ -78,8 +76,23 @@ class RoundInFlight:
         return f"{missing}; {advice(excluded) or 'ask for fewer, or correct why they fail'}"
 
 
+@dataclass(frozen=True)
+class EndedRound:
+    """The outcome of a round.
+
+    Attributes:
+        commit: The state after it.
+        record: Its record, without its duration and its evaluation.
+        line: Its line in the timeline; None without a clock.
+    """
+
+    commit: Commit
+    record: RoundRecord
+    line: TimelineRecord | None
+
+
 class Rounds:
-    """Begins and ends the rounds of a run, and begins evaluations."""
+    """Runs the rounds of a run, and evaluates its devices."""
 
     def __init__(
         self,
@@ -106,20 +119,29 @@ class Rounds:
         self._clock = clock(self._participants) if clock else None
         self._earlier, self._states = earlier, dict[int, ServerState]()
         self._evaluated: list[int] = choose_evaluated(seen, self._unseen, fleet.evaluated, job.seed).tolist()
-        self._drawn: tuple[int, list[int]] = (0, [])  # the last round whose cohort was drawn, and this cohort
 
     def initial(self, weights: Weights) -> Commit:
         """Return the state before the first round, given a copy of the model's weights."""
         with self._job.strategy_errors("in init"):
             return Commit(0, _checked(self._job.strategy.init(weights)), Versions(), {})
 
-    def begin(self, commit: Commit) -> RoundInFlight | None:
-        """Begin the round after a commit, which need not be on disk yet; return None after the last round."""
+    def run(self, commit: Commit) -> EndedRound:
+        """Run the round after a commit: choose a cohort, send it the server's state, train it, combine its updates.
+
+        Raises:
+            SimulationError: A block failed, too few devices contributed, or the strategy or the aggregator failed.
+        """
+        planned = self._planned(commit)
+        trained = self._backend.train(planned.assignments)
+        after = self._after(commit, planned, trained)
+        line = planned.appointment.line if planned.appointment else None
+        return EndedRound(after, self._record(commit, after, planned, trained), line)
+
+    def _planned(self, commit: Commit) -> PlannedRound:
+        """Return the round after a commit."""
         round = commit.round + 1
-        if self.last(commit):
-            return None
         if appointment := self._appointment(commit):
-            return self._begin_on_clock(commit, appointment)
+            return self._planned_on_clock(commit, appointment)
         partial, quarantine = self._job.strategy.partial_work, self._quarantined(commit)
         cohort = self._cohort(commit)
         slow = self._stragglers(cohort, round)
@@ -132,14 +154,11 @@ class Rounds:
             if block
         ]
         messages = Messages(self._job, commit.state)
-        parts = self._backend.train(tasks, messages)
-        if not self._chooses:
-            self._draw(round + 1)  # while devices train
         invited = [id for id in cohort if id not in quarantine]
         stragglers = len(slow - quarantine)
         dropped = 0 if partial else stragglers
         absent = len(cohort) - len(invited)
-        return RoundInFlight(round, invited, absent, stragglers, dropped, parts, messages, self._random(round))
+        return PlannedRound(round, invited, absent, stragglers, dropped, [Assignment(tasks, messages)], messages)
 
     def last(self, commit: Commit) -> bool:
         """Return whether no round follows a commit."""
@@ -148,19 +167,18 @@ class Rounds:
     def _appointment(self, commit: Commit) -> Appointment | None:
         return self._clock.begin(commit, self._quarantined(commit)) if self._clock else None
 
-    def _begin_on_clock(self, commit: Commit, appointment: Appointment) -> RoundInFlight:
-        """Begin a round on the clock: only devices whose updates the server accepts are trained."""
+    def _planned_on_clock(self, commit: Commit, appointment: Appointment) -> PlannedRound:
+        """Return a round on the clock: only devices whose updates the server accepts are trained."""
         kept = {*commit.earlier, *appointment.earlier, *(group.version for group in appointment.groups)}
         self._states = {version: self._state(version) for version in kept if version < commit.round}
         self._states[commit.round] = self._sent(commit.state)
-        parts = [
-            self._backend.train(self._tasks(group, commit), Messages(self._job, self._states[group.version]))
+        assignments = [
+            Assignment(self._tasks(group, commit), Messages(self._job, self._states[group.version]))
             for group in appointment.groups
         ]
         invited = [id for group in appointment.groups for id in group.ids]
-        messages, round = Messages(self._job, commit.state), commit.round + 1
-        trained = chain.from_iterable(parts)
-        return RoundInFlight(round, invited, 0, 0, 0, trained, messages, self._random(round), appointment)
+        messages = Messages(self._job, commit.state)
+        return PlannedRound(commit.round + 1, invited, 0, 0, 0, assignments, messages, appointment)
 
     def _state(self, version: int) -> ServerState:
         """Return what the server sent after an earlier round; a resumed run reads it from the checkpoint."""
@@ -193,62 +211,58 @@ class Rounds:
             for block in blocks(group.ids)
         ]
 
-    def end(self, commit: Commit, flight: RoundInFlight, trained: Trained) -> Commit:
-        """Return the state after a round, given the state before it and the sum of its blocks.
-
-        Raises:
-            SimulationError: Too few devices contributed, or the strategy or the aggregator failed.
-        """
-        job, round = self._job, flight.round
+    def _after(self, commit: Commit, planned: PlannedRound, trained: Trained) -> Commit:
+        """Return the state after a round, given the state before it and the sum of its blocks."""
+        job, round = self._job, planned.round
         # A round on the clock may have no reports; an asynchronous server continues without an excluded report.
-        lacks = flight.appointment and (not flight.appointment.groups or job.fleet.schedule.kind in ASYNCHRONOUS)
+        lacks = planned.appointment and (not planned.appointment.groups or job.fleet.schedule.kind in ASYNCHRONOUS)
         if len(trained.contributed) < job.fleet.min_devices and not lacks:
             raise SimulationError(
                 f"round {round}: {counted(len(trained.contributed), 'device')} contributed, fleet.min_devices is "
-                f"{job.fleet.min_devices}; {flight.missing(trained)}"
+                f"{job.fleet.min_devices}; {planned.missing(trained)}"
             )
         versions = commit.versions.after(round, trained.stateful)
         failures = failures_after(commit.failures, trained.contributed, trained.excluded)
-        state = self._aggregated(commit.state, flight, trained) if trained.contributed else commit.state
-        return Commit(round, state, versions, failures, **self._clock_after(commit, flight, trained))
+        state = self._aggregated(commit.state, planned, trained) if trained.contributed else commit.state
+        return Commit(round, state, versions, failures, **self._clock_after(commit, planned, trained))
 
-    def _aggregated(self, state: ServerState, flight: RoundInFlight, trained: Trained) -> ServerState:
+    def _aggregated(self, state: ServerState, planned: PlannedRound, trained: Trained) -> ServerState:
         """Return the server's state after a round with at least one contribution."""
-        updates = self._combined(flight, trained)
-        if flight.appointment and self._clock:
-            updates = self._clock.mixed(flight.appointment, updates, state.broadcast, self._broadcast)
-        with self._job.strategy_errors(f"in aggregate in round {flight.round}"):
+        updates = self._combined(planned, trained)
+        if planned.appointment and self._clock:
+            updates = self._clock.mixed(planned.appointment, updates, state.broadcast, self._broadcast)
+        with self._job.strategy_errors(f"in aggregate in round {planned.round}"):
             before = ServerState(read_only(state.broadcast), read_only(state.private))
             return _checked(self._job.strategy.aggregate(before, updates))
 
-    def _clock_after(self, commit: Commit, flight: RoundInFlight, trained: Trained) -> dict[str, Any]:
+    def _clock_after(self, commit: Commit, planned: PlannedRound, trained: Trained) -> dict[str, Any]:
         """Return the clock's fields of a commit; empty without a clock."""
-        if not (self._clock and flight.appointment):
+        if not (self._clock and planned.appointment):
             return {}
-        state = self._clock.after(commit, flight.appointment, trained)
-        return {"clock": state, "earlier": flight.appointment.earlier}
+        state = self._clock.after(commit, planned.appointment, trained)
+        return {"clock": state, "earlier": planned.appointment.earlier}
 
-    def evaluate(self, kind: Literal["evaluate", "final"], commit: Commit) -> Iterator[Row]:
-        """Begin to evaluate devices after a round; return an iterator over their rows, in the order of the blocks."""
+    def evaluate(self, kind: Literal["evaluate", "final"], commit: Commit) -> list[Row]:
+        """Evaluate devices after a round; return their rows, in the order of the blocks."""
         tasks = [Task(kind, commit.round, block, commit.versions.of(block)) for block in blocks(self._evaluated)]
-        results = self._backend.evaluate(tasks, Messages(self._job, commit.state))
-        return ({"seen": not holds(self._unseen, row["device"]), **row} for rows in results for row in rows)
+        rows = self._backend.evaluate(Assignment(tasks, Messages(self._job, commit.state)))
+        return [{"seen": not holds(self._unseen, row["device"]), **row} for row in rows]
 
-    def record(self, before: Commit, after: Commit, flight: RoundInFlight, trained: Trained) -> RoundRecord:
+    def _record(self, before: Commit, after: Commit, planned: PlannedRound, trained: Trained) -> RoundRecord:
         """Return the record of a round, without its duration and its evaluation."""
-        on_clock = flight.appointment
+        on_clock = planned.appointment
         columns = on_clock.columns if on_clock else {}
-        down = sum(on_clock.line.bytes_down) if on_clock else flight.messages.bytes(flight.invited)
+        down = sum(on_clock.line.bytes_down) if on_clock else planned.messages.bytes(planned.invited)
         return RoundRecord(
-            round=flight.round,
+            round=planned.round,
             strategy=self._job.strategy.name,
             devices=len(trained.contributed),
             excluded=len(trained.excluded),
             excluded_devices=list(trained.excluded),
             excluded_reasons=trained.excluded,
-            quarantined=flight.quarantined,
+            quarantined=planned.quarantined,
             newly_quarantined=sorted(self._quarantined(after) - self._quarantined(before)),
-            stragglers=flight.stragglers,
+            stragglers=planned.stragglers,
             train_loss=trained.loss_sum / trained.loss_weight if trained.loss_weight else None,
             bytes_down=down,
             bytes_up=sum(on_clock.line.bytes_up) if on_clock else trained.bytes_up,
@@ -268,26 +282,16 @@ class Rounds:
     def _cohort(self, commit: Commit) -> list[int]:
         """Return the devices of the round after a commit, chosen by the strategy or drawn."""
         round, strategy = commit.round + 1, self._job.strategy
-        if self._chooses:
+        if type(strategy).cohort is not Strategy.cohort:  # it chooses by what it has learned
             available = [id for id in self._participants.tolist() if id not in self._quarantined(commit)]
             with self._job.strategy_errors(f"in cohort in round {round}"):
                 before = ServerState(read_only(commit.state.broadcast), read_only(commit.state.private))
                 chosen = strategy.cohort(before, round, available)
                 if chosen is not None:
                     return _among(chosen, available)
-        return self._draw(round)
-
-    @property
-    def _chooses(self) -> bool:
-        """Whether the strategy chooses cohorts itself, by what it has learned."""
-        return type(self._job.strategy).cohort is not Strategy.cohort
-
-    def _draw(self, round: int) -> list[int]:
-        """Return the drawn cohort of a round; it does not depend on other rounds."""
-        if self._drawn[0] != round:
-            size = None if self._job.strategy.alone else self._job.fleet.cohort
-            self._drawn = round, choose_cohort(self._participants, size, self._job.seed, round).tolist()
-        return self._drawn[1]
+        size = None if strategy.alone else self._job.fleet.cohort
+        drawn: list[int] = choose_cohort(self._participants, size, self._job.seed, round).tolist()
+        return drawn
 
     def _stragglers(self, cohort: Sequence[int], round: int) -> set[int]:
         """Return the devices that are too slow for the round; strategies that train devices alone have no stragglers."""
@@ -297,16 +301,13 @@ class Rounds:
     def _quarantined(self, commit: Commit) -> set[int]:
         return quarantined(commit.failures, self._job.fleet.quarantine_after)
 
-    def _random(self, round: int) -> np.random.Generator:
-        return generator_for(self._job.seed, round, "aggregator")
-
-    def _combined(self, flight: RoundInFlight, trained: Trained) -> Updates:
+    def _combined(self, planned: PlannedRound, trained: Trained) -> Updates:
         """Return a round's updates as the aggregator combines them; `each` is refused unless the strategy keeps updates."""
-        job, round = self._job, flight.round
+        job, round = self._job, planned.round
         try:
             check_updates(job, len(trained.contributed))
         except ConfigurationError as error:
-            raise SimulationError(f"round {round}: {error}; {flight.missing(trained)}") from error
+            raise SimulationError(f"round {round}: {error}; {planned.missing(trained)}") from error
         aggregator = job.effective_aggregator
         if aggregator.same_tensors and trained.uneven:
             raise SimulationError(
@@ -316,7 +317,7 @@ class Rounds:
             )
         with job.aggregator_errors(f"in round {round}"):
             given = mean(trained, job.participants)
-            updates = aggregator.combine(given, job.cohort, flight.random)
+            updates = aggregator.combine(given, job.cohort, generator_for(job.seed, round, "aggregator"))
             check_combined(updates, given, keeps_updates=aggregator.keeps_updates)
         return updates if job.strategy.keeps_updates else replace(updates, each=Unkept())
 

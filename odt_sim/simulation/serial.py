@@ -1,19 +1,21 @@
 """The backend that runs all devices in this process, one after another: for debugging and small fleets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import SimulationError
 from odt_sim.model.tensors import read_only
 from odt_sim.persistence.storage import check_writable
+from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.evaluation import Row
-from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.job import Job, Trained
+from odt_sim.simulation.messages import Assignment
+from odt_sim.simulation.sums import add
 from odt_sim.simulation.time_limit import check_interruptible
 from odt_sim.simulation.worker import Worker
 
 
-class SerialBackend:
+class SerialBackend(Backend):
     """A backend with one worker in this process."""
 
     def __init__(self, runtime: RuntimeName = "litert", runtime_python: str | None = None) -> None:
@@ -45,15 +47,20 @@ class SerialBackend:
         check_interruptible(job.fleet.timeout)
         self._worker = Worker(job)
 
-    def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
+    def train(self, assignments: Sequence[Assignment]) -> Trained:
         """Train blocks in order."""
-        worker, received = self.worker, read_only(messages.broadcast)
-        return (worker.train(messages.addressed(task), received) for task in tasks)
+        total = Trained()
+        for tasks, messages in assignments:
+            received = read_only(messages.broadcast)
+            for task in tasks:
+                add(total, self.worker.train(messages.addressed(task), received))
+        return total
 
-    def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
+    def evaluate(self, assignment: Assignment) -> list[Row]:
         """Evaluate blocks in order."""
-        worker, received = self.worker, read_only(messages.broadcast)
-        return (worker.evaluate(messages.addressed(task), received) for task in tasks)
+        tasks, messages = assignment
+        received = read_only(messages.broadcast)
+        return [row for task in tasks for row in self.worker.evaluate(messages.addressed(task), received)]
 
     def close(self) -> None:
         """Drop the worker and its interpreters."""

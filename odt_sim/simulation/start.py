@@ -19,7 +19,7 @@ from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RECORDS, ROUNDS, TIMELINE, TRAINED_MODEL, RunFolder, checksum
-from odt_sim.simulation.commits import MOST, SHORT
+from odt_sim.simulation.commits import TOGETHER
 from odt_sim.simulation.job import Job
 
 
@@ -118,8 +118,7 @@ def _committed(recorded: Sequence[RoundRecord], commit: Commit) -> list[RoundRec
 
 def _may_be_left(records: Sequence[RoundRecord], committed: int) -> bool:
     """Return whether a killed run may have recorded these rounds after the last commit; the first is committed alone."""
-    together = committed > 0 and len(records) <= MOST and all(record.seconds <= SHORT for record in records[:-1])
-    return len(records) <= 1 or together
+    return len(records) <= 1 or (committed > 0 and sum(record.seconds for record in records[:-1]) <= TOGETHER)
 
 
 def store_calibration(conditions: Conditions | None, directory: Path) -> None:

@@ -1,14 +1,13 @@
 """The work of one block of devices, the same on every backend."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import chain, islice
+from functools import partial
 from numbers import Real
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from odt_sim.data.dataset import Indices
 from odt_sim.device.device import Device
 from odt_sim.device.embedding_cache import Embedded, EmbeddingCache
 from odt_sim.device.examples import Examples
@@ -25,14 +24,9 @@ from odt_sim.simulation.exclusion import TIMED_OUT, Excluded, check_update, lite
 from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.sums import add, check_change, check_finite, check_tensors, scaled
 from odt_sim.simulation.time_limit import OutOfTime, timed
-from odt_sim.strategies.base import Strategy, Tensors, Update
+from odt_sim.strategies.base import Tensors, Update
 
 Result = TypeVar("Result")
-Selected = tuple[Task, int, Sequence[Indices]]
-Done = tuple[Device, Update | Excluded]
-
-MOST_BYTES = 1 << 24
-"""The maximum bytes of training rows and weights of the devices that are prepared before the first of them trains."""
 
 
 class Worker:
@@ -55,8 +49,6 @@ class Worker:
         self.embeddings = embeddings or EmbeddingCache()
         self._pool = self._new_pool()
         self._store = DeviceStore(job.storage, job.model)
-        self._weight_bytes = 4 * job.model.layout.size
-        self._row_bytes = sum(rows.nbytes // len(rows) for rows in (job.data.x, job.data.y))
         self._evaluation = Evaluation(job)
 
     def make_files(self) -> None:
@@ -74,79 +66,18 @@ class Worker:
         Raises:
             SimulationError: The strategy failed on a device.
         """
-        return next(self.train_each([task], broadcast))
-
-    def train_each(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
-        """Train the devices of several blocks, one block after another, and yield the sum of each block's results.
-
-        Raises:
-            SimulationError: The strategy failed on a device.
-        """
-        devices = self._prepared(tasks)
-        return (self._sum(task, self._trained_in_groups(task, broadcast, devices)) for task in tasks)
-
-    def _trained_in_groups(self, task: Task, broadcast: Tensors, devices: Iterator[Device]) -> Iterator[list[Done]]:
-        """Train the devices of a block; yield them in groups whose weights fit into `MOST_BYTES`."""
-        own = islice(devices, len(task.devices))
-        most = max(1, MOST_BYTES // self._weight_bytes)
-        while group := [(device, self._update(device, task, broadcast)) for device in islice(own, most)]:
-            yield group
-
-    def _sum(self, task: Task, groups: Iterable[list[Done]]) -> Trained:
-        """Return the sum of the results of a block."""
-        states = RoundStates(self._store, task.round if task.saves is None else task.saves)
-        trained, single = Trained(), len(task.devices) == 1
-        for group in groups:
-            parts = [self._trained(device, update, task, states) for device, update in group]
-            group.clear()  # frees the devices before the next ones train
-            if single:
-                [trained] = parts
+        states = RoundStates(self._store, task.state_round)
+        total = Trained()
+        for id in task.devices:
+            device = self._loaded(task, id)
+            update = self._update(device, task, broadcast)
+            trained = self._trained(device, update, task, states)
+            if len(task.devices) == 1:
+                total = trained
             else:
-                add(trained, *parts)
-            del parts
+                add(total, trained)
         states.write()
-        return trained
-
-    def _prepared(self, tasks: Sequence[Task]) -> Iterator[Device]:
-        """Yield the devices of blocks in order; those of a group are prepared before the first, see `Device.prepare`."""
-        for group in self._groups(tasks):
-            pool, devices = self._pool, self._loaded_group(group)
-            for each in group:
-                if self._pool is not pool:  # a failure dropped the interpreters
-                    devices[0] = self._loaded(*each)
-                yield devices.pop(0)  # unnamed, so that it is freed as soon as it is done
-
-    def _loaded_group(self, group: Sequence[Selected]) -> list[Device]:
-        devices = [self._loaded(*each) for each in group]
-        if len(devices) > 1:
-            for device in devices:
-                device.prepare()
-        return devices
-
-    def _groups(self, tasks: Sequence[Task]) -> Iterator[list[Selected]]:
-        """Yield the devices of blocks in groups whose training rows and weights fit into `MOST_BYTES`."""
-        group, held = list[Selected](), 0
-        for each in chain.from_iterable(map(self._selected, tasks)):
-            size = self._size(each)
-            if group and held + size > MOST_BYTES:
-                yield group
-                group, held = [], 0
-            group.append(each)
-            held += size
-        yield group
-
-    def _size(self, device: Selected) -> int:
-        """Return the bytes of a device's training examples and of its weights."""
-        _, _, (train, _) = device
-        return self._weight_bytes + len(train) * self._row_bytes
-
-    def _selected(self, task: Task) -> list[Selected]:
-        """Return the devices of a block and their training and validation examples.
-
-        All devices are split at once, because training evicts the data that splitting needs from the processor's
-        caches.
-        """
-        return [(task, id, self._job.data.arrived(id, task.round)[:2]) for id in task.devices]
+        return total
 
     def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
         """Return a row for each device of a block, from `Evaluation.row` or `unmeasured`; keep no state.
@@ -166,17 +97,17 @@ class Worker:
 
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[tuple[Device, Result]]:
         """Run `work` on the devices of a block; yield each device with its result, in order."""
-        for each in self._selected(task):
-            device = self._loaded(*each)
+        for id in task.devices:
+            device = self._loaded(task, id)
             try:
                 yield device, work(device)
             finally:
                 device.release()
 
-    def _loaded(self, task: Task, id: int, parts: Sequence[Indices]) -> Device:
-        """Return a device of a block with its committed state, given its training and validation examples."""
+    def _loaded(self, task: Task, id: int) -> Device:
+        """Return a device of a block with its committed state."""
         job, data = self._job, self._job.data
-        examples = (Examples(data.x, data.y, rows) for rows in parts)
+        examples = (Examples(data.x, data.y, rows) for rows in data.arrived(id, task.round)[:2])
         own = job.own_metrics
         device = Device(
             job.model, *examples, seed=job.seed, id=id, round=task.round, plan=job.plan, pool=self._pool, metrics=own
@@ -184,14 +115,10 @@ class Worker:
         device.state = self._store.load(id, task.versions.get(id))
         return device
 
-    def _within_limits(self, device: Device, work: Callable[[], Result]) -> Result | Excluded:
-        """Do the work of a device; a failure drops the interpreters, which may be in an inconsistent state."""
-        seconds = self._job.fleet.timeout
-        try:
-            return work() if seconds is None else timed(work, seconds, ends_process=self._replaceable)
-        except (InvocationError, OutOfTime) as error:
-            self._pool = self._new_pool()
-            return Excluded(TIMED_OUT) if isinstance(error, OutOfTime) else litert_failure(error)
+    def _failed(self, error: InvocationError | OutOfTime) -> Excluded:
+        """Return why a device is excluded; drop the interpreters, which may be in an inconsistent state."""
+        self._pool = self._new_pool()
+        return Excluded(TIMED_OUT) if isinstance(error, OutOfTime) else litert_failure(error)
 
     def _new_pool(self) -> RuntimePool:
         job = self._job
@@ -201,21 +128,61 @@ class Worker:
         if device.id in self._hostile:
             return unmeasured(self._job.data, device.id, HOSTILE)
         final, received = task.kind == "final", task.received(device.id, broadcast)
-        row = self._within_limits(device, lambda: self._evaluation.row(device, received, broadcast, final=final))
+
+        def measured() -> Row | Excluded:
+            return self._evaluation.row(device, received, broadcast, final=final)
+
+        seconds = self._job.fleet.timeout
+        try:
+            row = measured() if seconds is None else timed(measured, seconds, ends_process=self._replaceable)
+        except (InvocationError, OutOfTime) as error:
+            row = self._failed(error)
         return unmeasured(self._job.data, device.id, row.reason) if isinstance(row, Excluded) else row
 
     def _deploy(self, device: Device, task: Task, broadcast: Tensors) -> None:
         self._evaluation.deploy(device, task.received(device.id, broadcast))
 
     def _update(self, device: Device, task: Task, broadcast: Tensors) -> Update | Excluded:
+        """Return the update of a device, as its strategy or the attack makes it, or why it is excluded."""
+        job, hostile = self._job, device.id in self._hostile
+        local = partial(job.attack.local, job.strategy) if hostile else job.strategy.local
+        errors = job.attack_errors if hostile else job.strategy_errors
+        seconds, received = job.fleet.timeout, task.received(device.id, broadcast)
         if device.id in task.stragglers:
             device.plan = device.plan.part(device.random("stragglers"))
         if device.id in task.units:
             device.plan = device.plan.with_amount(task.units[device.id])
         try:
-            return self._within_limits(device, lambda: self._local(device, task, broadcast))
+            with errors(f"on device {device.id} in round {task.round}"):
+                if seconds is None:
+                    update = local(device, received)
+                else:
+                    update = timed(lambda: local(device, received), seconds, ends_process=self._replaceable)
+                self._check(update, device)
+                excluded = check_update(update, device.state, job.fleet.largest_update)
+                if not excluded and task.round == 1 and not hostile:
+                    check_change(job.strategy, update.tensors, device, received)
+            return excluded or update
+        except (InvocationError, OutOfTime) as error:
+            return self._failed(error)
         finally:
             device.release()
+
+    def _check(self, update: Any, device: Device) -> None:
+        """Check the types of what `local` returned and set."""
+        if not isinstance(update, Update):
+            raise TypeError(f"local returned {type(update).__name__}, expected an Update")
+        if not isinstance(update.losses, np.ndarray):
+            raise TypeError(f"the update's losses are a {type(update.losses).__name__}, expected a numpy array")
+        if not isinstance(update.weight, Real):
+            raise TypeError(f"the update's weight is a {type(update.weight).__name__}, expected a number")
+        if device.records:
+            raise ValueError(
+                f"device.records[{next(iter(device.records))!r}] is set in local, which writes no line to "
+                "devices.jsonl; set it in deploy, from device.state if local computes it"
+            )
+        check_tensors(update.tensors, "the update's")
+        check_tensors(device.state, "device.state's")
 
     def _trained(self, device: Device, update: Update | Excluded, task: Task, states: RoundStates) -> Trained:
         strategy, aggregator = self._job.strategy, self._job.effective_aggregator
@@ -250,30 +217,7 @@ class Worker:
             train_calls=device.calls.train,
             infer_calls=device.calls.infer,
             each={device.id: update} if strategy.keeps_updates or aggregator.keeps_updates else {},
-            single=True,
             unweighted=frozenset(update.tensors) if aggregator.unweighted else strategy.unweighted,
+            single=True,
             utilities={device.id: statistical_utility(len(device.train_examples), losses)} if task.utility else {},
         )
-
-    def _local(self, device: Device, task: Task, broadcast: Tensors) -> Update | Excluded:
-        job, strategy, hostile = self._job, self._job.strategy, device.id in self._hostile
-        errors = job.attack_errors if hostile else job.strategy_errors
-        with errors(f"on device {device.id} in round {task.round}"):
-            received = task.received(device.id, broadcast)
-            update = job.attack.local(strategy, device, received) if hostile else strategy.local(device, received)
-            if not isinstance(update, Update):
-                raise TypeError(f"local returned {type(update).__name__}, expected an Update")
-            if not isinstance(update.losses, np.ndarray):
-                raise TypeError(f"the update's losses are a {type(update.losses).__name__}, expected a numpy array")
-            if not isinstance(update.weight, Real):
-                raise TypeError(f"the update's weight is a {type(update.weight).__name__}, expected a number")
-            if device.records:
-                raise ValueError(
-                    f"device.records[{next(iter(device.records))!r}] is set in local, which writes no line to "
-                    "devices.jsonl; set it in deploy, from device.state if local computes it"
-                )
-            check_tensors(update.tensors, "the update's")
-            check_tensors(device.state, "device.state's")
-            if task.round == 1 and not hostile and type(strategy).aggregate is Strategy.aggregate:
-                check_change(update.tensors, device, received)
-            return check_update(update, device.state, job.fleet.largest_update) or update

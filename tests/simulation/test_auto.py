@@ -6,16 +6,15 @@ import os
 import re
 import subprocess
 import sys
-from itertools import accumulate, chain, repeat
+from itertools import repeat
 
 import pytest
 from deaths import DeathError, DiesAfterRound
 
 from odt_sim import Fleet
 from odt_sim.errors import FileError
-from odt_sim.simulation import auto, pace
+from odt_sim.simulation import auto, processes
 from odt_sim.simulation.auto import AutoBackend
-from odt_sim.simulation.processes import backend as backend_of_processes
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.fedavg import FedAvg
@@ -33,14 +32,13 @@ def two_cores(monkeypatch):
 
 @pytest.fixture
 def eager(monkeypatch):
-    """Let the backend try a round in each place."""
+    """Let the backend compare two rounds in each place, however long they take."""
     monkeypatch.setattr(auto, "LONG", 60.0)
-    monkeypatch.setattr(pace, "FEWEST_ROUNDS", 1)
-    monkeypatch.setattr(pace, "FEWEST_SECONDS", 0.0)
+    monkeypatch.setattr(auto, "COMPARED", 2)
 
 
 def without_choice(results):
-    choice = results.summary["environment"].pop("backend")
+    choice = results.summary["environment"].pop("backend", None)
     return results, choice
 
 
@@ -66,69 +64,36 @@ def test_long_rounds_are_not_compared(results, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize(("surely", "place", "helpers"), [(1e9, "processes", 1), (0.0, "this process", 0)])
-def test_faster_place_stays(surely, place, helpers, results, tmp_path, monkeypatch):
-    monkeypatch.setattr(auto, "SURELY", surely)
-    monkeypatch.setattr(auto, "AGAIN", 1e9)  # never, even if a round on a busy machine takes longer than all before
-    living, train = [], AutoBackend.train
-
-    def counted(self, tasks, messages):
-        found = train(self, tasks, messages)
-        living.append(len(multiprocessing.active_children()))
-        return found
-
-    monkeypatch.setattr(AutoBackend, "train", counted)
-    backend = AutoBackend()
-    results(FedAvg(), tmp_path, rounds=8, evaluate_every=9, backend=backend)
-    assert backend.choice.startswith(f"{place}: ")
-    assert (living[0], living[-1]) == (1, helpers)
-
-
-@pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("surely", [0.0, 1e9])
-def test_places_are_compared_again_with_the_same_bits(surely, results, tmp_path, monkeypatch):
-    monkeypatch.setattr(auto, "SURELY", surely)
-    monkeypatch.setattr(auto, "AGAIN", 1.0)  # at once
-    entered, train = [], AutoBackend.train
-
-    def recorded(self, tasks, messages):
-        found = train(self, tasks, messages)
-        entered.append(self._place)
-        return found
-
-    monkeypatch.setattr(AutoBackend, "train", recorded)
-    settings = {"rounds": 14, "evaluate_every": 1}
-    serial, backend = results(FedPer(), tmp_path / "serial", **settings), AutoBackend()
-    found, _ = without_choice(results(FedPer(), tmp_path / "auto", **settings, backend=backend))
-    moves = [place for place, before in zip(entered, [None, *entered], strict=False) if place != before]
-    assert moves[:4] == ["processes", "this process", "processes", "this process"]
-    found.assert_same_bits(serial)
-
-
-@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("seconds", "moves"),
     [
-        pytest.param([9, 2, 9, 1, 9, 3], "PPAAPPAA", id="slower before and after"),
-        pytest.param([9, 2, 9, 1, 9, 0.5], "PPAAPPPP", id="slower on a busy machine"),
-        pytest.param([9, 0.5, 9, 1], "PPAAPPPP", id="faster"),
+        pytest.param([99, 2, 2, 99, 3, 3], "PPPAAAPP", id="slower in one process"),
+        pytest.param([0, 3, 3, 0, 2, 2], "PPPAAAAA", id="faster in one process"),
     ],
 )
-def test_processes_are_given_up_if_they_are_slower_twice(seconds, moves, results, tmp_path, monkeypatch):
+def test_faster_place_is_kept(seconds, moves, results, tmp_path, monkeypatch):
     """The seconds are those of each round; the first round in a place is not measured."""
-    monkeypatch.setattr(auto, "AGAIN", 1e9)
-    ends, entered, train = accumulate(chain([0], seconds, repeat(1))), [], AutoBackend.train
+    clock, entered, living = [0.0], [], []
+    steps = iter([*seconds, *repeat(1, 20)])
 
-    def timed(self, tasks, messages):
-        now = next(ends)
-        monkeypatch.setattr(auto, "perf_counter", lambda: now)
-        found = train(self, tasks, messages)
-        entered.append("P" if self._place == "processes" else "A")
-        return found
+    def timed(backend, train):
+        def measured(assignments):
+            trained = train(assignments)
+            entered.append(backend)
+            living.append(len(multiprocessing.active_children()))
+            clock[0] += next(steps)
+            return trained
 
-    monkeypatch.setattr(AutoBackend, "train", timed)
-    results(FedAvg(), tmp_path, rounds=8, evaluate_every=9, backend=AutoBackend())
+        return measured
+
+    backend = AutoBackend()
+    places = backend._processes, backend._processes.alone
+    for place, name in zip(places, "PA", strict=True):
+        monkeypatch.setattr(place, "train", timed(name, place.train))
+    monkeypatch.setattr(auto, "perf_counter", lambda: clock[0])
+    results(FedAvg(), tmp_path, rounds=8, evaluate_every=9, backend=backend)
     assert "".join(entered) == moves
+    assert living[-1] == int(moves[-1] == "P")
 
 
 def test_short_run_stays_in_processes(results, tmp_path):
@@ -142,36 +107,18 @@ def test_one_core_runs_one_process(results, tmp_path, monkeypatch):
     assert choice == "this process: one core"
 
 
-def test_long_run_on_one_core_of_macos_recommends_ray_once(results, tmp_path, monkeypatch):
+def test_macos_runs_one_process(results, tmp_path, monkeypatch):
     monkeypatch.setattr(auto, "CAN_FORK", False)
-    monkeypatch.setattr(backend_of_processes, "CAN_FORK", False)
-    monkeypatch.setattr(auto, "WORTH_RAY", 1e-9)
-    with pytest.warns(UserWarning, match=r"^backend auto: uses 1 of 2 cores on macOS; .* with backend=ray") as caught:
-        _, choice = without_choice(results(FedAvg(), tmp_path, rounds=4, backend=AutoBackend()))
-    assert len(caught) == 1
+    monkeypatch.setattr(processes, "CAN_FORK", False)
+    _, choice = without_choice(results(FedAvg(), tmp_path, rounds=2, backend=AutoBackend()))
     assert choice == "this process: backend=ray uses all cores"
 
 
-@pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("since", [0, 5])
-def test_run_stays_in_its_process_if_the_system_refuses_others(since, results, tmp_path, monkeypatch):
-    monkeypatch.setattr(auto, "SURELY", 0.0)
-    monkeypatch.setattr(auto, "AGAIN", 1.0)  # at once
-    train, daemon, rounds = AutoBackend.train, multiprocessing.current_process()._config, []
-
-    def refused(self, tasks, messages):
-        rounds.append(tasks)
-        if len(rounds) > since:
-            monkeypatch.setitem(daemon, "daemon", True)
-        return train(self, tasks, messages)
-
-    if since:
-        monkeypatch.setattr(AutoBackend, "train", refused)
-    else:
-        monkeypatch.setitem(daemon, "daemon", True)
-    found, choice = without_choice(results(FedAvg(), tmp_path, rounds=12, backend=AutoBackend()))
+def test_run_stays_in_its_process_if_the_system_refuses_others(results, tmp_path, monkeypatch):
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    found, choice = without_choice(results(FedAvg(), tmp_path, rounds=4, backend=AutoBackend()))
     assert re.match(r"this process: backend processes: cannot start process 2 \(daemonic", choice)
-    assert len(found.rounds) == 12
+    assert len(found.rounds) == 4
 
 
 @pytest.mark.usefixtures("eager")

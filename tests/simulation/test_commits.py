@@ -1,69 +1,39 @@
-"""The commit of a short round overlaps with the next round; a run that dies meanwhile repeats both."""
+"""Commits of single rounds and of several short ones; a run that dies repeats the rounds that were not committed."""
 
 import json
 import math
-from contextlib import nullcontext
-from threading import Event
 
 import pytest
 from deaths import DeathError, DiesAfterRound, Recorder
 
 from odt_sim.errors import FileError
-from odt_sim.observers.base import Observer, Observers, RunInfo
-from odt_sim.persistence.commit import Commit, CommitFile
-from odt_sim.persistence.versions import Versions
+from odt_sim.observers.base import Observer
+from odt_sim.persistence.commit import CommitFile
 from odt_sim.simulation import commits, start
-from odt_sim.strategies.base import ServerState
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
-from tests.written_runs import round_record
 
 
 @pytest.fixture(autouse=True)
 def short_rounds(monkeypatch):
     """Let all rounds count as short, however slow the machine is."""
-    monkeypatch.setattr(commits, "SHORT", math.inf)
     monkeypatch.setattr(commits, "TOGETHER", math.inf)
-
-
-class Trains(FedAvg):
-    """FedAvg that signals when the devices of round 3 train."""
-
-    name = "fedavg"
-    watched = 3
-
-    def __init__(self):
-        super().__init__()
-        self._begun = Event()
-
-    def local(self, device, broadcast):
-        if device.round == self.watched:
-            self._begun.set()
-        return super().local(device, broadcast)
-
-
-class TrainsLater(Trains):
-    """The same for round 5."""
-
-    watched = 5
+    monkeypatch.setattr(start, "TOGETHER", math.inf)
 
 
 @pytest.mark.parametrize("error", [DeathError(), FileError("no room")])
-def test_run_that_dies_in_a_commit_repeats_two_rounds(results, simulation, tmp_path, monkeypatch, error):
-    """The commit of round 2 fails once round 3 trains."""
-    whole, strategy = results(FedAvg(), tmp_path / "whole", rounds=6), Trains()
-    write, recorder = CommitFile.write, Recorder()
+def test_run_that_dies_in_a_commit_repeats_its_round(results, simulation, tmp_path, monkeypatch, error):
+    whole, write, recorder = results(FedAvg(), tmp_path / "whole", rounds=6), CommitFile.write, Recorder()
 
     def dying(file, commit):
         if file.round == 2:
-            assert strategy._begun.wait(60)
             raise error
         write(file, commit)
 
     with monkeypatch.context() as patch:
         patch.setattr(CommitFile, "write", dying)
         with pytest.raises(type(error)):
-            simulation(strategy, tmp_path / "run", rounds=6).run(observers=[recorder])
+            simulation(FedAvg(), tmp_path / "run", rounds=6).run(observers=[recorder])
     assert recorder.rounds == [1]
     again = Recorder()
     simulation(FedAvg(), tmp_path / "run", rounds=6).run(resume=True, observers=[again])
@@ -73,7 +43,7 @@ def test_run_that_dies_in_a_commit_repeats_two_rounds(results, simulation, tmp_p
 
 @pytest.mark.parametrize("strategy", [FedAvg(), FedPer()], ids=lambda s: s.name)
 @pytest.mark.parametrize("round", [1, 3, 5])
-def test_run_that_dies_while_a_round_is_trained_ahead_resumes(strategy, round, results, simulation, tmp_path):
+def test_run_that_dies_after_a_round_resumes(strategy, round, results, simulation, tmp_path):
     whole = results(strategy, tmp_path / "whole", rounds=6)
     with pytest.raises(DeathError):
         simulation(strategy, tmp_path / "run", rounds=6).run(observers=[DiesAfterRound(round)])
@@ -113,12 +83,6 @@ def test_committed_round_is_recorded_even_if_the_next_one_fails(simulation, tmp_
     assert recorder.rounds == [1, 2]
 
 
-def test_round_that_was_trained_ahead_of_a_stop_leaves_nothing(simulation, tmp_path):
-    summary = simulation(FedAvg(), tmp_path, rounds=6).run(observers=[Recorder(stop_after=3)])
-    assert summary["rounds"] == 3
-    assert not (tmp_path / "checkpoint" / "server.4.safetensors").exists()
-
-
 # --- rounds that are committed together --------------------------------------------------------------------------------
 
 
@@ -129,7 +93,6 @@ class Follows(Recorder):
 @pytest.fixture
 def committed(monkeypatch):
     """Return the rounds that are committed, with an error for one of them."""
-    monkeypatch.setattr(start, "SHORT", math.inf)
     write, rounds, errors = CommitFile.write, [], {}
 
     def recorded(file, commit):
@@ -142,12 +105,12 @@ def committed(monkeypatch):
     return rounds, errors
 
 
-@pytest.mark.parametrize(("most", "rounds"), [(16, [1, 8, 9]), (3, [1, 4, 7, 8, 9]), (1, list(range(1, 10)))])
-def test_short_rounds_are_committed_together(most, rounds, committed, results, simulation, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("seconds", "rounds"), [(math.inf, [1, 8, 9]), (0.0, list(range(1, 10)))])
+def test_short_rounds_are_committed_together(seconds, rounds, committed, results, simulation, tmp_path, monkeypatch):
     """All but the first and the last two; observers get the records of all, in order."""
     whole, recorder = results(FedAvg(), tmp_path / "whole", rounds=9, evaluate_every=9), Follows()
     committed[0].clear()
-    monkeypatch.setattr(commits, "MOST", most)
+    monkeypatch.setattr(commits, "TOGETHER", seconds)
     simulation(FedAvg(), tmp_path / "run", rounds=9, evaluate_every=9).run(observers=[recorder])
     assert committed[0] == rounds
     assert recorder.rounds == list(range(1, 10))
@@ -180,7 +143,7 @@ def test_last_of_the_rounds_that_a_killed_run_recorded_may_be_slow(simulation, t
     with pytest.raises(DeathError):
         simulation(FedAvg(), tmp_path, **settings).run(observers=[Follows()])
     (tmp_path / "checkpoint" / "server.8.safetensors").unlink()  # the records of rounds 2 to 9 are left
-    monkeypatch.setattr(start, "SHORT", 5.0)
+    monkeypatch.setattr(start, "TOGETHER", 7.0)
     lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     for record, seconds in zip(records, [1.0] * 8 + [60.0], strict=True):
@@ -191,12 +154,9 @@ def test_last_of_the_rounds_that_a_killed_run_recorded_may_be_slow(simulation, t
     assert again.rounds == list(range(2, 10))
 
 
-@pytest.mark.parametrize("round", [1, 4, 7, 8, 9])
-def test_run_that_dies_in_a_common_commit_repeats_its_rounds(
-    round, committed, results, simulation, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("round", [1, 8, 9])
+def test_run_that_dies_in_a_common_commit_repeats_its_rounds(round, committed, results, simulation, tmp_path):
     """Their records are already on disk and are truncated."""
-    monkeypatch.setattr(commits, "MOST", 3)
     settings = {"rounds": 9, "evaluate_every": 9}
     whole, recorder, again = results(FedAvg(), tmp_path / "whole", **settings), Follows(), Follows()
     committed[1][round] = DeathError()
@@ -204,22 +164,21 @@ def test_run_that_dies_in_a_common_commit_repeats_its_rounds(
         simulation(FedAvg(), tmp_path / "run", **settings).run(observers=[recorder])
     simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True, observers=[again])
     assert recorder.rounds + again.rounds == list(range(1, 10))
-    assert recorder.rounds == list(range(1, {1: 1, 4: 2, 7: 5, 8: 8, 9: 9}[round]))
+    assert recorder.rounds == list(range(1, {1: 1, 8: 2, 9: 9}[round]))
     type(whole).read(tmp_path / "run").assert_same_bits(whole)
 
 
-def test_damaged_common_commit_gives_way_to_the_one_before(committed, results, simulation, tmp_path, monkeypatch):
-    monkeypatch.setattr(commits, "MOST", 3)
+def test_damaged_common_commit_gives_way_to_the_one_before(committed, results, simulation, tmp_path):
     settings = {"rounds": 9, "evaluate_every": 9}
     whole = results(FedAvg(), tmp_path / "whole", **settings)
-    committed[1][8] = DeathError()
+    committed[1][9] = DeathError()
     with pytest.raises(DeathError):
         simulation(FedAvg(), tmp_path / "run", **settings).run(observers=[Follows()])
-    (tmp_path / "run" / "checkpoint" / "server.7.safetensors").write_bytes(b"damaged")
+    (tmp_path / "run" / "checkpoint" / "server.8.safetensors").write_bytes(b"damaged")
     again = Follows()
     simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True, observers=[again])
-    assert again.rounds == [5, 6, 7, 8, 9]
-    assert "server.7.safetensors" in again.warnings[0]
+    assert again.rounds == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert "server.8.safetensors" in again.warnings[0]
     type(whole).read(tmp_path / "run").assert_same_bits(whole)
 
 
@@ -229,41 +188,3 @@ def test_rounds_that_wait_are_committed_if_the_next_one_fails(committed, simulat
         simulation(FailsIn(6), tmp_path, rounds=9, evaluate_every=9).run(observers=[recorder])
     assert committed[0] == [1, 5]
     assert recorder.rounds == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("error", [None, FileError("no room")])
-def test_short_rounds_do_not_wait_for_a_slow_commit(error, results, simulation, tmp_path, monkeypatch):
-    """The commit of rounds 2 and 3 ends once round 5 trains; if it fails, no later round is on disk."""
-    monkeypatch.setattr(commits, "MOST", 2)
-    settings = {"rounds": 9, "evaluate_every": 9}
-    whole, strategy = results(FedAvg(), tmp_path / "whole", **settings), TrainsLater()
-    write, recorder, again = CommitFile.write, Follows(), Follows()
-
-    def slow(file, commit):
-        if file.round == 3:
-            assert strategy._begun.wait(20)
-            if error:
-                raise error
-        write(file, commit)
-
-    with monkeypatch.context() as patch, pytest.raises(FileError) if error else nullcontext():
-        patch.setattr(CommitFile, "write", slow)
-        simulation(strategy, tmp_path / "run", **settings).run(observers=[recorder])
-    if error:
-        assert recorder.rounds == [1]
-        simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True, observers=[again])
-    assert recorder.rounds + again.rounds == list(range(1, 10))
-    type(whole).read(tmp_path / "run").assert_same_bits(whole)
-
-
-@pytest.mark.parametrize(("seconds", "recorded"), [(1.0, [1]), (0.01, [])])
-def test_record_of_a_long_round_arrives_at_once(seconds, recorded, tmp_path, monkeypatch):
-    monkeypatch.setattr(commits, "SHORT", 0.1)
-    recorder = Recorder()
-    observers = Observers([recorder])
-    observers.on_begin(RunInfo("run", {}, tmp_path, 3))
-    with commits.Commits(observers) as ended:
-        commit, record = Commit(1, ServerState({}), Versions(), {}), round_record(1, seconds=seconds)
-        assert not ended.begin(commit, record, lambda records: None, waits=False)
-        assert recorder.rounds == recorded
-    assert recorder.rounds == [1]

@@ -136,7 +136,7 @@ def test_states_are_synced_before_a_commit_refers_to_them(simulation, tmp_path, 
     assert order == [1, 2]  # without states there is nothing to sync
 
 
-def test_next_round_begins_before_evaluation_and_commit(simulation, tmp_path, monkeypatch):
+def test_rounds_are_trained_evaluated_and_committed_one_after_another(simulation, tmp_path, monkeypatch):
     order = []
     write = CommitFile.write
 
@@ -147,13 +147,13 @@ def test_next_round_begins_before_evaluation_and_commit(simulation, tmp_path, mo
     monkeypatch.setattr(CommitFile, "write", written)
 
     class Listening(SerialBackend):
-        def train(self, tasks, messages):
-            order.append(f"train {tasks[0].round}")
-            return super().train(tasks, messages)
+        def train(self, assignments):
+            order.append(f"train {assignments[0].tasks[0].round}")
+            return super().train(assignments)
 
-        def evaluate(self, tasks, messages):
-            order.append(f"{tasks[0].kind} {tasks[0].round}")
-            return super().evaluate(tasks, messages)
+        def evaluate(self, assignment):
+            order.append(f"{assignment.tasks[0].kind} {assignment.tasks[0].round}")
+            return super().evaluate(assignment)
 
     class Observes(Observer):
         def on_round(self, record):
@@ -162,9 +162,9 @@ def test_next_round_begins_before_evaluation_and_commit(simulation, tmp_path, mo
     run = simulation(FedAvg(), tmp_path, rounds=3, evaluate_every=2, backend=Listening())
     run.run(observers=[Observes()])
     assert order[:-1] == [
-        *("train 1", "train 2", "commit 1", "observed 1"),
-        *("evaluate 2", "train 3", "commit 2", "observed 2"),
-        *("evaluate 3", "commit 3", "observed 3"),
+        *("train 1", "commit 1", "observed 1"),
+        *("train 2", "evaluate 2", "commit 2", "observed 2"),
+        *("train 3", "evaluate 3", "commit 3", "observed 3"),
     ]
     assert order[-1].startswith("final")
 

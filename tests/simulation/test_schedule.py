@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule, assign
+from odt_sim.simulation.ray.schedule import OwnActors, SharedActors
 
 
 def makespan(costs: Sequence[float], actors: int, known: Sequence[float] | None = None) -> float:
@@ -20,7 +20,7 @@ def makespan(costs: Sequence[float], actors: int, known: Sequence[float] | None 
         actors: The number of actors.
         known: The costs known to the schedule; by default the actual ones.
     """
-    schedule = Schedule(costs if known is None else known, [1] * len(costs), actors, 32)
+    schedule = SharedActors(costs if known is None else known, [1] * len(costs), actors, 32)
     free, running = [0.0] * actors, list[tuple[float, int, list[int]]]()
     now = 0.0
     while True:
@@ -42,12 +42,10 @@ def best(costs: Sequence[float], actors: int) -> float:
 
 
 def test_equal_blocks_keep_two_actors_busy() -> None:
-    assert assign([1.0] * 10, 2) == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
     assert makespan([1.0] * 10, 2) == 5
 
 
-def test_longest_blocks_are_assigned_first() -> None:
-    assert assign([1.0, 5.0, 1.0, 3.0], 2) == [[1], [0, 2, 3]]
+def test_longest_blocks_begin_first() -> None:
     assert makespan([1.0, 5.0, 1.0, 3.0], 2) == 5
 
 
@@ -84,13 +82,13 @@ def test_wrong_costs_leave_nine_tenths_of_the_speed() -> None:
     st.randoms(use_true_random=False),
 )
 def test_every_block_is_done_once_despite_deaths(blocks: list[tuple[float, int]], actors: int, random: Random) -> None:
-    schedule = Schedule([cost for cost, _ in blocks], [size for _, size in blocks], actors, 32)
+    schedule = SharedActors([cost for cost, _ in blocks], [size for _, size in blocks], actors, 32)
     running, done = list[tuple[list[int], int]](), list[int]()
     while True:
         while (taken := schedule.take([True] * actors)) is not None:
             running.append(taken)
             assert len(taken[0]) == 1 or sum(blocks[task][1] for task in taken[0]) <= 32
-        assert all(sum(slot == own for _, own in running) <= AHEAD for slot in range(actors))
+        assert len({slot for _, slot in running}) == len(running)
         if not running:
             break
         tasks, slot = running.pop(random.randrange(len(running)))
@@ -102,28 +100,19 @@ def test_every_block_is_done_once_despite_deaths(blocks: list[tuple[float, int]]
 
 def test_cut_blocks_are_done_device_by_device() -> None:
     """They come next, one per call; the other blocks go together as before."""
-    schedule = Schedule([3.0, 2.0, 1.0, 1.0], [3, 2, 1, 1], 1, 6)
+    schedule = SharedActors([2.0, 2.0, 1.0, 1.0], [3, 2, 1, 1], 1, 7)
     tasks, slot = schedule.take([True])
     assert tasks == [0, 1]
-    assert schedule.cut(slot, [1.0] * 5) == [4, 5, 6, 7, 8]
+    schedule.cut([4, 5, 6], slot)
     calls = []
     while taken := schedule.take([True]):
         schedule.back(*taken, done=True)
         calls.append(taken[0])
-    assert calls == [[4], [5], [6], [7], [8], [2, 3]]
-
-
-def test_share_that_calls_in_flight_would_take_is_one_call() -> None:
-    few = Schedule([1.0] * 10, [1] * 10, 2, 32)
-    assert [few.take([True] * 2) for _ in range(3)] == [([0, 2, 4, 6, 8], 0), ([1, 3, 5, 7, 9], 1), None]
-    many = Schedule([1.0] * 12, [1] * 12, 1, 32)
-    assert [many.take([True]) for _ in range(3)] == [([*range(8)], 0), ([8, 9, 10], 0), None]
-    large = Schedule([1.0] * 5, [7] * 5, 1, 32)
-    assert [large.take([True]) for _ in range(3)] == [([0, 1, 2, 3], 0), ([4], 0), None]
+    assert calls == [[4], [5], [6], [2], [3]]
 
 
 def test_slot_without_an_actor_leaves_its_share_to_others() -> None:
-    schedule = Schedule([1.0] * 4, [1] * 4, 2, 32)
+    schedule = SharedActors([1.0] * 4, [1] * 4, 2, 32)
     ready = [False, True]
     done = []
     while taken := schedule.take(ready):
@@ -145,5 +134,5 @@ def test_dedicated_actors_do_their_own_device() -> None:
 
 
 def test_actor_that_was_added_later_gets_no_call():
-    schedule = Schedule([1.0, 1.0], [1, 1], 1, 32)
+    schedule = SharedActors([1.0, 1.0], [1, 1], 1, 32)
     assert schedule.take([False, True]) is None

@@ -8,10 +8,8 @@ from hypothesis.extra.numpy import arrays
 
 from odt_sim import Device, Fleet, Strategy, TrainingPlan
 from odt_sim.data.federated import FederatedData
-from odt_sim.device import runtime_pool
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import InvocationError, SimulationError
-from odt_sim.model.engine_file import own_file
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Version
@@ -63,9 +61,6 @@ def test_sum_has_the_bits_of_numpy_for_any_shape(shape):
     np.testing.assert_array_equal(join(parts).sums["v"], first + second + third)
     np.testing.assert_array_equal(join([join(parts[:1]), join(parts[1:])]).sums["v"], first + (second + third))
     assert join(parts).sums["v"].shape == shape
-    at_once = Trained()
-    add(at_once, *parts)
-    np.testing.assert_array_equal(at_once.sums["v"], join(parts).sums["v"])
 
 
 @pytest.mark.parametrize("sizes", [(3, 1), (1, 3), (PIECE, 2 * PIECE)])
@@ -108,12 +103,6 @@ def test_added_parts_have_the_bits_of_join_and_share_no_array(parts):
     np.testing.assert_array_equal(total.sums["v"], expected.sums["v"])
     assert total.contributed == list(range(len(parts)))
     assert total.weight == expected.weight
-
-
-def test_sum_alone_is_not_copied():
-    alone = join([single(0, np.ones(3, np.float32), 2.0)])
-    assert join([alone]) is alone
-    np.testing.assert_array_equal(alone.sums["v"], [2, 2, 2])
 
 
 @pytest.fixture
@@ -206,49 +195,7 @@ def test_block_is_the_weighted_sum_of_its_devices(job, momentum):
     assert block.each == {}
 
 
-@pytest.fixture
-def single_steps(monkeypatch):
-    """Let small models train like large ones, since devices with several steps per call prepare nothing."""
-    monkeypatch.setattr(runtime_pool, "repeated", lambda model, usual: own_file(model))
-
-
-@pytest.mark.usefixtures("single_steps")
-def test_bits_do_not_depend_on_how_many_devices_are_prepared_at_once(job, monkeypatch):
-    job = job(FedPer())
-    broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
-    sums = []
-    for most in (1, 1 << 12, 1 << 24):
-        monkeypatch.setattr("odt_sim.simulation.worker.MOST_BYTES", most)
-        sums.append(Worker(job).train(Task("train", 1, (0, 1, 2, 3, 4)), broadcast).sums["weights"])
-    np.testing.assert_array_equal(sums[0], sums[1])
-    np.testing.assert_array_equal(sums[0], sums[2])
-
-
-def test_rows_of_devices_prepared_at_once_are_bounded(job, momentum, monkeypatch):
-    """The first device may have far fewer rows than the others."""
-    of_batch = momentum.batch_size * (6 + 1) * 4
-    monkeypatch.setattr("odt_sim.simulation.worker.MOST_BYTES", 3 * 4 * momentum.layout.size + 9 * of_batch)
-    worker = Worker(job(FedAvg(), data=zeros(momentum, [1, 4, 4, 1, 20, 1])))
-    groups = worker._groups([Task("train", 1, (0, 1)), Task("train", 1, (2, 3, 4, 5))])
-    assert [[id for _, id, _ in group] for group in groups] == [[0, 1, 2], [3], [4], [5]]
-
-
-@pytest.mark.parametrize("most", [1, 1 << 12, 1 << 24])
-def test_blocks_that_are_prepared_together_have_the_sums_of_single_ones(job, monkeypatch, most):
-    job = job(FedPer())
-    broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
-    tasks = [Task("train", 1, devices) for devices in ((0, 2), (1,), (3, 4, 5))]
-    single = [Worker(job).train(task, broadcast) for task in tasks]
-    monkeypatch.setattr("odt_sim.simulation.worker.MOST_BYTES", most)
-    together = list(Worker(job).train_each(tasks, broadcast))
-    assert [each.contributed for each in together] == [[0, 2], [1], [3, 4, 5]]
-    for found, expected in zip(together, single, strict=True):
-        np.testing.assert_array_equal(found.sums["weights"], expected.sums["weights"])
-        assert found.stateful == expected.stateful
-
-
-@pytest.mark.usefixtures("single_steps")
-def test_devices_prepared_beside_a_failing_one_train_as_alone(job):
+def test_devices_beside_a_failing_one_train_as_alone(job):
     class Fails(FedAvg):
         def local(self, device, broadcast):
             update = super().local(device, broadcast)

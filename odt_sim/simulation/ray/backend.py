@@ -3,9 +3,8 @@
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Literal
 
 import ray
@@ -14,11 +13,12 @@ from odt_sim.device.engines import FLEX_MEMORY, RuntimeChoice, RuntimeName
 from odt_sim.errors import SimulationError
 from odt_sim.model.tensors import read_only, size_of
 from odt_sim.model.verification import memory_needed
+from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.code import check_classes, imported_digests
 from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.messages import Assignment
 from odt_sim.simulation.ray.actors import Actors
 from odt_sim.simulation.ray.calls import JOINED, Calls, Method
 from odt_sim.simulation.ray.capacity import (
@@ -34,8 +34,9 @@ from odt_sim.simulation.ray.capacity import (
 from odt_sim.simulation.ray.cluster import is_callers, join_cluster, session
 from odt_sim.simulation.ray.loaded_code import LoadedCode, loaded_code, was_reloaded
 from odt_sim.simulation.ray.node_check import Expected, check_node, credentials, expect, withdraw
-from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule
+from odt_sim.simulation.ray.schedule import OwnActors, SharedActors
 from odt_sim.simulation.ray.settings import check_settings
+from odt_sim.simulation.sums import add
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
 
@@ -44,6 +45,10 @@ LARGEST_INLINE = 50_000
 
 Ray sends arguments below 100 kB directly.
 """
+
+
+CALLS_PER_CPU = 2
+"""The calls of dedicated actors in flight for each CPU, so that CPUs never wait for the coordinator."""
 
 
 class _Host:
@@ -121,7 +126,7 @@ def _end(actors: Iterable[Any]) -> None:
         ray.kill(actor)
 
 
-class RayBackend:
+class RayBackend(Backend):
     """Actors that each host many devices, or one device each."""
 
     def __init__(
@@ -189,7 +194,7 @@ class RayBackend:
         nodes = node_resources()
         cpus = max(1, int(sum(node.get("CPU", 0) for node in nodes)))
         self._needs, count = self._reservation(job, cpus, nodes)
-        self._most_running = AHEAD * (count if self.num_cpus else min(count, cpus))
+        self._most_running = CALLS_PER_CPU * (count if self.num_cpus else min(count, cpus))
         self._places = count
         idle = self._take_idle(count)
         if not self._local:
@@ -202,15 +207,20 @@ class RayBackend:
         self._actors = Actors(self._actor, (sys.path, credentials(job.storage), references, imported_digests(job)))
         self._actors.start(idle, count, at_once=cpus)  # more would only wait for CPUs
 
-    def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
+    def train(self, assignments: Sequence[Assignment]) -> Trained:
         """Train blocks on the actors, including new ones on nodes that joined the cluster since the last round."""
         if self._takes_what_fits:
             self._grow()
-        return self._run("train", tasks, messages)
+        total = Trained()
+        for assignment in assignments:
+            self._run("train", assignment, lambda trained: add(total, trained))
+        return total
 
-    def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
+    def evaluate(self, assignment: Assignment) -> list[Row]:
         """Evaluate blocks on the actors."""
-        return self._run("evaluate", tasks, messages)
+        rows = list[Row]()
+        self._run("evaluate", assignment, rows.extend)
+        return rows
 
     def close(self) -> None:
         """Keep the actors for later jobs of this process; the actors and a local Ray end with the process.
@@ -275,23 +285,26 @@ class RayBackend:
         options = {"num_cpus": self._needs["CPU"], "resources": custom, "scheduling_strategy": "SPREAD"}
         return ray.remote(_Host).options(**options).remote()
 
-    def _run(self, method: Method, tasks: Sequence[Task], messages: Messages) -> Iterator[Any]:
-        """Start the tasks immediately, and return an iterator over their results, in order."""
+    def _run(self, method: Method, assignment: Assignment, take: Callable[[Any], None]) -> None:
+        """Run tasks, and take their results in the order of the tasks."""
         assert self._job is not None
+        (tasks, messages), job = assignment, self._job
         if not self._dedicated:
-            costs = self._job.costs(tasks)
             sizes = [len(task.devices) for task in tasks]
-            schedule = Schedule(costs, sizes, len(self._actors.slots), LARGEST_BLOCK)
-            return iter(self._calls(method, tasks, schedule, messages, self._job))
+            shared = SharedActors(job.costs(tasks), sizes, len(self._actors.slots), LARGEST_BLOCK)
+            calls = Calls(method, assignment, shared, self._carried(messages.broadcast), self._actors, job)
+            for number in range(len(tasks)):
+                take(calls.result(number))
+            return
         single = [part for task in tasks for part in task.each()]
         own = OwnActors([part.devices[0] for part in single], self._most_running)
-        each = iter(self._calls(method, single, own, messages, self._job))
-        return (JOINED[method](list(islice(each, len(task.devices)))) for task in tasks)
+        calls = Calls(method, Assignment(single, messages), own, self._carried(messages.broadcast), self._actors, job)
+        numbers = iter(range(len(single)))
+        for task in tasks:
+            take(JOINED[method]([calls.result(next(numbers)) for _ in task.devices]))
 
-    def _calls(
-        self, method: Method, tasks: Sequence[Task], schedule: Schedule | OwnActors, messages: Messages, job: Job
-    ) -> Calls:
-        broadcast = messages.broadcast
+    def _carried(self, broadcast: Tensors) -> Any:
+        """Return what calls carry: a small broadcast itself, or the reference of a large one, which is put once."""
         if self._sent is None or self._sent[0] is not broadcast:  # once per round, for evaluation and training
             self._sent = broadcast, broadcast if size_of(broadcast) <= LARGEST_INLINE else ray.put(broadcast)
-        return Calls(method, tasks, schedule, messages, self._sent[1], self._actors, job)
+        return self._sent[1]

@@ -1,15 +1,15 @@
 """The actor calls of a round's tasks."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from odt_sim.simulation.evaluation import unmeasured
 from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.messages import Assignment
 from odt_sim.simulation.ray.actors import TRIES, Actors, Call
 from odt_sim.simulation.ray.call_errors import LOST, is_own_death, result
-from odt_sim.simulation.ray.schedule import OwnActors, Schedule
+from odt_sim.simulation.ray.schedule import OwnActors, SharedActors
 from odt_sim.simulation.sums import join
 
 Method = Literal["train", "evaluate"]
@@ -31,9 +31,8 @@ class Calls:
     def __init__(
         self,
         method: Method,
-        tasks: Sequence[Task],
-        schedule: Schedule | OwnActors,
-        messages: Messages,
+        assignment: Assignment,
+        schedule: SharedActors | OwnActors,
         broadcast: Any,
         actors: Actors,
         job: Job,
@@ -42,38 +41,32 @@ class Calls:
 
         Args:
             method: The worker's method.
-            tasks: The tasks.
-            schedule: The assignment of tasks to actors.
-            messages: What devices receive.
+            assignment: The tasks, and what their devices receive.
+            schedule: The tasks of each actor.
             broadcast: The server's broadcast, or its reference.
             actors: The actors.
             job: The run's job.
         """
-        self._method, self._tasks, self._schedule = method, list(tasks), schedule
-        self._messages, self._broadcast, self._actors, self._job = messages, broadcast, actors, job
-        self._wanted = len(tasks)
+        self._method, self._tasks, self._schedule = method, list(assignment.tasks), schedule
+        self._messages, self._broadcast, self._actors, self._job = assignment.messages, broadcast, actors, job
         self._pieces: dict[int, list[int]] = {}  # the tasks of single devices, by the task that was cut into them
         self._running: dict[Any, Call] = {}
         self._done: dict[int, Any] = {}
         self._deaths = Counter[int]()
         self._hand_out()
 
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the results in the order of the tasks, regardless of the order in which actors finish or die.
+    def result(self, task: int) -> Any:
+        """Wait for a task's result, and return it, once.
 
         Raises:
             OdtSimError: A task failed.
         """
-        for task in range(self._wanted):
-            yield self._result(task)
-
-    def _result(self, task: int) -> Any:
         while task not in self._done and task not in self._pieces:
             self._end_one()
             self._hand_out()
         if task in self._done:
             return self._done.pop(task)
-        return JOINED[self._method]([self._result(piece) for piece in self._pieces.pop(task)])
+        return JOINED[self._method]([self.result(piece) for piece in self._pieces.pop(task)])
 
     def _hand_out(self) -> None:
         while taken := self._schedule.take([actor is not None for actor in self._actors.slots]):
@@ -104,17 +97,18 @@ class Calls:
         tasks = [self._tasks[number] for number in call.tasks]
         if not call.deadly:
             self._schedule.back(call.tasks, call.slot, done=False)
-        elif isinstance(self._schedule, Schedule) and sum(len(task.devices) for task in tasks) > 1:
+        elif isinstance(self._schedule, SharedActors) and sum(len(task.devices) for task in tasks) > 1:
             self._cut(call, self._schedule)
         else:
             self._count(call)
 
-    def _cut(self, call: Call, schedule: Schedule) -> None:
-        each = {number: self._tasks[number].each() for number in call.tasks}
-        pieces = iter(schedule.cut(call.slot, self._job.costs([piece for parts in each.values() for piece in parts])))
-        for number, parts in each.items():
+    def _cut(self, call: Call, schedule: SharedActors) -> None:
+        first = len(self._tasks)
+        for number in call.tasks:
+            parts = self._tasks[number].each()
+            self._pieces[number] = [len(self._tasks) + i for i in range(len(parts))]
             self._tasks += parts
-            self._pieces[number] = [next(pieces) for _ in parts]
+        schedule.cut(range(first, len(self._tasks)), call.slot)
 
     def _count(self, call: Call) -> None:
         [number] = call.tasks

@@ -1,43 +1,16 @@
-"""The assignment of tasks to actors, without clocks and without Ray."""
+"""The next call of each actor, without Ray."""
 
 from collections import deque
 from collections.abc import Sequence
 
-AHEAD = 2
-"""Calls in flight per actor, so that actors never wait for the coordinator."""
+from odt_sim.simulation.shares import in_shares
 
 
-def assign(costs: Sequence[float], actors: int) -> list[list[int]]:
-    """Distribute tasks over actors so that their loads are about equal.
-
-    Graham 1969, Bounds on Multiprocessing Timing Anomalies: the costliest remaining task goes to the least loaded actor.
-
-    Args:
-        costs: The cost of each task, in any unit.
-        actors: The number of actors.
-
-    Returns:
-        The numbers of each actor's tasks, ascending, because results are needed in that order.
-    """
-    shares, load = [list[int]() for _ in range(actors)], [0.0] * actors
-    for task in sorted(range(len(costs)), key=lambda task: -costs[task]):
-        slot = min(range(actors), key=load.__getitem__)
-        shares[slot].append(task)
-        load[slot] += costs[task]
-    return [sorted(share) for share in shares]
-
-
-class Schedule:
-    """The next call of each actor, as calls return.
-
-    Every actor has a share of the tasks. A call takes two thirds of the cost left in the share, so that there are few
-    calls and the last ones are small (Polychronopoulos and Kuck 1987, Guided Self-Scheduling). An idle actor without
-    tasks takes some of the largest share. If an actor's calls in flight would exhaust its share, they are merged into
-    one call, since other actors could not take any of it.
-    """
+class SharedActors:
+    """The schedule of actors that take any task: an idle actor takes the next share."""
 
     def __init__(self, costs: Sequence[float], devices: Sequence[int], actors: int, most_devices: int) -> None:
-        """Assign all tasks.
+        """Divide all tasks into shares.
 
         Args:
             costs: The cost of each task, in any unit.
@@ -45,68 +18,32 @@ class Schedule:
             actors: The number of actors.
             most_devices: The maximum number of devices in a call with several tasks.
         """
-        self._costs, self._devices, self._most_devices = list(costs), list(devices), most_devices
-        self._shares = [deque(share) for share in assign(costs, actors)]
-        self._in_flight = [0] * actors
+        self._waiting = deque(in_shares(costs, devices, actors, most_devices))
+        self._idle = [True] * actors
 
     def take(self, ready: Sequence[bool]) -> tuple[list[int], int] | None:
         """Return the tasks of the next call and its actor; None if there is no call to make now.
 
         Args:
-            ready: Whether each actor accepts calls; actors that were added after the assignment get none.
+            ready: Whether each actor accepts calls; actors that were added after the division get none.
         """
-        given = zip(ready, self._in_flight, strict=False)
-        slots = [slot for slot, (accepts, calls) in enumerate(given) if accepts and calls < AHEAD]
-        for slot in sorted(slots, key=self._in_flight.__getitem__):
-            share, idle = self._shares[slot], not self._in_flight[slot]
-            calls = AHEAD if idle and share and self._is_one_call(share) else 1
-            if idle and not share:
-                share = max(self._shares, key=self._left)
-            if share:
-                self._in_flight[slot] += 1
-                return [task for _ in range(calls) for task in self._call(share)], slot
-        return None
+        pairs = zip(ready, self._idle, strict=False)
+        slot = next((slot for slot, (accepts, idle) in enumerate(pairs) if accepts and idle), None)
+        if slot is None or not self._waiting:
+            return None
+        self._idle[slot] = False
+        return self._waiting.popleft(), slot
 
     def back(self, tasks: Sequence[int], slot: int, *, done: bool) -> None:
         """Record the end of a call; if it was lost, its tasks are handed out next."""
-        self._in_flight[slot] -= 1
+        self._idle[slot] = True
         if not done:
-            self._shares[slot].extendleft(reversed(tasks))
+            self._waiting.appendleft(list(tasks))
 
-    def cut(self, slot: int, costs: Sequence[float]) -> list[int]:
-        """Record the loss of a call, and replace its tasks with one task per device.
-
-        Args:
-            slot: The actor.
-            costs: The cost of each device; each device gets a separate call.
-
-        Returns:
-            The numbers of the new tasks.
-        """
-        first = len(self._costs)
-        self._costs += costs
-        self._devices += [self._most_devices] * len(costs)  # so that no other task joins its call
-        pieces = list(range(first, len(self._costs)))
-        self.back(pieces, slot, done=False)
-        return pieces
-
-    def _call(self, share: deque[int]) -> list[int]:
-        fair, tasks, cost, devices = self._left(share) * 2 / 3, list[int](), 0.0, 0
-        while share and (not tasks or (cost < fair and devices + self._devices[share[0]] <= self._most_devices)):
-            task = share.popleft()
-            tasks.append(task)
-            cost, devices = cost + self._costs[task], devices + self._devices[task]
-        return tasks
-
-    def _is_one_call(self, share: deque[int]) -> bool:
-        """Return whether an idle actor's `AHEAD` calls would exhaust its share, and one call may have all its devices."""
-        left = deque(share)
-        for _ in range(AHEAD):
-            self._call(left)
-        return not left and sum(self._devices[task] for task in share) <= self._most_devices
-
-    def _left(self, share: deque[int]) -> float:
-        return sum(self._costs[task] for task in share)
+    def cut(self, pieces: Sequence[int], slot: int) -> None:
+        """Record the loss of a call, whose devices are handed out next as tasks of their own."""
+        self._idle[slot] = True
+        self._waiting.extendleft([piece] for piece in reversed(pieces))
 
 
 class OwnActors:

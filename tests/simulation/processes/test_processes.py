@@ -8,15 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 import psutil
 import pytest
-from deaths import DeathError, DiesAfterRound, Recorder
-from hypothesis import given
-from hypothesis import strategies as st
+from deaths import DeathError, DiesAfterRound
 
 from odt_sim import Fleet, TrainingPlan
 from odt_sim.device.inference import Inference
@@ -24,13 +21,11 @@ from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.model.tensors import ServerState
 from odt_sim.persistence.storage import Folder
-from odt_sim.simulation import cohort
+from odt_sim.simulation import cohort, processes
 from odt_sim.simulation.job import Job, Task
-from odt_sim.simulation.messages import Messages
-from odt_sim.simulation.processes import ProcessesBackend, crew
-from odt_sim.simulation.processes.backend import MOST_AT_A_TIME, in_shares, in_turn
+from odt_sim.simulation.messages import Assignment, Messages
+from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.simulation.sums import join
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.head_only import HeadOnly
@@ -41,50 +36,6 @@ from odt_sim.strategies.local import Local
 def single_blocks(monkeypatch):
     """Let each device be a block."""
     monkeypatch.setattr(cohort, "FEWEST_BLOCKS", 7)
-
-
-@pytest.mark.parametrize(
-    ("costs", "last", "order"),
-    [
-        ([], 4, []),
-        ([1, 3, 2], 4, [1, 2, 0]),
-        ([1, 3, 2, 2], 4, [1, 2, 3, 0]),
-        ([1, 9, 5, 6, 7, 8], 3, [0, 1, 2, 5, 4, 3]),
-    ],
-)
-def test_last_blocks_begin_with_the_costliest(costs, last, order):
-    assert in_turn(costs, last) == order
-
-
-@given(st.lists(st.integers(0, 9)), st.integers(1, 9))
-def test_blocks_wait_for_none_that_has_not_begun(costs, last):
-    """Block k starts at the latest when k results have been taken."""
-    order = in_turn(costs, last)
-    assert sorted(order) == list(range(len(costs)))
-    assert all(order.index(number) < number + last for number in range(len(costs)))
-
-
-@pytest.mark.parametrize(
-    ("costs", "devices", "processes", "shares"),
-    [
-        ([], [], 2, []),
-        ([1], [1], 2, [[0]]),
-        ([5] * 10, [1] * 10, 2, [[0, 1, 2, 3], [4, 5, 6, 7], [8], [9]]),
-        ([5] * 6, [3] * 6, 1, [[0, 1], [2, 3], [4], [5]]),  # no more than eight devices at a time
-        ([20, 2, 2, 2, 2, 2], [1] * 6, 2, [[0], [1, 2, 3, 4, 5]]),  # a block may cost more than a share
-    ],
-)
-def test_shares_become_smaller(costs, devices, processes, shares):
-    assert in_shares(range(len(costs)), costs, devices, processes) == shares
-
-
-@given(st.lists(st.tuples(st.integers(1, 99), st.integers(1, 32))), st.integers(1, 9))
-def test_shares_keep_the_order_and_their_limit(blocks, processes):
-    costs, devices = [cost for cost, _ in blocks], [count for _, count in blocks]
-    shares = in_shares(in_turn(costs, 8), costs, devices, processes)
-    assert [number for share in shares for number in share] == in_turn(costs, 8)
-    assert all(len(share) == 1 or sum(devices[i] for i in share) <= MOST_AT_A_TIME for share in shares)
-    assert all(len(share) == 1 or sum(costs[i] for i in share) <= sum(costs) / processes for share in shares)
 
 
 @pytest.mark.parametrize(
@@ -236,30 +187,20 @@ def test_block_that_fails_in_a_helper_is_done_here(results, tmp_path):
     results(Elsewhere(fails), tmp_path / "found", backend=ProcessesBackend(2)).assert_same_bits(serial)
 
 
-@pytest.mark.usefixtures("single_blocks")
-@pytest.mark.parametrize("room", [1, 2, 5])
-def test_little_room_for_results_gives_the_same_bits(room, results, tmp_path, monkeypatch):
-    """Evaluation and the next round, which starts earlier, have more results than fit."""
-    serial = results(FedPer(), tmp_path / "serial", evaluate_every=1)
-    monkeypatch.setattr(crew, "ROOM", room)
-    results(FedPer(), tmp_path / "found", evaluate_every=1, backend=ProcessesBackend(2)).assert_same_bits(serial)
-
-
-@pytest.mark.parametrize("saves", [None, 3])
-def test_blocks_of_several_calls_are_added_as_by_the_serial_backend(saves, momentum, fleet_data, tmp_path):
+def test_blocks_of_several_states_are_added_as_by_the_serial_backend(momentum, fleet_data, tmp_path):
     """As in a round on the clock, whose groups have tasks with `saves` and different broadcasts."""
     job = Job(momentum, fleet_data, FedAvg(), TrainingPlan(learning_rate=0.05), 0, Folder(tmp_path), Fleet())
     initial = Runtime(momentum).initial
-    groups = [[Task("train", 1, (id,), saves=saves) for id in ids] for ids in ((0, 3, 5), (1, 2, 4), (6,))]
+    groups = [[Task("train", 1, (id,), saves=3) for id in ids] for ids in ((0, 3, 5), (1, 2, 4), (6,))]
     sums = []
     for backend in (SerialBackend(), ProcessesBackend(2)):
         backend.open(job)
         states = [ServerState({"weights": initial * factor}) for factor in (1.0, 0.5, 2.0)]
-        calls = [
-            backend.train(group, Messages(job, state))
-            for group, state in zip(groups if saves else groups[:1], states, strict=False)
-        ]
-        sums.append(join(chain.from_iterable(calls)))
+        sums.append(
+            backend.train(
+                [Assignment(group, Messages(job, state)) for group, state in zip(groups, states, strict=True)]
+            )
+        )
         backend.close()
     np.testing.assert_array_equal(sums[0].sums["weights"], sums[1].sums["weights"])
     assert sums[0].contributed == sums[1].contributed
@@ -339,70 +280,43 @@ def test_run_that_died_resumes_with_the_same_bits(kind, results, simulation, tmp
     type(whole).read(tmp_path / "run").assert_same_bits(whole)
 
 
-class Hangs(FedPer):
-    """A strategy that never ends the second round; device states make the first round's commit precede it."""
-
-    def local(self, device, broadcast):
-        if device.round == 2:
-            while True:
-                device.train()
-        return super().local(device, broadcast)
+def stops(device):
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def test_run_that_ends_early_does_not_wait_for_the_round_begun_ahead(simulation, tmp_path):
-    with pytest.raises(DeathError):
-        simulation(Hangs(), tmp_path, backend=ProcessesBackend(2)).run(observers=[DiesAfterRound(1)])
+@pytest.mark.usefixtures("single_blocks")
+def test_run_whose_helper_is_stopped_goes_on_in_one_process(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "PATIENCE", 0.2)
+    serial = results(Elsewhere(stops), tmp_path / "serial", rounds=5)
+    with pytest.warns(
+        UserWarning, match=r"^backend processes: a process was stopped; the run continues in one process"
+    ):
+        found = results(Elsewhere(stops), tmp_path / "found", rounds=5, backend=ProcessesBackend(2))
+    found.assert_same_bits(serial)
     assert not multiprocessing.active_children()
 
 
-class CountsSlowly(FedPer):
-    """A strategy that counts the devices that train in round 2 in all processes; each takes a while."""
-
-    def __init__(self):
-        self.count = multiprocessing.get_context("fork").Value("i")
+class Hangs(FedPer):
+    """A strategy that never ends the second round."""
 
     def local(self, device, broadcast):
         if device.round == 2:
-            with self.count:
-                self.count.value += 1
-            time.sleep(0.3)
+            raise DeathError
         return super().local(device, broadcast)
 
 
-@pytest.mark.usefixtures("single_blocks")
-def test_stop_drops_the_round_begun_ahead(simulation, tmp_path):
-    strategy = CountsSlowly()
-    run = simulation(strategy, tmp_path, rounds=6, backend=ProcessesBackend(2))
-    assert run.run(observers=[Recorder(stop_after=1)])["rounds"] == 1
-    assert strategy.count.value <= 2
-
-
-class SlowFedPer(FedPer):
-    """A strategy whose devices have written states of round 2 by the time that the callback stops the run."""
-
-    def local(self, device, broadcast):
-        if device.round == 2 and device.id > 3:
-            time.sleep(0.1)
-        return super().local(device, broadcast)
-
-
-@pytest.mark.usefixtures("single_blocks")
-def test_states_of_the_round_begun_ahead_are_removed(simulation, tmp_path):
-    def stops(record):
-        time.sleep(0.2)
-        return True
-
-    simulation(SlowFedPer(), tmp_path, rounds=6, backend=ProcessesBackend(2), callbacks=[stops]).run()
-    assert {path.name.split(".")[1] for path in (tmp_path / "checkpoint").rglob("*.safetensors")} == {"1"}
+def test_helpers_are_killed_while_they_work(simulation, tmp_path):
+    with pytest.raises(DeathError):
+        simulation(Hangs(), tmp_path, backend=ProcessesBackend(2)).run()
+    assert not multiprocessing.active_children()
 
 
 HELPERS = """
 import os, time
 from types import SimpleNamespace
 from odt_sim.device.embedding_cache import EmbeddingCache
+from odt_sim.simulation import processes
 from odt_sim.simulation.job import Task
-from odt_sim.simulation.processes import helper
-from odt_sim.simulation.processes.crew import Crew
 
 class Worker:
     embeddings = EmbeddingCache()
@@ -410,13 +324,13 @@ class Worker:
     def learn(self, embeddings):
         pass
 
-    def train_each(self, tasks, received):
+    def train(self, task, received):
         os.write(1, f"{os.getpid()}\\n".encode())
         time.sleep(60)
 
-helper.Worker, helper.replace = lambda job, embeddings: Worker(), lambda job, **_: job
-crew = Crew(SimpleNamespace(storage=None), Worker(), 2)
-crew.send("train", [Task("train", 1, (i,)) for i in range(2)], {}, [1, 1])
+processes.Worker, processes.replace = lambda job, embeddings: Worker(), lambda job, **_: job
+helpers = processes.Helpers(2, SimpleNamespace(storage=None), Worker().embeddings)
+helpers.begin("train", [Task("train", 1, (i,)) for i in range(2)], [[0], [1]], {})
 time.sleep(60)
 """
 
