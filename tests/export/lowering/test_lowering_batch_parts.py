@@ -124,7 +124,7 @@ def test_exported_steps_equal_keras(tmp_path: Path, made: list[int]) -> None:
         return layers.LeakyReLU()(layers.Add()([short, x]))
 
     inputs = keras.Input((8, 12, 3))
-    x = block(block(inputs, 6, 1), 10, 2)
+    x = block(block(inputs, 8, 1), 16, 2)
     network = keras.Model(inputs, layers.Dense(3)(layers.GlobalAveragePooling2D()(x)))
     examples, labels = normal(24, 8, 12, 3), RANDOM.integers(0, 3, 24)
     path = export_model(
