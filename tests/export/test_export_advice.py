@@ -300,7 +300,7 @@ ADVICE = {
         changed={"batch_size": None},
     ),
     "mixed rows": Advice(
-        "export with batch_size=None, which needs no padding",
+        r"export with batch_size=None \(model.batch_size=null\), which needs no padding",
         stack(own(lambda x: x - ops.mean(x, 0))),
         changed={"batch_size": None},
     ),
