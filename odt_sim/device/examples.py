@@ -1,6 +1,6 @@
 """A device's examples: rows of arrays that devices share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.columns import Array, Columns, Rows, arrays_of, as_array, read_only, rows_at, rows_of, several
-from odt_sim.data.dataset_checks import counted_labels, label_advice
+from odt_sim.data.dataset_checks import as_targets, counted_labels, label_advice
 from odt_sim.data.transcripts import check_transcripts
-from odt_sim.device.batches import targets_of
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.manifest import CTC, Output, task_of
@@ -53,6 +52,23 @@ class Examples:
     def with_embeddings(self, embeddings: Array) -> "Examples":
         """Return the examples with embeddings `[examples, ...]`, in the same order, instead of `x`."""
         return Examples(embeddings, self.y if self.index is None else self.y[self.index])
+
+    @classmethod
+    def of_pair(cls, model: TrainableModel, given: Any, what: str) -> "Examples":
+        """Return examples as they are, or those of a pair `(x, y)`, see `checked`.
+
+        Raises:
+            DataError: It is neither, or the examples do not fit the model.
+        """
+        if isinstance(given, Examples):
+            return given
+        if not isinstance(given, Sequence) or len(given) != 2:
+            count = f" of {len(given)}" if isinstance(given, Sequence) else ""
+            raise DataError(
+                f"{what}: expected the pair (x, y), found {type(given).__name__}{count}; pass inputs and targets"
+            )
+        x, y = given
+        return cls.checked(model, x, y, what)
 
     @classmethod
     def checked(cls, model: TrainableModel, x: Any, y: Any, what: str) -> "Examples":
@@ -160,6 +176,21 @@ def _check_chances(model: TrainableModel, output: Output, y: Array, what: str) -
         raise DataError(
             f"{what}: {y.max()} is out of range, the task {output.task} takes 0..1; rescale the targets, or set another task"
         )
+
+
+def targets_of(model: TrainableModel, y: Rows) -> Rows:
+    """Convert targets to the form that a model takes, by `odt_sim.data.dataset_checks.as_targets`."""
+    if not isinstance(y, Columns):
+        target = model.targets[""]
+        return as_targets(y, target.shape[1:], target.dtype, model.classes)
+    return rows_of(
+        {
+            name: as_targets(
+                array, model.targets[name].shape[1:], model.targets[name].dtype, model.classes_by_target[name]
+            )
+            for name, array in arrays_of(y).items()
+        }
+    )
 
 
 def named_rows(values: Any, names: tuple[str, ...], what: str) -> Rows:

@@ -4,16 +4,15 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from odt_sim.data.columns import Array, Rows, only, prefixed, rows_of
-from odt_sim.device.batches import padded, targets_of
+from odt_sim.device.batches import padded
 from odt_sim.device.embedding_cache import digest_of_body
-from odt_sim.device.examples import Examples
+from odt_sim.device.examples import Examples, targets_of
 from odt_sim.device.runtime import Runtime, inputs_of
-from odt_sim.device.runtime_pool import ModelState, RuntimePool
+from odt_sim.device.runtime_pool import STATE, ModelState, RuntimePool
 from odt_sim.errors import ModelError
 from odt_sim.model.names import full, parts
 from odt_sim.model.trainable import TrainableModel
@@ -51,7 +50,11 @@ class Calls:
 
 
 class Inference:
-    """Runs a device's `infer`, `embed` and `head_infer`, and counts the calls."""
+    """Runs a device's `infer`, `embed` and `head_infer`, and counts the calls.
+
+    Attributes:
+        model: The model.
+    """
 
     def __init__(self, device: int, state: ModelState, pool: RuntimePool, calls: Calls) -> None:
         """Use a device's state; run nothing yet.
@@ -62,13 +65,9 @@ class Inference:
             pool: The pool that caches the device's embeddings.
             calls: The counter to increase.
         """
+        self.model = pool.model
         self._device, self._state, self._pool, self._calls = device, state, pool, calls
-        self._body: str | None = None  # the digest of the body, while it is known
         self._embedded: dict[str, str] = {}  # by split, the body whose embeddings were counted
-
-    def body_changed(self) -> None:
-        """Discard everything derived from the parameters outside the head."""
-        self._body = None
 
     def outputs(self, signature: str, x: Rows) -> Rows:
         """Return the outputs `[rows, ...]` of a signature for `x` `[rows, ...]`."""
@@ -76,9 +75,15 @@ class Inference:
 
     def answers(self, signature: str, x: Rows) -> tuple[Rows, dict[str, Array]]:
         """Return the outputs of a signature, and the masks by output name."""
-        self._calls.add_inference(signature, _call_count(self._pool.model, signature, len(x)), len(x))
+        self._calls.add_inference(signature, _call_count(self.model, signature, len(x)), len(x))
         returned = self._run(signature, x)
-        return self._main(signature, returned), parts(returned, "mask") if self._pool.model.masks else {}
+        return self._main(signature, returned), parts(returned, "mask") if self.model.masks else {}
+
+    def call(self, signature: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run any signature, which may change weights and slots, and return its outputs."""
+        outputs = self._state.runtime(changes=STATE).run(signature, **inputs)
+        self._calls.add_inference(signature, 1, 0)
+        return outputs
 
     def losses(self, x: Rows, y: Rows, outputs: Rows, masks: Mapping[str, Array]) -> dict[str, Array]:
         """Return each example's loss, see `losses_of`."""
@@ -86,14 +91,13 @@ class Inference:
 
     def embedded(self, split: str, examples: Examples) -> Examples:
         """Return a split with embeddings as `x`; compute them once per body."""
-        if self._body is None:
-            self._body = digest_of_body(self._state.body)
-        if self._embedded.get(split) != self._body:
-            calls = _call_count(self._pool.model, "embed", len(examples))
+        body = digest_of_body(self._state.body)
+        if self._embedded.get(split) != body:
+            calls = _call_count(self.model, "embed", len(examples))
             self._calls.add_inference("embed", calls, len(examples))
-            self._embedded[split] = self._body
+            self._embedded[split] = body
         embeddings = self._pool.embeddings.get(
-            self._device, split, examples, self._body, lambda: self._embeddings(examples.take()[0])
+            self._device, split, examples, body, lambda: self._embeddings(examples.take()[0])
         )
         return examples.with_embeddings(embeddings)
 
@@ -102,35 +106,14 @@ class Inference:
 
     def _main(self, signature: str, returned: Mapping[str, Array]) -> Rows:
         """Return the main outputs among the outputs of a signature."""
-        model = self._pool.model
-        return rows_of({name: returned[own] for name, own in model.main_outputs(signature).items()})
+        return rows_of({name: returned[output] for name, output in self.model.main_outputs(signature).items()})
 
     def _run(self, signature: str, x: Rows) -> dict[str, Array]:
-        return _batches(self._runtime(signature), signature, inputs_of(self._pool.model, signature, x))
+        return _batches(self._runtime(signature), signature, inputs_of(self.model, signature, x))
 
     def _runtime(self, signature: str) -> Runtime:
         """Return a runtime with the device's state, which a signature that draws numbers or counts changes."""
-        changes = self._pool.model.changes[signature]
-        if "weights" in changes:
-            self.body_changed()
-        return self._state.runtime(changes=changes, head=signature == "head_infer")
-
-
-def check_answers(answers: Any, model: TrainableModel, rows: int) -> None:
-    """Check the answers of a user's predictor or correction, for a model with one output.
-
-    Raises:
-        TypeError: They are not an array.
-        ValueError: Their shape differs from the output of `infer`; targets would take that shape, and metrics be wrong.
-    """
-    if len(model.answers) > 1:
-        return
-    if not isinstance(answers, np.ndarray):
-        raise TypeError(f"it returned {type(answers).__name__}, expected a numpy array")
-    expected = (rows, *model.output.shape[1:])
-    fits = zip(answers.shape, expected, strict=False)
-    if answers.ndim != len(expected) or not all(wanted in (found, -1) for found, wanted in fits):
-        raise ValueError(f"it returned the shape {list(answers.shape)}, expected {list(expected)}, as infer returns")
+        return self._state.runtime(changes=self.model.changes[signature], head=signature == "head_infer")
 
 
 def losses_of(runtime: Runtime, x: Rows, y: Rows, outputs: Rows, masks: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,9 +1,8 @@
 """The epochs, steps and learning rate of local training."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,20 +32,17 @@ class TrainingPlan(Settings, group="train"):
         """The number of steps if set, else the number of epochs."""
         return self.epochs if self.steps is None else self.steps
 
-    def passes(self, examples: int, batch_size: int) -> Iterator[int]:
-        """Yield the number of examples of each pass; only the last pass of `steps` may be partial.
+    def passes(self, examples: int, batch_size: int) -> list[int]:
+        """Return the number of examples of each pass; only the last pass of `steps` may be partial.
 
         Args:
             examples: The number of the device's examples.
             batch_size: The examples of a step.
         """
         if self.steps is None:
-            yield from repeat(examples, self.epochs)
-            return
+            return [examples] * self.epochs
         full, rest = divmod(self.steps, math.ceil(examples / batch_size))
-        yield from repeat(examples, full)
-        if rest:
-            yield rest * batch_size
+        return [examples] * full + [rest * batch_size] * (rest > 0)
 
     def steps_of(self, examples: int, batch_size: int) -> int:
         """Return the number of steps in a round on a device's examples."""
@@ -59,6 +55,19 @@ class TrainingPlan(Settings, group="train"):
     def with_amount(self, amount: int) -> "TrainingPlan":
         """Return the plan with another number of steps if they are set, else another number of epochs."""
         return replace(self, epochs=amount) if self.steps is None else replace(self, steps=amount)
+
+
+def check_plan(plan: object, device: int) -> None:
+    """Check that a device's plan is an instance of `TrainingPlan`.
+
+    Raises:
+        ConfigurationError: It is something else, such as the class.
+    """
+    if not isinstance(plan, TrainingPlan):
+        raise ConfigurationError(
+            f"device {device}: plan: expected a TrainingPlan, found {type(plan).__name__}; pass an instance, such as "
+            "TrainingPlan(epochs=2)"
+        )
 
 
 def learning_rate_of(

@@ -65,8 +65,7 @@ class RuntimePool:
     @cached_property
     def head(self) -> "RuntimePool":
         """The pool whose interpreter runs the head's file; this pool if there is no such file."""
-        one_engine = getattr(self._start, "runs_flex", False)  # a second one is a process with TensorFlow
-        file = head_file(self.model, self._usual_steps) if self._edits and not one_engine else None
+        file = head_file(self.model, self._usual_steps) if self._edits and not _has_flex(self.model) else None
         return HeadPool(self.first, file, self._start) if file else self
 
     def scheduled_rate(self, step: int) -> float:
@@ -141,14 +140,6 @@ class ModelState:
         self._fetch_weights()
         of_head = self._head is not None and _covers(self._head.layout, layout)
         return (self._head if self._head is not None and of_head else self.weights).select(layout)
-
-    def change_since(self, before: Weights) -> Weights:
-        """Return the values of the parameters of `before` minus `before`."""
-        if not self._weights_current:
-            runtime = self._lender.acquire(self)
-            if runtime.file.layout == before.layout:
-                return runtime.change_since(before)
-        return self.select(before.layout) - before
 
     @property
     def body(self) -> Weights:
@@ -244,3 +235,7 @@ class ModelState:
 
 def _covers(layout: Layout, other: Layout) -> bool:
     return layout.slices.keys() >= other.slices.keys()
+
+
+def _has_flex(model: TrainableModel) -> bool:
+    return any(op.startswith("Flex") for ops in model.operators.values() for op in ops)

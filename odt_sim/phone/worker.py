@@ -11,10 +11,9 @@ from odt_sim.data.columns import Array
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.phone import phones
-from odt_sim.phone.device import PhoneDevice
+from odt_sim.phone.device import PhoneExamples, PhonePool, phone_device
 from odt_sim.phone.frames import Message
 from odt_sim.phone.phones import PhoneError, Phones
-from odt_sim.phone.runtime import PhonePool
 from odt_sim.simulation.evaluation import Evaluation, Row
 from odt_sim.simulation.exclusion import AWAY, TIMED_OUT, Excluded
 from odt_sim.simulation.job import Job, Task, Trained
@@ -26,18 +25,18 @@ Result = TypeVar("Result")
 
 MOST_AT_ONCE = 1024
 """Maximum number of phones that work at the same time; the others wait."""
+PLACEHOLDER = phones.Examples(1, 0, 1)
+"""The numbers of examples of a device that is excluded because its phone never connected."""
 
 
 class PhoneWorker(Worker):
     """Worker that runs strategies in this process with devices whose models and examples are on phones."""
 
-    _pool: PhonePool
-
     def __init__(self, job: Job, connected: Phones) -> None:
         """Prepare for a job with the phones that connect."""
         super().__init__(job)
-        self._phones = connected
-        self._evaluation = PhoneEvaluation(job)
+        self._phones, self._interpreter = connected, PhonePool(job.model)
+        self._evaluation = PhoneEvaluation(job, connected)
         self._blocks = ThreadPoolExecutor(MOST_AT_ONCE, "block")
         self._devices = ThreadPoolExecutor(MOST_AT_ONCE, "phone")
         self._loading = Lock()
@@ -68,10 +67,7 @@ class PhoneWorker(Worker):
             done = self._on_each(task, partial(self._update, task=task, broadcast=broadcast))
             yield self._sum(task, [[*done]])
 
-    def _new_pool(self) -> PhonePool:
-        return PhonePool(self._job.model)
-
-    def _of_phone(self, id: int, task: Task) -> PhoneDevice:
+    def _of_phone(self, id: int, task: Task) -> Device:
         job, phone = self._job, self._phones.connected(id)
         limit = job.fleet.timeout
         until = None if limit is None else time.monotonic() + limit
@@ -82,8 +78,8 @@ class PhoneWorker(Worker):
                 raise PhoneError(f"{AWAY}: not connected")
             return phone.ask({**header, **shown}, tensors, until)
 
-        examples = phone.examples if phone else phones.Examples(1, 0, 1)  # placeholder for a device that is excluded
-        return PhoneDevice(job.model, examples, ask, self._pool, seed=job.seed, id=id, round=task.round, plan=job.plan)
+        examples = phone.examples if phone else PLACEHOLDER
+        return phone_device(examples, ask, self._interpreter, seed=job.seed, id=id, round=task.round, plan=job.plan)
 
     def _within_limits(self, device: Device, work: Callable[[], Result]) -> Result | Excluded:
         if self._phones.connected(device.id) is None:
@@ -106,5 +102,10 @@ class PhoneWorker(Worker):
 class PhoneEvaluation(Evaluation):
     """Evaluation of phones on their test examples, which stay on the phones."""
 
+    def __init__(self, job: Job, connected: Phones) -> None:
+        """Evaluate phones of a job."""
+        super().__init__(job)
+        self._phones = connected
+
     def _own_test(self, device: Device) -> Examples:
-        return device.own_test if isinstance(device, PhoneDevice) else super()._own_test(device)
+        return PhoneExamples.counted((self._phones.examples(device.id) or PLACEHOLDER).test)

@@ -32,7 +32,7 @@ Selected = tuple[Task, int, Sequence[Indices]]
 Done = tuple[Device, Update | Excluded]
 
 MOST_BYTES = 1 << 24
-"""The maximum bytes of training rows and weights of the devices that are prepared before the first of them trains."""
+"""The maximum bytes of training rows and weights of the devices that are loaded before the first of them trains."""
 
 
 class Worker:
@@ -108,7 +108,7 @@ class Worker:
         return trained
 
     def _prepared(self, tasks: Sequence[Task]) -> Iterator[Device]:
-        """Yield the devices of blocks in order; those of a group are prepared before the first, see `Device.prepare`."""
+        """Yield the devices of blocks in order; those of a group are loaded before the first."""
         for group in self._groups(tasks):
             pool, devices = self._pool, self._loaded_group(group)
             for each in group:
@@ -117,11 +117,7 @@ class Worker:
                 yield devices.pop(0)  # unnamed, so that it is freed as soon as it is done
 
     def _loaded_group(self, group: Sequence[Selected]) -> list[Device]:
-        devices = [self._loaded(*each) for each in group]
-        if len(devices) > 1:
-            for device in devices:
-                device.prepare()
-        return devices
+        return [self._loaded(*each) for each in group]
 
     def _groups(self, tasks: Sequence[Task]) -> Iterator[list[Selected]]:
         """Yield the devices of blocks in groups whose training rows and weights fit into `MOST_BYTES`."""
