@@ -5,13 +5,14 @@ from functools import lru_cache
 from itertools import islice
 from math import prod
 from types import MappingProxyType
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.columns import Array, Columns, Rows, arrays_of, only, read_only, rows_at
 from odt_sim.device.examples import Examples, targets_of
+from odt_sim.errors import DataError
 from odt_sim.model.trainable import TrainableModel
 
 MOST_PREPARED, MOST_BYTES = 8, 1 << 24
@@ -55,6 +56,18 @@ def batches(model: TrainableModel, x: Rows, y: Rows, inputs: Mapping[str, Array]
     yield from cut(model, x, targets_of(model, y), inputs)
 
 
+def given_batch(model: TrainableModel, x: Any, y: Any, what: str) -> Batch:
+    """Return the batch of given rows, at most one batch; `what` is the name for errors, such as `device 3`.
+
+    Raises:
+        DataError: The rows do not fit the model, or there are none or more than a batch.
+    """
+    rows = Examples.checked(model, x, y, f"{what}, batch")
+    if not 0 < len(rows) <= model.batch_size:
+        raise DataError(f"{what}: expected a batch of 1 to {model.batch_size} rows, found {len(rows)}")
+    return next(batches(model, rows.x, rows.y))
+
+
 def cut(model: TrainableModel, x: Rows, y: Rows, inputs: Mapping[str, Array] = NO_INPUTS) -> Iterator[Batch]:
     """Yield the batches of `batches`, for converted targets `y`, or for the positions of rows as `x` and `y`."""
     size = model.batch_size
@@ -70,20 +83,13 @@ def cut(model: TrainableModel, x: Rows, y: Rows, inputs: Mapping[str, Array] = N
 
 def _last(model: TrainableModel, x: Rows, y: Rows, inputs: Mapping[str, Array], start: int) -> Batch:
     """Return the last batch, which has fewer real rows than the model's batch size."""
-    size, real = model.batch_size, len(x) - start
-    if not model.fixed_batch:
-        rows, targets, weight = x[start:], y[start:], np.ones(real, np.float32)
-        further = {name: array[start:] for name, array in inputs.items()}
-    elif "sample_weight" in model.capabilities:
-        weight = np.zeros(size, np.float32)
-        weight[:real] = size / real  # Keras divides the weighted sum by the rows of the batch, zeros included
-        rows, targets = padded(x[start:], size), padded(y[start:], size)
-        further = {name: padded(array[start:], size) for name, array in inputs.items()}
-    else:
-        again = np.arange(start, start + size) % len(x)
-        rows, targets, weight = x[again], y[again], np.ones(size, np.float32)
-        further = {name: array[again] for name, array in inputs.items()}
-    return Batch(read_only(rows), read_only(targets), read_only(weight), real, further)
+    rows, real = np.arange(start, len(x)), len(x) - start
+    weight: NDArray[np.float32] = np.ones(real, np.float32)
+    if model.fixed_batch:
+        rows = padded_order(model, np.arange(len(x)))[start:]
+        weight = padding_weights(model, (len(x),))[start:]
+    further = {name: array[rows] for name, array in inputs.items()}
+    return Batch(read_only(x[rows]), read_only(y[rows]), read_only(weight), real, further)
 
 
 @overload

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from odt_sim.arguments import names_arguments
 from odt_sim.data.columns import Array, Rows
-from odt_sim.device.batches import Batch
-from odt_sim.device.checkpoint import read_saved, write_checkpoint
+from odt_sim.device.batches import Batch, given_batch
+from odt_sim.device.checkpoint import write_checkpoint
 from odt_sim.device.examples import Examples, check_ids, checked_inputs
 from odt_sim.device.further_inputs import checked_call
-from odt_sim.device.parts import Parts, engine_parts, seeded_slots
+from odt_sim.device.parts import Parts, checked_slots, engine_parts, restore, seeded_slots
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.random import generator_for
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.device.scoring import Correction, Predictor, Scored, split_of
 from odt_sim.device.training import GradientOffset, Local, Training
-from odt_sim.errors import ConfigurationError, DataError, ModelError
+from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.metrics.own import OwnMetric
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
@@ -33,10 +33,13 @@ Inputs = Mapping[str, Any] | None
 class Device:
     """Trains, evaluates, saves and restores a trainable model on its own data.
 
-    Devices may share interpreters; sharing changes no result.
+    Devices may share interpreters; sharing changes no result. `model`, `seed`, `id`, `round` and `plan` are attributes, too.
+    Methods that take a split, `test`, `validation` or `train`, raise a `DataError` if the device has no such examples.
 
-    Attributes, besides the arguments:
-        train_examples, validation_examples, test_examples: The examples, read-only.
+    Attributes:
+        train_examples: The training examples, read-only.
+        validation_examples: Examples for model selection; may be empty.
+        test_examples: Examples for reported results; may be empty.
         state: What a strategy keeps on this device between rounds.
         records: Numbers of the strategy for the device's line in `devices.jsonl`, set by `deploy`.
         calls: The number of model calls.
@@ -106,11 +109,7 @@ class Device:
             self._state.replace(self.initial, self._seeded_slots())
 
     def __reduce__(self) -> str:
-        """Refuse to be pickled: an interpreter cannot be sent to another process.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Raise a `TypeError`: an interpreter cannot be sent to another process."""
         raise TypeError(
             "a Device cannot be pickled, since it owns an interpreter; create it in the process that uses it"
         )
@@ -155,10 +154,8 @@ class Device:
                 input.
             DataError: An input has another shape or dtype.
         """
-        local = (
-            self._local if epochs is None else self._local._replace(plan=replace(self.plan, epochs=epochs, steps=None))
-        )
-        return self._training.train(local, learning_rate, group, inputs)
+        plan = self.plan if epochs is None else replace(self.plan, epochs=epochs, steps=None)
+        return self._training.train(self._local._replace(plan=plan), learning_rate, group, inputs)
 
     def finish(self) -> None:
         """End training as Keras' `fit` does: set weights with moving averages (`use_ema`) to these averages.
@@ -178,8 +175,7 @@ class Device:
             inputs: Values of the model's further training inputs, as in `train`; batches carry them to `train_step`.
 
         Raises:
-            ConfigurationError: The plan is not a `TrainingPlan`.
-            DataError, ModelError: An input does not fit, see `train`.
+            ConfigurationError, DataError, ModelError: The plan is not a `TrainingPlan`, or an input does not fit.
         """
         local = self._local if plan is None else self._local._replace(plan=plan)
         return self._training.batches(local, purpose, inputs)
@@ -199,7 +195,7 @@ class Device:
             DataError: The rows do not fit the model, or there are none or more than a batch.
             ConfigurationError, ModelError: See `train`.
         """
-        return self.train_step(self._training.given_batch(x, y), learning_rate, group)
+        return self.train_step(given_batch(self.model, x, y, f"device {self.id}"), learning_rate, group)
 
     def begin_again(self) -> None:
         """Reset everything except the weights to the beginning of the round, to train a second model on this device.
@@ -270,11 +266,7 @@ class Device:
         return self._scoring.call(signature, checked_call(self.model, signature, inputs, f"device {self.id}"))
 
     def outputs(self, split: str) -> Rows:
-        """Return the model's outputs for a split, `[examples, ...]` float32, in the order of its examples.
-
-        Raises:
-            DataError: The device has no such examples.
-        """
+        """Return the model's outputs for a split, `[examples, ...]` float32, in the order of its examples."""
         return self._scoring.outputs(self._scored(split))
 
     def embedded(self, split: str) -> Examples:
@@ -282,29 +274,20 @@ class Device:
         return self._scoring.embedded(split, self._split(split))
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
-        """Return the metrics of `test`, `validation` or `train`: `examples`, `loss`, the task's and the user's metrics.
+        """Return the metrics of a split: `examples`, `loss`, those of the model's task, and the user's.
 
         Raises:
-            DataError: The device has no such examples.
             SimulationError: A user's metric failed.
         """
         train = self._scored("train") if len(self.train_examples) else None
         return self._scoring.figures(self._scored(split), train)
 
     def loss(self, split: str) -> float:
-        """Return the mean loss of a split, without the other metrics of `evaluate`.
-
-        Raises:
-            DataError: The device has no such examples.
-        """
+        """Return the mean loss of a split, without the other metrics of `evaluate`."""
         return self._scoring.loss(self._scored(split))
 
     def example_losses(self, split: str) -> Array:
-        """Return the loss of each example of a split, `[examples]`, in the order of its examples.
-
-        Raises:
-            DataError: The device has no such examples.
-        """
+        """Return the loss of each example of a split, `[examples]`, in the order of its examples."""
         return self._scoring.example_losses(self._scored(split))
 
     def _scored(self, split: str) -> Scored:
@@ -353,25 +336,9 @@ class Device:
             ConfigurationError: They are neither `Weights` nor a path.
             CheckpointError: The checkpoint is missing, damaged or belongs to another model.
         """
-        if not isinstance(weights, Weights | str | os.PathLike):
-            raise ConfigurationError(
-                f"device {self.id}: expected Weights or the path of a checkpoint, found {type(weights).__name__}; "
-                "create them with Weights.from_tensors(model.layout, arrays)"
-            )
-        if not isinstance(weights, Weights):
-            saved = read_saved(Path(weights), self.model)
-            if saved.slots is not None:
-                self._training.epochs, self._training.steps = saved.epochs, saved.steps
-                self._state.replace(saved.weights, saved.slots)
-                return
-            weights = saved.weights
-        shapes = self.model.layout.shapes
-        if weights.layout == self.model.layout:
-            self._state.replace(weights.select(weights.layout), self._state.slots)
-        elif all(p.group == "head" and shapes.get(p.name) == p.shape for p in weights.layout.parameters):
-            self._state.replace_head(weights)
-        else:
-            self._state.replace(self.weights.replace(weights), self._state.slots)
+        trained = restore(self._state, self.model, weights, f"device {self.id}")
+        if trained is not None:
+            self._training.epochs, self._training.steps = trained
 
     @names_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -395,12 +362,7 @@ class Device:
         Raises:
             ModelError: Their number, a shape or a dtype does not fit.
         """
-        copies = [np.array(slot) for slot in slots]
-        found = [(slot.shape, str(slot.dtype)) for slot in copies]
-        expected = [(slot.shape, slot.dtype) for slot in self.model.slots]
-        if found != expected:
-            raise ModelError(f"{self.model.where}: expected the optimizer's slots {expected}, found {found}")
-        self._state.replace(self.weights, copies, same_body=True)
+        self._state.replace(self.weights, checked_slots(self.model, slots), same_body=True)
 
     def release(self) -> None:
         """Return the interpreter to the pool; training since the last read of the weights is lost."""

@@ -1,16 +1,19 @@
 """The parts of a device: its state, its training and its scoring, in an engine of this process or elsewhere."""
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from odt_sim.data.columns import Array
-from odt_sim.device.inference import Calls, Inference
+from odt_sim.device.checkpoint import read_saved
 from odt_sim.device.random import generator_for
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
-from odt_sim.device.scoring import EngineScoring, Scoring
+from odt_sim.device.scoring import Calls, EngineScoring, Scoring
 from odt_sim.device.training import EngineSteps, Steps
+from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.metrics.own import OwnMetric
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
@@ -70,9 +73,8 @@ def engine_parts(pool: RuntimePool, id: int, metrics: Sequence[OwnMetric] = ()) 
     """
     initial, slots, calls = pool.first.initial, pool.first.initial_slots, Calls()
     state = ModelState(pool, initial, slots)
-    inference = Inference(id, state, pool, calls)
-    scoring = EngineScoring(id, inference, metrics)
-    return Parts(state, EngineSteps(id, state, pool, inference), scoring, calls, initial, slots)
+    scoring = EngineScoring(id, state, pool, calls, metrics)
+    return Parts(state, EngineSteps(state, pool, scoring), scoring, calls, initial, slots)
 
 
 def seeded_slots(model: TrainableModel, slots: Sequence[Array], *device: int) -> Sequence[Array]:
@@ -82,3 +84,55 @@ def seeded_slots(model: TrainableModel, slots: Sequence[Array], *device: int) ->
         seed = generator_for(*device, "masks", i).integers(2**31 - 1)  # the range that Keras draws from
         seeded[i] = np.array([seed, 0], seeded[i].dtype)
     return seeded
+
+
+def restore(
+    state: State, model: TrainableModel, weights: "Weights | str | os.PathLike[str]", what: str
+) -> tuple[int, int] | None:
+    """Set the weights of a state, or load a checkpoint; see `Device.restore`.
+
+    Args:
+        state: The state to change.
+        model: Its model.
+        weights: All or some weights, or the path of a file.
+        what: The name for errors, such as `device 3`.
+
+    Returns:
+        The epochs and steps that a checkpoint counts; None for weights.
+
+    Raises:
+        ModelError, ConfigurationError, CheckpointError: See `Device.restore`.
+    """
+    if not isinstance(weights, Weights | str | os.PathLike):
+        raise ConfigurationError(
+            f"{what}: expected Weights or the path of a checkpoint, found {type(weights).__name__}; "
+            "create them with Weights.from_tensors(model.layout, arrays)"
+        )
+    if not isinstance(weights, Weights):
+        saved = read_saved(Path(weights), model)
+        if saved.slots is not None:
+            state.replace(saved.weights, saved.slots)
+            return saved.epochs, saved.steps
+        weights = saved.weights
+    shapes = model.layout.shapes
+    if weights.layout == model.layout:
+        state.replace(weights.select(weights.layout), state.slots)
+    elif all(p.group == "head" and shapes.get(p.name) == p.shape for p in weights.layout.parameters):
+        state.replace_head(weights)
+    else:
+        state.replace(state.weights.replace(weights), state.slots)
+    return None
+
+
+def checked_slots(model: TrainableModel, slots: Sequence[Array]) -> list[Array]:
+    """Return copies of optimizer slots.
+
+    Raises:
+        ModelError: Their number, a shape or a dtype does not fit.
+    """
+    copies = [np.array(slot) for slot in slots]
+    found = [(slot.shape, str(slot.dtype)) for slot in copies]
+    expected = [(slot.shape, slot.dtype) for slot in model.slots]
+    if found != expected:
+        raise ModelError(f"{model.where}: expected the optimizer's slots {expected}, found {found}")
+    return copies

@@ -55,7 +55,6 @@ class Runtime:
         self.engine = start(self.file.content, model.where)
         self._offset: Weights | None = None
         self._weights: Weights | None = None  # the current weights, if known
-        self._restored: tuple[Weights, dict[str, Array]] | None = None  # the last written ones, and their tensors
         self._restore_names = [f"a{i}" for i in range(len(self.file.layout.parameters))]
         self._rows: dict[str, Array] = {}  # the rows of the last call of several steps, by signature
         self._slot_names = [f"s{i}" for i in range(len(self.file.slots))]
@@ -229,12 +228,9 @@ class Runtime:
         """
         if weights is self._weights:
             return
-        # All devices of a round begin with the same weights.
-        if self._restored is None or weights is not self._restored[0]:
-            held = weights if weights.layout is self.file.layout else weights.select(self.file.layout)
-            self._restored = weights, dict(zip(self._restore_names, held.tensors(), strict=True))
+        held = weights if weights.layout is self.file.layout else weights.select(self.file.layout)
         self._weights = None
-        self.engine.call("restore", **self._restored[1])
+        self.engine.call("restore", **dict(zip(self._restore_names, held.tensors(), strict=True)))
         self._weights = weights
 
     def read_slots(self) -> list[Array]:

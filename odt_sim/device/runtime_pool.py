@@ -60,13 +60,17 @@ class RuntimePool:
     @cached_property
     def first(self) -> Runtime:
         """The runtime, which also provides the initial weights and slots."""
-        return self._started()
+        return Runtime(self.model, self._start, self.file())
 
     @cached_property
     def head(self) -> "RuntimePool":
         """The pool whose interpreter runs the head's file; this pool if there is no such file."""
         file = head_file(self.model, self._usual_steps) if self._edits and not _has_flex(self.model) else None
-        return HeadPool(self.first, file, self._start) if file else self
+        if file is None:
+            return self
+        pool = RuntimePool(self.model, self._start)
+        pool.first = Runtime(self.model, self._start, file, whole=self.first)
+        return pool
 
     def scheduled_rate(self, step: int) -> float:
         """Return the learning rate of a step from the model's signature `schedule`."""
@@ -92,27 +96,6 @@ class RuntimePool:
     def file(self) -> EngineFile:
         """Return the file to run, built once for this process and its later forks."""
         return repeated(self.model, self._usual_steps) if self._edits else own_file(self.model)
-
-    def _started(self) -> Runtime:
-        return Runtime(self.model, self._start, self.file())
-
-
-class HeadPool(RuntimePool):
-    """A pool whose interpreter runs the head of a model."""
-
-    def __init__(self, whole: Runtime, file: EngineFile, start: StartEngine) -> None:
-        """Create an empty pool.
-
-        Args:
-            whole: A runtime of the whole model.
-            file: The head's file.
-            start: Starts an engine.
-        """
-        super().__init__(whole.model, start)
-        self._whole, self._file = whole, file
-
-    def _started(self) -> Runtime:
-        return Runtime(self.model, self._start, self._file, self._whole)
 
 
 class ModelState:

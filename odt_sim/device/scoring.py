@@ -1,25 +1,63 @@
 """Scores of a device: outputs and metrics of its model for its examples, of a corrected model, or of a predictor."""
 
+import math
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from odt_sim.arguments import shown
-from odt_sim.data.columns import Array, Rows, arrays_of, only, rows_of
-from odt_sim.device.examples import Examples
-from odt_sim.device.inference import Inference
-from odt_sim.errors import ConfigurationError, DataError, InvocationError, SimulationError
+from odt_sim.data.columns import Array, Rows, arrays_of, only, prefixed, rows_of
+from odt_sim.device.batches import padded
+from odt_sim.device.embedding_cache import digest_of_body
+from odt_sim.device.examples import Examples, targets_of
+from odt_sim.device.runtime import Runtime, inputs_of
+from odt_sim.device.runtime_pool import STATE, ModelState, RuntimePool
+from odt_sim.errors import ConfigurationError, DataError, InvocationError, ModelError, SimulationError
 from odt_sim.metrics.device import model_example_losses, model_figures, model_loss
 from odt_sim.metrics.masks import masks_of
 from odt_sim.metrics.own import OwnMetric, own_figures
+from odt_sim.model.names import full, parts
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.user_code import user_code_errors
 
 Correction = Callable[[Array, Array], Array]
 """A function of embeddings and outputs, each `[rows, ...]`, that returns corrected outputs."""
+
+
+@dataclass
+class Calls:
+    """Model calls of a device.
+
+    Attributes:
+        train: Training steps.
+        infer: Batches of inference or embedding. Cached embeddings count as computed, so that every backend counts alike.
+        by_signature: The same calls by signature.
+        rows: The examples of these calls, without padding.
+    """
+
+    train: int = 0
+    infer: int = 0
+    by_signature: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    rows: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add_steps(self, signature: str, steps: int, rows: int) -> None:
+        """Count training steps and the examples of all these steps."""
+        self.train += steps
+        self._add(signature, steps, rows)
+
+    def add_inference(self, signature: str, calls: int, rows: int) -> None:
+        """Count calls of inference or embedding and the examples of all these calls."""
+        self.infer += calls
+        self._add(signature, calls, rows)
+
+    def _add(self, signature: str, calls: int, rows: int) -> None:
+        self.by_signature[signature] += calls
+        self.rows[signature] += rows
 
 
 class Predictor(ABC):
@@ -106,14 +144,18 @@ class Scoring(Protocol):
 
 
 class EngineScoring:
-    """Scores a device's model in an engine of this process."""
+    """Runs and scores a device's model in an engine of this process, and counts the calls."""
 
-    def __init__(self, id: int, inference: Inference, metrics: Sequence[OwnMetric]) -> None:
-        """Score nothing yet.
+    def __init__(
+        self, device: int, state: ModelState, pool: RuntimePool, calls: Calls, metrics: Sequence[OwnMetric]
+    ) -> None:
+        """Run nothing yet.
 
         Args:
-            id: The device's id.
-            inference: Runs the device's model.
+            device: The device's id.
+            state: The device's weights.
+            pool: The pool that caches the device's embeddings.
+            calls: The counter to increase.
             metrics: The user's metrics.
 
         Raises:
@@ -123,11 +165,12 @@ class EngineScoring:
         wrong = [metric for metric in metrics if not isinstance(metric, OwnMetric)] if listed else [metrics]
         if wrong:
             raise ConfigurationError(
-                f"device {id}: metrics: expected a list of OwnMetric, found {shown(wrong[0])}; create it with "
+                f"device {device}: metrics: expected a list of OwnMetric, found {shown(wrong[0])}; create it with "
                 "odt_sim.metrics.own.own_metrics([function])"
             )
-        self._id, self._inference, self._metrics = id, inference, metrics
-        self._model = inference.model
+        self._device, self._state, self._pool, self._calls, self._metrics = device, state, pool, calls, metrics
+        self._model = pool.model
+        self._embedded: dict[str, str] = {}  # by split, the body whose embeddings were counted
         self._predicts = False  # while a predictor runs, the device's own model answers
 
     def figures(self, scored: Scored, train: Scored | None) -> dict[str, float]:
@@ -138,7 +181,7 @@ class EngineScoring:
             answers["answers"],
             answers["y"],
             answers["masks"],
-            device=self._id,
+            device=self._device,
             train=lambda: train and self._answers(train),
         )
         return {**model_figures(self._model, **answers), **user_metrics}
@@ -156,19 +199,47 @@ class EngineScoring:
         return rows_of(self._answers(scored)["answers"])
 
     def embedded(self, split: str, examples: Examples) -> Examples:
-        """Return a split with embeddings as `x`."""
-        return self._inference.embedded(split, examples)
+        """Return a split with embeddings as `x`; compute them once per body."""
+        body = digest_of_body(self._state.body)
+        if self._embedded.get(split) != body:
+            calls = _call_count(self._model, "embed", len(examples))
+            self._calls.add_inference("embed", calls, len(examples))
+            self._embedded[split] = body
+        embeddings = self._pool.embeddings.get(
+            self._device, split, examples, body, lambda: self._embeddings(examples.take()[0])
+        )
+        return examples.with_embeddings(embeddings)
 
     def infer(self, x: Rows, correction: Correction | None = None) -> Rows:
         """Return the model's outputs, `[rows, ...]`, for checked rows."""
-        outputs = self._inference.outputs("infer", x)
-        if correction is None:
-            return outputs
-        return self._corrected(correction, self._inference.outputs("embed", x), outputs)
+        outputs = self.answers("infer", x)[0]
+        return outputs if correction is None else self._corrected(correction, self.answers("embed", x)[0], outputs)
 
     def call(self, signature: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run any signature with checked inputs; see `Scoring`."""
-        return self._inference.call(signature, inputs)
+        """Run any signature, which may change weights and slots, and return its outputs."""
+        outputs = self._state.runtime(changes=STATE).run(signature, **inputs)
+        self._calls.add_inference(signature, 1, 0)
+        return outputs
+
+    def answers(self, signature: str, x: Rows) -> tuple[Rows, dict[str, Array]]:
+        """Return the outputs of a signature, and the masks by output name."""
+        self._calls.add_inference(signature, _call_count(self._model, signature, len(x)), len(x))
+        returned = self._run(signature, x)
+        return self._main(signature, returned), parts(returned, "mask") if self._model.masks else {}
+
+    def _embeddings(self, x: Rows) -> Array:
+        return only(self._main("embed", self._run("embed", x)), "the embedding", "export it with one")
+
+    def _main(self, signature: str, returned: Mapping[str, Array]) -> Rows:
+        """Return the main outputs among the outputs of a signature."""
+        return rows_of({name: returned[output] for name, output in self._model.main_outputs(signature).items()})
+
+    def _run(self, signature: str, x: Rows) -> dict[str, Array]:
+        return _batches(self._runtime(signature), signature, inputs_of(self._model, signature, x))
+
+    def _runtime(self, signature: str) -> Runtime:
+        """Return a runtime with the device's state, which a signature that draws numbers or counts changes."""
+        return self._state.runtime(changes=self._model.changes[signature], head=signature == "head_infer")
 
     def _answers(self, scored: Scored) -> dict[str, Any]:
         """Return the outputs, targets, losses and masks of a split, as `model_figures` takes them.
@@ -179,17 +250,17 @@ class EngineScoring:
         model, examples = self._model, scored.examples
         if scored.predictor is not None and not self._predicts:
             x, y = examples.take()
-            masks = self._inference.answers("infer", x)[1] if model.masks else {}  # they depend on the inputs only
+            masks = self.answers("infer", x)[1] if model.masks else {}  # they depend on the inputs only
             outputs = self._predicted(scored.predictor, x)
         else:
             of_head = model.embeds and not model.masks
             x, y = (self.embedded(scored.split, examples) if of_head else examples).take()
-            outputs, masks = self._inference.answers("head_infer" if of_head else "infer", x)
+            outputs, masks = self.answers("head_infer" if of_head else "infer", x)
             if scored.correction is not None:
                 outputs = self._corrected(scored.correction, self.embedded(scored.split, examples).x, outputs)
         losses = {}
         if model.returns_losses:
-            losses = self._inference.losses(examples.take()[0], y, outputs, masks)
+            losses = losses_of(self._runtime("loss"), examples.take()[0], y, outputs, masks)
         targets = arrays_of(y)
         return {
             "answers": arrays_of(outputs),
@@ -222,7 +293,7 @@ class EngineScoring:
         return result
 
     def _errors_of(self, name: str, owner: Any) -> AbstractContextManager[None]:
-        what = f"device {self._id}: the {name} failed"
+        what = f"device {self._device}: the {name} failed"
         return user_code_errors(owner, what, SimulationError, passes=InvocationError)
 
 
@@ -241,3 +312,59 @@ def _check_answers(answers: Any, model: TrainableModel, rows: int) -> None:
     fits = zip(answers.shape, expected, strict=False)
     if answers.ndim != len(expected) or not all(wanted in (size, -1) for size, wanted in fits):
         raise ValueError(f"it returned the shape {list(answers.shape)}, expected {list(expected)}, as infer returns")
+
+
+def losses_of(runtime: Runtime, x: Rows, y: Rows, outputs: Rows, masks: Mapping[str, Array]) -> dict[str, Array]:
+    """Return each example's loss, `[rows]`, from the signature `loss`: the sum as `""`, and that of each named output.
+
+    Args:
+        runtime: The model.
+        x: `[rows, ...]`.
+        y: `[rows, ...]`.
+        outputs: The outputs of `infer` for these rows.
+        masks: The masks by output name.
+    """
+    given = prefixed("x", x) | prefixed("y", targets_of(runtime.model, y)) | prefixed("logits", outputs)
+    given |= {full("mask", name): mask for name, mask in masks.items()}
+    inputs = runtime.model.signatures["loss"].inputs
+    # A predictor's answers are float64.
+    taken = {name: np.asarray(given[name], tensor.dtype) for name, tensor in inputs.items()}
+    returned = _batches(runtime, "loss", taken)
+    return {name.removeprefix("losses").removeprefix("_"): losses for name, losses in returned.items()}
+
+
+def _batches(runtime: Runtime, signature: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the outputs of a signature for rows, computed batch by batch."""
+    rows = len(next(iter(inputs.values())))
+    size, fixed = _call_size(runtime.model, signature)
+    outputs: dict[str, Array] = {}
+    for start in range(0, rows, size):
+        batch = {name: array[start : start + size] for name, array in inputs.items()}
+        given = {name: padded(array, size) for name, array in batch.items()} if fixed else batch
+        for name, array in runtime.run(signature, **given).items():
+            if not start:
+                outputs[name] = np.empty((rows, *array.shape[1:]), array.dtype)
+            outputs[name][start : start + size] = array[: rows - start]
+    if rows:
+        return outputs
+    declared = runtime.model.signatures[signature].outputs
+    return {name: np.zeros((0, *tensor.shape[1:]), tensor.dtype) for name, tensor in declared.items()}
+
+
+def _call_count(model: TrainableModel, signature: str, rows: int) -> int:
+    return math.ceil(rows / _call_size(model, signature)[0])
+
+
+def _call_size(model: TrainableModel, signature: str) -> tuple[int, bool]:
+    """Return the rows of one call, and whether each call needs exactly that many.
+
+    Raises:
+        ModelError: The file has no such signature.
+    """
+    if signature not in model.signatures:
+        raise ModelError(
+            f"{model.where}: has no signature {signature!r}; export the model with it, for example by "
+            f"needs = frozenset({{{signature!r}}}) of the strategy"
+        )
+    rows = next(iter(model.signatures[signature].inputs.values())).shape[0]
+    return (rows, True) if rows > 0 else (model.batch_size, False)

@@ -18,12 +18,12 @@ from odt_sim.arguments import shown
 from odt_sim.device.batches import Batch, Positions, batches, stacked_batches
 from odt_sim.device.examples import Examples
 from odt_sim.device.further_inputs import NONE, SAMPLE_WEIGHT, FurtherInputs
-from odt_sim.device.inference import Calls, Inference
 from odt_sim.device.plan import TrainingPlan, check_plan, learning_rate_of
 from odt_sim.device.random import generator_for
 from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import STATE, ModelState, RuntimePool
-from odt_sim.errors import ConfigurationError, DataError, ModelError
+from odt_sim.device.scoring import Calls, EngineScoring
+from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model.manifest import GROUPS
 from odt_sim.model.optional_signatures import parts_of
 from odt_sim.model.trainable import TrainableModel
@@ -123,55 +123,41 @@ class GradientOffset:
 class Steps(Protocol):
     """Runs the steps of a device: `EngineSteps` in this process, others on a phone."""
 
-    def further(self, inputs: Mapping[str, Any], examples: int) -> FurtherInputs:
-        """Check the values of a model's further training inputs.
-
-        Args:
-            inputs: The values by name.
-            examples: The number of training examples.
-
-        Raises:
-            DataError, ModelError: They do not fit the model, or steps take none.
-        """
-
-    def given_batch(self, x: Any, y: Any) -> Batch:
-        """Return the batch of given rows, at most one batch.
-
-        Raises:
-            DataError: The rows do not fit, or steps take only the device's own examples.
-        """
-
     def batches(self, examples: Examples, order: Positions, further: FurtherInputs) -> Iterator[Batch]:
         """Yield the batches of examples in an order, for `run_batch`."""
 
-    def run(
-        self,
-        step: Step,
-        examples: Examples,
-        orders: Iterator[Positions],
-        further: FurtherInputs,
-        rates: Sequence[float],
-        offset: GradientOffset | None,
-    ) -> Sequence[float]:
+    def run(self, step: Step, passes: "Passes", rates: Sequence[float], offset: GradientOffset | None) -> list[float]:
         """Run steps and return their losses.
 
         Args:
             step: The step.
-            examples: The training examples.
-            orders: The positions of each pass over the examples.
-            further: Values of the model's further training inputs.
+            passes: The passes over the examples.
             rates: The learning rate of each step.
             offset: The gradient offset; None for none.
         """
 
     def run_batch(self, step: Step, batch: Batch, rate: float, offset: GradientOffset | None) -> float:
-        """Run one step on a batch of `batches` or `given_batch` and return its loss."""
+        """Run one step on a batch and return its loss."""
 
     def finalize(self) -> None:
         """Set weights with moving averages to these averages."""
 
     def scheduled_rate(self, step: int) -> float:
         """Return the learning rate of a step from the model's signature `schedule`."""
+
+
+class Passes(NamedTuple):
+    """Passes over examples.
+
+    Attributes:
+        examples: The training examples.
+        orders: The positions of each pass, drawn one after another.
+        further: Values of the model's further training inputs.
+    """
+
+    examples: Examples
+    orders: Iterator[Positions]
+    further: FurtherInputs
 
 
 class Local(NamedTuple):
@@ -234,7 +220,7 @@ class Training:
         rates = self._next_rates(local, learning_rate, local.plan.steps_of(len(examples), size))
         self._calls.add_steps(step.signature, len(rates), sum(passes))
         orders = (self._order("batches", local, self.epochs + i)[:count] for i, count in enumerate(passes))
-        losses = self._steps.run(step, examples, orders, further, rates, self.offset)
+        losses = self._steps.run(step, Passes(examples, orders, further), rates, self.offset)
         self.epochs += len(passes)
         self.finish()
         return np.asarray(losses, np.float32)
@@ -256,10 +242,6 @@ class Training:
         step, [rate] = step_for(self._model, group), self._next_rates(local, learning_rate, 1)
         self._calls.add_steps(step.signature, 1, batch.examples)
         return self._steps.run_batch(step, batch, rate, self.offset)
-
-    def given_batch(self, x: Any, y: Any) -> Batch:
-        """Return the batch of given rows; see `Steps.given_batch`."""
-        return self._steps.given_batch(x, y)
 
     def learning_rate(self, local: Local, given: float | None = None, *, later: int = 0) -> float:
         """Return the learning rate of the next step, or of one that follows `later` steps after it."""
@@ -290,7 +272,7 @@ class Training:
                 f"device {self._id}: inputs: expected a mapping of names and values, found {shown(inputs)}; pass such as "
                 "{'sample_weight': weights}"
             )
-        return self._steps.further(inputs, len(examples))
+        return FurtherInputs.checked(self._model, inputs, len(examples), f"device {self._id}")
 
     def _order(self, purpose: str, local: Local, epoch: int) -> Positions:
         """Return the positions of all examples in the random order of an epoch."""
@@ -325,44 +307,18 @@ class Orders:
 class EngineSteps:
     """Runs the steps of a device in an engine of this process; small models run several steps per call."""
 
-    def __init__(self, id: int, state: ModelState, pool: RuntimePool, inference: Inference) -> None:
-        """Use a device's state; run nothing yet.
-
-        Args:
-            id: The device's id.
-            state: The device's weights and slots.
-            pool: The pool of the model.
-            inference: Embeds the device's examples.
-        """
-        self._model, self._what = pool.model, f"device {id}"
-        self._state, self._pool, self._inference = state, pool, inference
-
-    def further(self, inputs: Mapping[str, Any], examples: int) -> FurtherInputs:
-        """Check the values of a model's further training inputs; see `Steps`."""
-        return FurtherInputs.checked(self._model, inputs, examples, self._what)
-
-    def given_batch(self, x: Any, y: Any) -> Batch:
-        """Return the batch of given rows; see `Steps`."""
-        rows = Examples.checked(self._model, x, y, f"{self._what}, batch")
-        if not 0 < len(rows) <= self._model.batch_size:
-            raise DataError(f"{self._what}: expected a batch of 1 to {self._model.batch_size} rows, found {len(rows)}")
-        return next(batches(self._model, rows.x, rows.y))
+    def __init__(self, state: ModelState, pool: RuntimePool, scoring: EngineScoring) -> None:
+        """Use a device's state and the pool of its model; `scoring` embeds examples."""
+        self._model, self._state, self._pool, self._scoring = pool.model, state, pool, scoring
 
     def batches(self, examples: Examples, order: Positions, further: FurtherInputs) -> Iterator[Batch]:
         """Yield the batches of examples in an order; see `Steps`."""
         return further.added(batches(self._model, *examples.take(order), further.rows(order)))
 
-    def run(
-        self,
-        step: Step,
-        examples: Examples,
-        orders: Iterator[Positions],
-        further: FurtherInputs,
-        rates: Sequence[float],
-        offset: GradientOffset | None,
-    ) -> list[float]:
+    def run(self, step: Step, passes: Passes, rates: Sequence[float], offset: GradientOffset | None) -> list[float]:
         """Run steps and return their losses; see `Steps`."""
-        rows = self._inference.embedded("train", examples) if step.on_embeddings else examples
+        examples, orders, further = passes
+        rows = self._scoring.embedded("train", examples) if step.on_embeddings else examples
         runtime, weights = self._runtime(step), further.of_rows.get(SAMPLE_WEIGHT)
         in_turn = chain.from_iterable(self.batches(rows, order, further) for order in orders)
         if offset is not None and self._on_host:
@@ -371,8 +327,8 @@ class EngineSteps:
         if not sizes:
             return runtime.train(in_turn, rates, signature, b, mu)
         losses: list[float] = []
-        while passes := list(islice(orders, sizes[0])):  # whose steps are a multiple of the largest size
-            for stack in stacked_batches(self._model, rows, passes, weights, (*sizes, 1)):
+        while some := list(islice(orders, sizes[0])):  # whose steps are a multiple of the largest size
+            for stack in stacked_batches(self._model, rows, some, weights, (*sizes, 1)):
                 next_rates = rates[len(losses) : len(losses) + len(stack.positions)]
                 if len(next_rates) > 1:
                     losses += runtime.train_at_once(stack, next_rates, signature, b, mu)
@@ -383,7 +339,7 @@ class EngineSteps:
     def run_batch(self, step: Step, batch: Batch, rate: float, offset: GradientOffset | None) -> float:
         """Run one step on a batch and return its loss; see `Steps`."""
         if step.on_embeddings:
-            batch = batch._replace(x=self._inference.outputs("embed", batch.x))
+            batch = batch._replace(x=self._scoring.answers("embed", batch.x)[0])
         runtime = self._runtime(step)
         if offset is not None and self._on_host:
             return _step_and_offset(runtime, step, batch, rate, offset)

@@ -16,8 +16,16 @@ from odt_sim.attacks.base import Attack
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, OdtSimError, SimulationError
-from odt_sim.flower.arrays import packed, shared_weights, weights_of
-from odt_sim.flower.messages import ACTION, body_of, content_of, task_of, trained_content
+from odt_sim.flower.messages import (
+    ACTION,
+    body_of,
+    content_of,
+    packed,
+    shared_weights,
+    task_of,
+    trained_content,
+    weights_of,
+)
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.device_states import state_name
 from odt_sim.persistence.storage import Folder

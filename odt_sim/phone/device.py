@@ -2,22 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Array, Rows, prefixed
+from odt_sim.data.columns import Array, Rows, only, prefixed
 from odt_sim.device.batches import Batch, Positions, cut
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples, targets_of
 from odt_sim.device.further_inputs import FurtherInputs
-from odt_sim.device.inference import Calls
 from odt_sim.device.parts import Parts
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime_pool import RuntimePool
-from odt_sim.device.scoring import Correction, Scored
-from odt_sim.device.training import GradientOffset, Step
+from odt_sim.device.scoring import Calls, Correction, Scored
+from odt_sim.device.training import GradientOffset, Passes, Step
 from odt_sim.errors import DataError, ModelError
 from odt_sim.metrics.losses import ONLY_IN_STEPS
 from odt_sim.model.manifest import NO_LOSS
@@ -165,39 +164,27 @@ class PhoneSteps:
         """
         self._what, self._state, self._pool = f"device {id}", state, pool
 
-    def further(self, inputs: Mapping[str, Any], examples: int) -> FurtherInputs:
-        """Raise an error, since phones take no further inputs of steps."""
-        raise DataError(
-            f"{self._what}: phones do not support further inputs of steps; choose another strategy, or backend=ray"
-        )
-
-    def given_batch(self, x: Any, y: Any) -> Batch:
-        """Raise an error, since a phone trains only on its own examples."""
-        raise DataError(f"{self._what}: a phone trains on its own examples only; choose another strategy")
-
     def batches(self, examples: Examples, order: Positions, further: FurtherInputs) -> Iterator[Batch]:
         """Yield batches with positions of examples as `x` and `y`."""
+        if further.of_rows or further.constant:
+            raise DataError(
+                f"{self._what}: phones do not support further inputs of steps; choose another strategy, or backend=ray"
+            )
         return cut(self._state.model, order, order)
 
-    def run(
-        self,
-        step: Step,
-        examples: Examples,
-        orders: Iterator[Positions],
-        further: FurtherInputs,
-        rates: Sequence[float],
-        offset: GradientOffset | None,
-    ) -> list[float]:
+    def run(self, step: Step, passes: Passes, rates: Sequence[float], offset: GradientOffset | None) -> list[float]:
         """Run steps and return their losses; a request has one rate."""
+        examples, orders, further = passes
         batches = [batch for order in orders for batch in self.batches(examples, order, further)]
-        if len(set(rates)) == 1:
-            phone = self._state.on_phone(changes=True)
-            losses: list[float] = phone.train(step, batches, rates[0], offset).tolist()
-            return losses
-        return [self.run_batch(step, batch, rate, offset) for batch, rate in zip(batches, rates, strict=True)]
+        if len(set(rates)) != 1:
+            return [self.run_batch(step, batch, rate, offset) for batch, rate in zip(batches, rates, strict=True)]
+        losses: list[float] = self._state.on_phone(changes=True).train(step, batches, rates[0], offset).tolist()
+        return losses
 
     def run_batch(self, step: Step, batch: Batch, rate: float, offset: GradientOffset | None) -> float:
         """Run one step on a batch and return its loss."""
+        if only(batch.x, "x", ON_PHONE).dtype != np.int64:  # rows of the caller, not positions of `batches`
+            raise DataError(f"{self._what}: a phone trains on its own examples only; choose another strategy")
         [loss] = self._state.on_phone(changes=True).train(step, [batch], rate, offset).tolist()
         return float(loss)
 

@@ -12,8 +12,8 @@ from odt_sim.data.dataset import Indices
 from odt_sim.device.device import Device
 from odt_sim.device.embedding_cache import Embedded, EmbeddingCache
 from odt_sim.device.examples import Examples
-from odt_sim.device.inference import Calls
 from odt_sim.device.runtime_pool import RuntimePool
+from odt_sim.device.scoring import Calls
 from odt_sim.errors import InvocationError
 from odt_sim.model.tensors import array_of, size_of
 from odt_sim.model.weights import Weights
