@@ -91,11 +91,13 @@ class Device:
             )
         self.model, self.id, self.seed, self.round = model, id, seed, round
         self.plan = TrainingPlan() if plan is None else plan
-        self.train_examples = Examples.of_pair(model, train, f"device {id}, train")
-        nothing = Examples(self.train_examples.x[:0], self.train_examples.y[:0])
-        given = nothing if validation is None else validation
-        self.validation_examples = Examples.of_pair(model, given, f"device {id}, validation")
-        self.test_examples = Examples.of_pair(model, nothing if test is None else test, f"device {id}, test")
+        what = f"device {id}"
+        self.train_examples = Examples.of_pair(model, train, f"{what}, train")
+        none = Examples(self.train_examples.x[:0], self.train_examples.y[:0])
+        self.validation_examples = Examples.of_pair(
+            model, none if validation is None else validation, f"{what}, validation"
+        )
+        self.test_examples = Examples.of_pair(model, none if test is None else test, f"{what}, test")
         if not len(self.train_examples):
             raise DataError(f"device {id}: expected at least 1 training example, found 0; leave the device out")
         self.state: dict[str, Weights | Array] = {}

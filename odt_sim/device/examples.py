@@ -54,20 +54,20 @@ class Examples:
         return Examples(embeddings, self.y if self.index is None else self.y[self.index])
 
     @classmethod
-    def of_pair(cls, model: TrainableModel, given: Any, what: str) -> "Examples":
-        """Return examples as they are, or those of a pair `(x, y)`, see `checked`.
+    def of_pair(cls, model: TrainableModel, examples: Any, what: str) -> "Examples":
+        """Return checked examples as they are, or those of a pair `(x, y)`, see `checked`.
 
         Raises:
             DataError: It is neither, or the examples do not fit the model.
         """
-        if isinstance(given, Examples):
-            return given
-        if not isinstance(given, Sequence) or len(given) != 2:
-            count = f" of {len(given)}" if isinstance(given, Sequence) else ""
+        if isinstance(examples, Examples):
+            return examples
+        if not isinstance(examples, Sequence) or len(examples) != 2:
+            count = f" of {len(examples)}" if isinstance(examples, Sequence) else ""
             raise DataError(
-                f"{what}: expected the pair (x, y), found {type(given).__name__}{count}; pass inputs and targets"
+                f"{what}: expected the pair (x, y), found {type(examples).__name__}{count}; pass inputs and targets"
             )
-        x, y = given
+        x, y = examples
         return cls.checked(model, x, y, what)
 
     @classmethod
@@ -85,10 +85,10 @@ class Examples:
         """
         x = checked_inputs(x, model.inputs, f"{what}, x")
         check_ids(model, x, f"{what}, x")
-        given = named_rows(y, tuple(model.targets), f"{what}, y")
-        _check_no_one_hot(model, given, f"{what}, y")
-        check_ranges(model, given, f"{what}, y")
-        y = checked_inputs(targets_of(model, given), model.targets, f"{what}, y")
+        y = named_rows(y, tuple(model.targets), f"{what}, y")
+        _check_no_one_hot(model, y, f"{what}, y")
+        check_ranges(model, y, f"{what}, y")
+        y = checked_inputs(targets_of(model, y), model.targets, f"{what}, y")
         if len(x) != len(y):
             raise DataError(f"{what}: x has {len(x)} examples but y has {len(y)}; give one y per x")
         return cls(x, y)
@@ -106,14 +106,14 @@ def check_ids(model: TrainableModel, x: Rows, what: str) -> None:
         DataError: An id is out of range.
     """
     for name, array in arrays_of(x).items():
-        known = model.vocabularies.get(name)
-        if known is None or not array.size:
+        ids = model.vocabularies.get(name)
+        if ids is None or not array.size:
             continue
         least, most = int(array.min()), int(array.max())
-        if least < 0 or most >= known:
+        if least < 0 or most >= ids:
             raise DataError(
                 f"{_name(what, name)}: id {least if least < 0 else most} is out of range, {model.name} accepts ids "
-                f"0..{known - 1}; renumber the ids, or choose a model with a larger vocabulary"
+                f"0..{ids - 1}; renumber the ids, or choose a model with a larger vocabulary"
             )
 
 
@@ -180,17 +180,11 @@ def _check_chances(model: TrainableModel, output: Output, y: Array, what: str) -
 
 def targets_of(model: TrainableModel, y: Rows) -> Rows:
     """Convert targets to the form that a model takes, by `odt_sim.data.dataset_checks.as_targets`."""
-    if not isinstance(y, Columns):
-        target = model.targets[""]
-        return as_targets(y, target.shape[1:], target.dtype, model.classes)
-    return rows_of(
-        {
-            name: as_targets(
-                array, model.targets[name].shape[1:], model.targets[name].dtype, model.classes_by_target[name]
-            )
-            for name, array in arrays_of(y).items()
-        }
-    )
+    converted = {}
+    for name, array in arrays_of(y).items():
+        target = model.targets[name]
+        converted[name] = as_targets(array, target.shape[1:], target.dtype, model.classes_by_target[name])
+    return rows_of(converted)
 
 
 def named_rows(values: Any, names: tuple[str, ...], what: str) -> Rows:
@@ -239,7 +233,7 @@ def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
     except ValueError as error:
         raise DataError(f"{what}: {error}") from error
     if array.ndim != len(tensor.shape) or any(
-        size not in (-1, given) for size, given in zip(tensor.shape[1:], array.shape[1:], strict=True)
+        expected not in (-1, size) for expected, size in zip(tensor.shape[1:], array.shape[1:], strict=True)
     ):
         raise DataError(
             f"{what}: expected examples of shape {list(tensor.shape[1:])}, found {list(array.shape[1:])}; "

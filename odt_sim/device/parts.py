@@ -131,8 +131,8 @@ def checked_slots(model: TrainableModel, slots: Sequence[Array]) -> list[Array]:
         ModelError: Their number, a shape or a dtype does not fit.
     """
     copies = [np.array(slot) for slot in slots]
-    found = [(slot.shape, str(slot.dtype)) for slot in copies]
+    passed = [(slot.shape, str(slot.dtype)) for slot in copies]
     expected = [(slot.shape, slot.dtype) for slot in model.slots]
-    if found != expected:
-        raise ModelError(f"{model.where}: expected the optimizer's slots {expected}, found {found}")
+    if passed != expected:
+        raise ModelError(f"{model.where}: expected the optimizer's slots {expected}, found {passed}")
     return copies

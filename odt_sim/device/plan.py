@@ -73,7 +73,7 @@ def check_plan(plan: object, device: int) -> None:
 def learning_rate_of(
     model: "TrainableModel",
     plan: TrainingPlan,
-    given: float | None,
+    rate: float | None,
     what: str,
     scheduled: Callable[[], float],
     round: int = 0,
@@ -83,7 +83,7 @@ def learning_rate_of(
     Args:
         model: The model to train.
         plan: The device's plan.
-        given: The step size passed to a call; None for none.
+        rate: The step size passed to a call; None for none.
         what: The name for errors, such as `device 3`.
         scheduled: Returns the step size of the model's schedule; called only if it has one.
         round: The round, counted from 1.
@@ -92,21 +92,21 @@ def learning_rate_of(
         ConfigurationError: The given step size is not finite.
         ModelError: The model takes no learning rate, or needs one.
     """
-    if given is not None and not (isinstance(given, int | float | np.number) and math.isfinite(given)):
-        raise ConfigurationError(f"{what}: expected a finite learning rate, found {given!r}")
-    decay = 1.0 if given is not None else plan.learning_rate_decay ** max(round - 1, 0)
-    if given is None:
-        given = plan.learning_rate
-    if given is not None and "learning_rate" not in model.capabilities:
+    if rate is not None and not (isinstance(rate, int | float | np.number) and math.isfinite(rate)):
+        raise ConfigurationError(f"{what}: expected a finite learning rate, found {rate!r}")
+    decay = 1.0 if rate is not None else plan.learning_rate_decay ** max(round - 1, 0)
+    if rate is None:
+        rate = plan.learning_rate
+    if rate is not None and "learning_rate" not in model.capabilities:
         raise ModelError(
             f"{model.where}: has a fixed step size; leave out the learning rate, or export the model "
             "with a variable one"
         )
-    if given is None:
-        given = scheduled() if model.scheduled else own_learning_rate(model)
-    if given is None and "learning_rate" in model.capabilities:
+    if rate is None:
+        rate = scheduled() if model.scheduled else own_learning_rate(model)
+    if rate is None and "learning_rate" in model.capabilities:
         raise ModelError(f"{model.where}: has no default learning rate; pass one")
-    return 0.0 if given is None else float(given) * decay
+    return 0.0 if rate is None else float(rate) * decay
 
 
 def own_learning_rate(model: "TrainableModel") -> float | None:

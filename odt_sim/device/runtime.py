@@ -100,12 +100,12 @@ class Runtime:
         losses: list[float] = []
         for group in prepared(batches):
             inputs = [self._inputs(batch, next(rates), signature, mu) for batch in group]
-            for batch, given in zip(group, inputs, strict=True):
+            for batch, values in zip(group, inputs, strict=True):
                 if returns_loss:
-                    losses.append(float(self.engine.call(signature, **given)["loss"].item()))
+                    losses.append(float(self.engine.call(signature, **values)["loss"].item()))
                 else:
                     losses.append(self._loss(batch))
-                    self.engine.call(signature, **given)
+                    self.engine.call(signature, **values)
         return losses
 
     def steps_at_once(self, signature: str) -> tuple[int, ...]:
@@ -167,7 +167,11 @@ class Runtime:
     def _further(self, batch: Batch) -> dict[str, Array]:
         """Return the values of the further inputs: the batch's, or the manifest's defaults."""
         rows = len(batch.sample_weight)
-        defaults = {name: own.filled(rows) for name, own in self.model.train_inputs.items() if name not in batch.inputs}
+        defaults = {
+            name: declared.filled(rows)
+            for name, declared in self.model.train_inputs.items()
+            if name not in batch.inputs
+        }
         return {**defaults, **batch.inputs}
 
     def run(self, signature: str, **inputs: Any) -> dict[str, Array]:
@@ -200,7 +204,7 @@ class Runtime:
     def infer(self, x: Rows, signature: str = "infer") -> Rows:
         """Return the outputs of `infer`, `embed` or `head_infer` for one batch; several outputs are columns."""
         returned = self.engine.call(signature, **inputs_of(self.model, signature, x))
-        return rows_of({name: returned[own] for name, own in self.model.main_outputs(signature).items()})
+        return rows_of({name: returned[output] for name, output in self.model.main_outputs(signature).items()})
 
     def _first_read(self) -> Weights:
         """Read the weights and check their shapes; later reads skip the check."""

@@ -286,10 +286,10 @@ class EngineScoring:
             SimulationError: The correction failed, or returned another shape.
         """
         advice = "choose another strategy"
-        given = only(embeddings, "embed", advice), only(outputs, "infer", advice)
+        arrays = only(embeddings, "embed", advice), only(outputs, "infer", advice)
         with self._errors_of("correction", correction):
-            result = correction(*given)
-            _check_answers(result, self._model, len(given[1]))
+            result = correction(*arrays)
+            _check_answers(result, self._model, len(arrays[1]))
         return result
 
     def _errors_of(self, name: str, owner: Any) -> AbstractContextManager[None]:
@@ -324,11 +324,11 @@ def losses_of(runtime: Runtime, x: Rows, y: Rows, outputs: Rows, masks: Mapping[
         outputs: The outputs of `infer` for these rows.
         masks: The masks by output name.
     """
-    given = prefixed("x", x) | prefixed("y", targets_of(runtime.model, y)) | prefixed("logits", outputs)
-    given |= {full("mask", name): mask for name, mask in masks.items()}
+    values = prefixed("x", x) | prefixed("y", targets_of(runtime.model, y)) | prefixed("logits", outputs)
+    values |= {full("mask", name): mask for name, mask in masks.items()}
     inputs = runtime.model.signatures["loss"].inputs
     # A predictor's answers are float64.
-    taken = {name: np.asarray(given[name], tensor.dtype) for name, tensor in inputs.items()}
+    taken = {name: np.asarray(values[name], tensor.dtype) for name, tensor in inputs.items()}
     returned = _batches(runtime, "loss", taken)
     return {name.removeprefix("losses").removeprefix("_"): losses for name, losses in returned.items()}
 
@@ -340,8 +340,9 @@ def _batches(runtime: Runtime, signature: str, inputs: Mapping[str, Array]) -> d
     outputs: dict[str, Array] = {}
     for start in range(0, rows, size):
         batch = {name: array[start : start + size] for name, array in inputs.items()}
-        given = {name: padded(array, size) for name, array in batch.items()} if fixed else batch
-        for name, array in runtime.run(signature, **given).items():
+        if fixed:
+            batch = {name: padded(array, size) for name, array in batch.items()}
+        for name, array in runtime.run(signature, **batch).items():
             if not start:
                 outputs[name] = np.empty((rows, *array.shape[1:]), array.dtype)
             outputs[name][start : start + size] = array[: rows - start]

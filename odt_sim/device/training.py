@@ -36,12 +36,10 @@ class Step(NamedTuple):
     Attributes:
         signature: `train`, `train_<group>`, or `head_train`, which takes embeddings instead of `x`.
         trained: The trainable parameters that it changes.
-        only_head: Whether it changes nothing outside the head.
     """
 
     signature: str
     trained: Layout
-    only_head: bool
 
     @property
     def on_embeddings(self) -> bool:
@@ -68,16 +66,16 @@ def step_for(model: TrainableModel, group: str | None = None) -> Step:
     trained = model.trainable_layout.select(lambda p: p.group in parts)
     only_head = group == "head" or model.all_moves_in(("head",))
     if only_head and model.embeds and "head" in parts:
-        return Step("head_train", trained, only_head)
+        return Step("head_train", trained)
     if f"train_{group}" in model.signatures:
-        return Step(f"train_{group}", trained, only_head)
+        return Step(f"train_{group}", trained)
     if not model.all_moves_in(parts):
-        known = [name.removeprefix("train_") for name in sorted(model.capabilities) if name.startswith("train_")]
+        groups = [name.removeprefix("train_") for name in sorted(model.capabilities) if name.startswith("train_")]
         raise ModelError(
-            f"{model.where}: cannot train only group {group!r} (it can train {', '.join(known) or 'all at once'}); "
+            f"{model.where}: cannot train only group {group!r} (it can train {', '.join(groups) or 'all at once'}); "
             f"export it with train_groups=[{group!r}]"
         )
-    return Step("train", trained, only_head)
+    return Step("train", trained)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,11 +241,11 @@ class Training:
         self._calls.add_steps(step.signature, 1, batch.examples)
         return self._steps.run_batch(step, batch, rate, self.offset)
 
-    def learning_rate(self, local: Local, given: float | None = None, *, later: int = 0) -> float:
+    def learning_rate(self, local: Local, rate: float | None = None, *, later: int = 0) -> float:
         """Return the learning rate of the next step, or of one that follows `later` steps after it."""
         step = self._steps_before + self.steps + later
         return learning_rate_of(
-            self._model, local.plan, given, f"device {self._id}", lambda: self._steps.scheduled_rate(step), local.round
+            self._model, local.plan, rate, f"device {self._id}", lambda: self._steps.scheduled_rate(step), local.round
         )
 
     def sum_of_rates(self, local: Local, steps: int) -> float:
@@ -256,10 +254,10 @@ class Training:
             return steps * self.learning_rate(local)
         return sum(self.learning_rate(local, later=i) for i in range(-steps, 0))
 
-    def _next_rates(self, local: Local, given: float | None, steps: int) -> list[float]:
+    def _next_rates(self, local: Local, rate: float | None, steps: int) -> list[float]:
         """Count steps and return their learning rates, which a model's schedule may change from step to step."""
-        rates = [self.learning_rate(local, given)] * steps
-        if self._model.scheduled and given is None:
+        rates = [self.learning_rate(local, rate)] * steps
+        if self._model.scheduled and rate is None:
             rates = [self.learning_rate(local, later=i) for i in range(steps)]
         self.steps += steps
         return rates

@@ -223,11 +223,11 @@ class PhoneScoring:
 
     def _figures(self, scored: Scored, *, only_loss: bool) -> dict[str, float]:
         model, split, examples = self._state.model, scored.split, scored.examples
-        given: Mapping[str, Array] = {}
+        sent: Mapping[str, Array] = {}
         if not isinstance(examples, PhoneExamples):  # examples of other devices, for measuring forgetting
-            given, split = tensors_of(model, *examples.take()), "given"
+            sent, split = tensors_of(model, *examples.take()), "given"
         phone = self._state.on_phone(changes=bool(model.changes["infer"]))
-        figures, calls = phone.evaluate(split, len(examples), given, only_loss=only_loss)
+        figures, calls = phone.evaluate(split, len(examples), sent, only_loss=only_loss)
         self._calls.add_inference("infer", calls, len(examples))
         return figures
 

@@ -61,8 +61,8 @@ def record(subject: Subject) -> Recording:
     recorder.state()
     answers = recorder.call("infer", inputs_of(model, "infer", first.x))
     if model.returns_losses:
-        given = answers | prefixed("x", first.x) | prefixed("y", first.y)
-        recorder.call("loss", {name: given[name] for name in model.signatures["loss"].inputs})
+        values = answers | prefixed("x", first.x) | prefixed("y", first.y)
+        recorder.call("loss", {name: values[name] for name in model.signatures["loss"].inputs})
     for name in sorted(name for name in model.signatures if name.startswith("train_")):
         recorder.train(name, first)
     if "set_gradient_offset" in model.signatures:
@@ -90,7 +90,7 @@ def training_inputs(subject: Subject, signature: str, batch: Batch, mu: float = 
         "sample_weight": batch.sample_weight,
         "learning_rate": np.float32(SMALLER * (subject.learning_rate or 0)),
         "mu": np.float32(mu),
-        **{name: own.filled(len(batch.x)) for name, own in subject.model.train_inputs.items()},
+        **{name: declared.filled(len(batch.x)) for name, declared in subject.model.train_inputs.items()},
     }
     return {name: np.asarray(values[name]) for name in subject.model.signatures[signature].inputs}
 

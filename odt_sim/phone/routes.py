@@ -77,7 +77,7 @@ def description(subject: Subject, timings: Mapping[str, Timing]) -> dict[str, An
         **described(model),
         "scores": [shown(metric) for metric in scores(model)],
         "learning_rate": subject.learning_rate,
-        "parameters": [{"name": each.name, "shape": list(each.shape)} for each in model.parameters],
+        "parameters": [{"name": p.name, "shape": list(p.shape)} for p in model.parameters],
         "labels": list(subject.labels),
         "source": subject.source,
         "origin": subject.origin,
@@ -105,7 +105,7 @@ def described(model: TrainableModel) -> Mapping[str, Any]:
             {**of_output(output, model.answers[output.name]), "classes": model.classes_by_target.get(output.name)}
             for output in model.outputs
         ],
-        "train_inputs": {name: own.default for name, own in model.train_inputs.items()},
+        "train_inputs": {name: declared.default for name, declared in model.train_inputs.items()},
     }
 
 
@@ -139,10 +139,10 @@ def scores(model: TrainableModel) -> list[str]:
         return []
     outputs = [(output, model.answers[output.name].shape) for output in model.outputs]
     first = [full(output_metrics(task_of_output(output, shape), shape)[0], output.name) for output, shape in outputs]
-    known = model_metrics(model)
+    metrics = model_metrics(model)
     if any(output.loss == NO_LOSS for output in model.outputs):
         return [metric for metric in first if not metric.startswith("loss")]
-    return [metric for metric in first if metric in known] or ["loss"]
+    return [metric for metric in first if metric in metrics] or ["loss"]
 
 
 def shown(metric: str) -> Mapping[str, Any]:

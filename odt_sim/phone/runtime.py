@@ -87,20 +87,20 @@ class PhoneRuntime:
         return _checked(reply, "losses", (len(batches),), "float32")
 
     def evaluate(
-        self, split: str, examples: int, given: Mapping[str, Array], *, only_loss: bool
+        self, split: str, examples: int, sent: Mapping[str, Array], *, only_loss: bool
     ) -> tuple[dict[str, float], int]:
         """Return metrics, and the number of batches that were evaluated.
 
         Args:
             split: `train`, `validation` or `test`, or `given` for the examples `x` and `y` that are sent.
             examples: The number of examples of the split.
-            given: The examples to send.
+            sent: The examples to send.
             only_loss: Whether to request only the loss.
 
         Raises:
             PhoneError: The reply has no valid metrics for this model and split.
         """
-        reply = self._ask({"do": "evaluate", "split": split, "only_loss": only_loss}, given)
+        reply = self._ask({"do": "evaluate", "split": split, "only_loss": only_loss}, sent)
         calls = reply.header.get("calls")
         if type(calls) is not int or not 1 <= calls <= examples:
             raise PhoneError("phone sent a wrong number of batches for its metrics")
@@ -113,11 +113,11 @@ def _checked(reply: Message, name: str, shape: tuple[int, ...], dtype: str) -> A
     Raises:
         PhoneError: It is missing, or its shape or dtype is wrong.
     """
-    found = reply.tensors.get(name)
-    if found is None or found.shape != shape or found.dtype != np.dtype(dtype):
-        what = "nothing" if found is None else f"{found.dtype} {list(found.shape)}"
+    tensor = reply.tensors.get(name)
+    if tensor is None or tensor.shape != shape or tensor.dtype != np.dtype(dtype):
+        what = "nothing" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
         raise PhoneError(f"phone sent {name} of another model: expected {dtype} {list(shape)}, found {what}")
-    return found
+    return tensor
 
 
 def checked_figures(
@@ -150,9 +150,9 @@ def checked_figures(
 
 def _never_negative(model: TrainableModel) -> set[str]:
     """Return the names of the losses that cannot be negative."""
-    own = {output.name: output.loss in NEVER_NEGATIVE for output in model.outputs}
-    whole = {"loss"} if all(own.values()) and all(output.loss_weight >= 0 for output in model.outputs) else set()
-    return whole | {full("loss", name) for name, positive in own.items() if positive}
+    outputs = {output.name: output.loss in NEVER_NEGATIVE for output in model.outputs}
+    whole = {"loss"} if all(outputs.values()) and all(output.loss_weight >= 0 for output in model.outputs) else set()
+    return whole | {full("loss", name) for name, positive in outputs.items() if positive}
 
 
 def _value(figures: Mapping[str, Any], name: str, positive: bool) -> float:
@@ -177,5 +177,5 @@ def _limits(kind: Kind) -> tuple[float, float, str]:
 def _wrong(name: str, expected: str, figures: Mapping[str, Any]) -> str:
     """Return the reason for rejecting a metric, whose value may be of any size and type."""
     value = figures.get(name)
-    found = str(value)[:20] if isinstance(value, int | float) else "null" if value is None else type(value).__name__
-    return f"phone sent wrong metrics: {name}: expected {expected}, found {found if name in figures else 'nothing'}"
+    text = str(value)[:20] if isinstance(value, int | float) else "null" if value is None else type(value).__name__
+    return f"phone sent wrong metrics: {name}: expected {expected}, found {text if name in figures else 'nothing'}"

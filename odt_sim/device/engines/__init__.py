@@ -65,8 +65,8 @@ class RuntimeChoice:
     def __post_init__(self) -> None:
         """Check the settings of a backend."""
         if self.name not in get_args(RuntimeName):
-            known = ", ".join(get_args(RuntimeName))
-            raise ConfigurationError(f"backend.runtime: expected one of {known}, found {self.name!r}")
+            names = ", ".join(get_args(RuntimeName))
+            raise ConfigurationError(f"backend.runtime: expected one of {names}, found {self.name!r}")
         if self.python is not None and self.name != "flex":
             raise ConfigurationError(
                 f"backend.runtime_python: expected null with backend.runtime={self.name}, found {self.python}; it "

@@ -67,13 +67,13 @@ class FlexEngine:
             self._process.dropped.append(self._number)
 
 
-def find_python(given: str | None = None) -> str:
+def find_python(python: str | None = None) -> str:
     """Return the Python of an environment with TensorFlow 2.19; see `RuntimeChoice`.
 
     Raises:
         ConfigurationError: There is none.
     """
-    python = given or os.environ.get(PYTHON) or (sys.executable if _has_flex() else None)
+    python = python or os.environ.get(PYTHON) or (sys.executable if _has_flex() else None)
     if python is None:
         raise ConfigurationError(
             "backend.runtime_python: expected the Python of an environment with TensorFlow 2.19, found null; create "
@@ -122,11 +122,11 @@ class _Process:
             hello, _ = self._exchange({"do": "hello"}, {})
         except _FailedError as error:
             raise ConfigurationError(f"backend.runtime_python: {python} has no usable TensorFlow: {error}") from error
-        found = hello["tensorflow"]
-        if tuple(map(int, found.split(".")[:2])) > LAST:
+        release = hello["tensorflow"]
+        if tuple(map(int, release.split(".")[:2])) > LAST:
             self.end()
             raise ConfigurationError(
-                f"backend.runtime_python: {python} has TensorFlow {found}, whose interpreter does not run Flex ops; "
+                f"backend.runtime_python: {python} has TensorFlow {release}, whose interpreter does not run Flex ops; "
                 "expected 2.19"
             )
 

@@ -59,9 +59,9 @@ class InterpreterCall:
         """Run the signature and return copies of its outputs; raises what LiteRT raises."""
         if self._native is None:
             return dict(self._runner(**inputs))
-        shapes, known = {name: array.shape for name, array in inputs.items()}, self._shapes
+        shapes, allocated = {name: array.shape for name, array in inputs.items()}, self._shapes
         self._shapes = None  # after a failed call, the next one allocates again
-        if shapes != known:
+        if shapes != allocated:
             self._allocate(shapes)
         for name, array in inputs.items():
             self._set(self._inputs[name], array)
