@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Lock
@@ -178,16 +177,13 @@ class _Process:
         return lines[-1].strip() if lines else ""
 
 
-@cache
-def _holder(python: str) -> list[_Process]:
-    """Return a list for this Python's process, at most one."""
-    return []
+_PROCESSES: dict[str, _Process] = {}
+"""The process of each Python."""
 
 
 def _process(python: str) -> _Process:
     """Return the running process of a Python; a new one if it has none, or if it died."""
-    held = _holder(python)
-    if not held or not held[0].alive:
-        held[:] = [_Process(python)]
-        atexit.register(held[0].end)
-    return held[0]
+    if python not in _PROCESSES or not _PROCESSES[python].alive:
+        _PROCESSES[python] = _Process(python)
+        atexit.register(_PROCESSES[python].end)
+    return _PROCESSES[python]
