@@ -27,9 +27,9 @@ from workload import shipped_file
 
 from odt_sim import Device, TrainableModel, TrainingPlan
 from odt_sim.device.engines import LITERT
+from odt_sim.device.random import random_rows
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.fleet.calibration import Calibration, measured
-from odt_sim.phone.subject import random_inputs, random_targets
 
 MODELS = (
     "softmax digits_mlp digits_cnn mnist_cnn har_cnn resnet8 mobilenet mobilenet_v2 character_lstm transformer_encoder"
@@ -56,7 +56,7 @@ class TimedEngine:
 def round_of(model: TrainableModel, examples: int, epochs: int, turns: int) -> tuple[Device, float]:
     """Return a device after a round, and the seconds of its calls."""
     random, pool = np.random.default_rng(0), RuntimePool(model, start=TimedEngine, edits=False)
-    x, y = random_inputs(model.x, examples, random), random_targets(model, examples, random)
+    x, y = random_rows(model, random, examples)
     for turn in range(turns + 1):
         if turn == 1:  # the first turn starts the interpreter
             TimedEngine.taken.clear()

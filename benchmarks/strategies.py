@@ -43,6 +43,7 @@ from odt_sim import Device, Fleet, TrainableModel, TrainingPlan
 from odt_sim.cli.build import model as built
 from odt_sim.cli.overrides import composed
 from odt_sim.data.federated import FederatedData
+from odt_sim.device.engines.interpreter import InterpreterEngine
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import RuntimePool
@@ -93,7 +94,7 @@ class Meter:
     def __init__(self) -> None:
         """Instrument all interpreters and stores of the process."""
         self._seconds, self._calls = Counter[str](), Counter[str]()
-        self._listen(Runtime, "call", lambda signature, **_: signature)
+        self._listen(InterpreterEngine, "call", lambda signature, **_: signature)
         self._listen(DeviceStore, "load", lambda *_: "disk")
         self._listen(RoundStates, "add", lambda *_: "disk")
         self._listen(RoundStates, "write", lambda *_: "disk")

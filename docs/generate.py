@@ -38,9 +38,9 @@ OTHER_NAMES = {
     ),
     "Flower": (
         "odt_sim.flower.client.client_app",
-        "odt_sim.flower.server.server_app",
-        "odt_sim.flower.arrays.initial_arrays",
-        "odt_sim.flower.arrays.weights_of",
+        "odt_sim.flower.backend.server_app",
+        "odt_sim.flower.messages.initial_arrays",
+        "odt_sim.flower.messages.weights_of",
     ),
     "Models for phones": ("odt_sim.deploy.write.deploy",),
     "Tests of a strategy": ("odt_sim.testing.StrategyConformance",),

@@ -32,7 +32,7 @@ from odt_sim.device.device import Device
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.device.random_rows import random_rows
+from odt_sim.device.random import random_rows
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.export.cache import exported
 from odt_sim.export.needs import with_needs

@@ -8,7 +8,7 @@ from odt_sim import TrainableModel
 from odt_sim.deploy.formats import FORMATS, inference_files
 from odt_sim.deploy.measure import measured
 from odt_sim.device.examples import Examples
-from odt_sim.device.random_rows import random_rows
+from odt_sim.device.random import random_rows
 from odt_sim.device.runtime import Runtime
 from odt_sim.model import flatbuffer
 from odt_sim.model.graph_reader import read_graph

@@ -12,7 +12,7 @@ from odt_sim.cli.components import build
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.saved_config import is_saved, saved_config
 from odt_sim.deploy.write import CLASSES
-from odt_sim.device.native_output import quiet
+from odt_sim.device.engines import quiet
 from odt_sim.errors import ConfigurationError
 from odt_sim.extras import check_extra
 from odt_sim.model.trainable import TrainableModel
@@ -68,10 +68,9 @@ def serve(subject: Subject, options: argparse.Namespace) -> None:
         ModelError: LiteRT cannot run the file.
     """
     from odt_sim.phone.app import phone_app
-    from odt_sim.phone.recording import record
+    from odt_sim.phone.recording import measure, record
     from odt_sim.phone.routes import phone_routes
     from odt_sim.phone.server import Server, Tls, address_of, listen
-    from odt_sim.phone.timing import measure
 
     tls = Tls(options.certificate, options.key).check() if options.certificate else None
     listening = listen(options.host, options.port)

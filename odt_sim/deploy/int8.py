@@ -10,8 +10,8 @@ import numpy as np
 
 from odt_sim.data.columns import Rows
 from odt_sim.device.batches import padded
+from odt_sim.device.engines import quiet
 from odt_sim.device.examples import Examples
-from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import inputs_of
 from odt_sim.errors import ConfigurationError, ModelError, one_line
 from odt_sim.model.fully_connected import with_fully_connected

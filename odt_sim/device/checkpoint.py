@@ -90,8 +90,7 @@ def _checkpoint(content: bytes, path: Path, model: TrainableModel) -> Saved:
     if set(tensors) != {*model.layout.names, *slots}:
         raise CheckpointError(f"{path}: is not a device checkpoint; use a file written by `Device.save`")
     weights = Weights.from_tensors(model.layout, [tensors[name] for name in model.layout.names])
-    steps = int(texts.get("steps", 0))  # missing in files written before 23 November 2026
-    return Saved(weights, [tensors[name] for name in slots], int(texts["epochs"]), steps)
+    return Saved(weights, [tensors[name] for name in slots], int(texts["epochs"]), int(texts["steps"]))
 
 
 def _weights_alone(content: bytes, path: Path, model: TrainableModel) -> Weights | None:

@@ -49,8 +49,9 @@ class _Entry(NamedTuple):
 
     def matches(self, examples: Examples, body: str) -> bool:
         """Return whether the entry belongs to these examples and this body."""
-        own = self.embedded
-        return own.body == body and self.x() is examples.x and own.rows == _bytes_of(examples.index)
+        embedded = self.embedded
+        same = embedded.body == body and self.x() is examples.x
+        return same and embedded.rows == _bytes_of(examples.index)
 
 
 def _bytes_of(index: NDArray[np.int64] | None) -> bytes | None:

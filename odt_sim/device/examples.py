@@ -1,6 +1,6 @@
 """A device's examples: rows of arrays that devices share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.columns import Array, Columns, Rows, arrays_of, as_array, read_only, rows_at, rows_of, several
-from odt_sim.data.dataset_checks import counted_labels, label_advice
+from odt_sim.data.dataset_checks import as_targets, counted_labels, label_advice
 from odt_sim.data.transcripts import check_transcripts
-from odt_sim.device.batches import targets_of
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.manifest import CTC, Output, task_of
@@ -55,6 +54,23 @@ class Examples:
         return Examples(embeddings, self.y if self.index is None else self.y[self.index])
 
     @classmethod
+    def of_pair(cls, model: TrainableModel, examples: Any, what: str) -> "Examples":
+        """Return checked examples as they are, or those of a pair `(x, y)`, see `checked`.
+
+        Raises:
+            DataError: It is neither, or the examples do not fit the model.
+        """
+        if isinstance(examples, Examples):
+            return examples
+        if not isinstance(examples, Sequence) or len(examples) != 2:
+            count = f" of {len(examples)}" if isinstance(examples, Sequence) else ""
+            raise DataError(
+                f"{what}: expected the pair (x, y), found {type(examples).__name__}{count}; pass inputs and targets"
+            )
+        x, y = examples
+        return cls.checked(model, x, y, what)
+
+    @classmethod
     def checked(cls, model: TrainableModel, x: Any, y: Any, what: str) -> "Examples":
         """Check `x` and `y` against the model, and return all their rows.
 
@@ -69,10 +85,10 @@ class Examples:
         """
         x = checked_inputs(x, model.inputs, f"{what}, x")
         check_ids(model, x, f"{what}, x")
-        given = named_rows(y, tuple(model.targets), f"{what}, y")
-        _check_no_one_hot(model, given, f"{what}, y")
-        check_ranges(model, given, f"{what}, y")
-        y = checked_inputs(targets_of(model, given), model.targets, f"{what}, y")
+        y = named_rows(y, tuple(model.targets), f"{what}, y")
+        _check_no_one_hot(model, y, f"{what}, y")
+        check_ranges(model, y, f"{what}, y")
+        y = checked_inputs(targets_of(model, y), model.targets, f"{what}, y")
         if len(x) != len(y):
             raise DataError(f"{what}: x has {len(x)} examples but y has {len(y)}; give one y per x")
         return cls(x, y)
@@ -90,14 +106,14 @@ def check_ids(model: TrainableModel, x: Rows, what: str) -> None:
         DataError: An id is out of range.
     """
     for name, array in arrays_of(x).items():
-        known = model.vocabularies.get(name)
-        if known is None or not array.size:
+        ids = model.vocabularies.get(name)
+        if ids is None or not array.size:
             continue
         least, most = int(array.min()), int(array.max())
-        if least < 0 or most >= known:
+        if least < 0 or most >= ids:
             raise DataError(
                 f"{_name(what, name)}: id {least if least < 0 else most} is out of range, {model.name} accepts ids "
-                f"0..{known - 1}; renumber the ids, or choose a model with a larger vocabulary"
+                f"0..{ids - 1}; renumber the ids, or choose a model with a larger vocabulary"
             )
 
 
@@ -162,6 +178,15 @@ def _check_chances(model: TrainableModel, output: Output, y: Array, what: str) -
         )
 
 
+def targets_of(model: TrainableModel, y: Rows) -> Rows:
+    """Convert targets to the form that a model takes, by `odt_sim.data.dataset_checks.as_targets`."""
+    converted = {}
+    for name, array in arrays_of(y).items():
+        target = model.targets[name]
+        converted[name] = as_targets(array, target.shape[1:], target.dtype, model.classes_by_target[name])
+    return rows_of(converted)
+
+
 def named_rows(values: Any, names: tuple[str, ...], what: str) -> Rows:
     """Return values as rows with a model's names; for a single empty name, return the array or the only column.
 
@@ -208,7 +233,7 @@ def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
     except ValueError as error:
         raise DataError(f"{what}: {error}") from error
     if array.ndim != len(tensor.shape) or any(
-        size not in (-1, given) for size, given in zip(tensor.shape[1:], array.shape[1:], strict=True)
+        expected not in (-1, size) for expected, size in zip(tensor.shape[1:], array.shape[1:], strict=True)
     ):
         raise DataError(
             f"{what}: expected examples of shape {list(tensor.shape[1:])}, found {list(array.shape[1:])}; "

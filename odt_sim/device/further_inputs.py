@@ -35,12 +35,12 @@ class FurtherInputs:
     constant: Arrays = field(default_factory=dict)
 
     @classmethod
-    def checked(cls, model: TrainableModel, given: Mapping[str, Any] | None, rows: int, what: str) -> "FurtherInputs":
+    def checked(cls, model: TrainableModel, inputs: Mapping[str, Any], rows: int, what: str) -> "FurtherInputs":
         """Check given values and return them in the dtypes of the model.
 
         Args:
             model: The model.
-            given: Values by the names of the model's training inputs; None for none.
+            inputs: Values by the names of the model's training inputs.
             rows: The number of examples.
             what: The name for errors, such as `device 3`.
 
@@ -48,7 +48,7 @@ class FurtherInputs:
             ModelError: The model has no such input.
             DataError: A value has another shape or dtype, or a weight is negative, NaN or infinite.
         """
-        values = {name: _checked(model, name, value, rows, what) for name, value in (given or {}).items()}
+        values = {name: _checked(model, name, value, rows, what) for name, value in inputs.items()}
         of_rows = {name: value for name, value in values.items() if _declared(model, name).of_rows}
         return cls(of_rows, {name: value for name, value in values.items() if name not in of_rows})
 
@@ -81,9 +81,9 @@ def _declared(model: TrainableModel, name: str) -> TrainInput:
 def _checked(model: TrainableModel, name: str, value: Any, rows: int, what: str) -> NDArray[Any]:
     if name not in model.train_inputs and not (name == SAMPLE_WEIGHT and name in model.capabilities):
         weights = [SAMPLE_WEIGHT] if SAMPLE_WEIGHT in model.capabilities else []
-        known = ", ".join([*model.train_inputs, *weights]) or "none"
+        names = ", ".join([*model.train_inputs, *weights]) or "none"
         raise ModelError(
-            f"{what}: {model.where} has no training input {name!r}, found {known}; export it with a term that takes it "
+            f"{what}: {model.where} has no training input {name!r}, found {names}; export it with a term that takes it "
             "(terms=[...])"
         )
     declared = _declared(model, name)
@@ -135,13 +135,13 @@ def checked_call(model: TrainableModel, signature: str, inputs: Mapping[str, Any
         )
     declared = model.signatures[signature].inputs
     if declared.keys() != inputs.keys():
-        expected, found = (", ".join(names) or "none" for names in (declared, inputs))
-        raise ModelError(f"{what}: signature {signature!r} of {model.where} takes {expected}; found {found}")
+        expected, passed = (", ".join(names) or "none" for names in (declared, inputs))
+        raise ModelError(f"{what}: signature {signature!r} of {model.where} takes {expected}; found {passed}")
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     for name, tensor in declared.items():
         array = arrays[name]
         fits = array.ndim == len(tensor.shape) and all(
-            size in (-1, given) for size, given in zip(tensor.shape, array.shape, strict=True)
+            expected in (-1, size) for expected, size in zip(tensor.shape, array.shape, strict=True)
         )
         if not fits or not np.can_cast(array.dtype, tensor.dtype, "same_kind"):
             raise ModelError(

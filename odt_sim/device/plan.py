@@ -1,9 +1,8 @@
 """The epochs, steps and learning rate of local training."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,20 +32,17 @@ class TrainingPlan(Settings, group="train"):
         """The number of steps if set, else the number of epochs."""
         return self.epochs if self.steps is None else self.steps
 
-    def passes(self, examples: int, batch_size: int) -> Iterator[int]:
-        """Yield the number of examples of each pass; only the last pass of `steps` may be partial.
+    def passes(self, examples: int, batch_size: int) -> list[int]:
+        """Return the number of examples of each pass; only the last pass of `steps` may be partial.
 
         Args:
             examples: The number of the device's examples.
             batch_size: The examples of a step.
         """
         if self.steps is None:
-            yield from repeat(examples, self.epochs)
-            return
+            return [examples] * self.epochs
         full, rest = divmod(self.steps, math.ceil(examples / batch_size))
-        yield from repeat(examples, full)
-        if rest:
-            yield rest * batch_size
+        return [examples] * full + [rest * batch_size] * (rest > 0)
 
     def steps_of(self, examples: int, batch_size: int) -> int:
         """Return the number of steps in a round on a device's examples."""
@@ -61,10 +57,23 @@ class TrainingPlan(Settings, group="train"):
         return replace(self, epochs=amount) if self.steps is None else replace(self, steps=amount)
 
 
+def check_plan(plan: object, device: int) -> None:
+    """Check that a device's plan is an instance of `TrainingPlan`.
+
+    Raises:
+        ConfigurationError: It is something else, such as the class.
+    """
+    if not isinstance(plan, TrainingPlan):
+        raise ConfigurationError(
+            f"device {device}: plan: expected a TrainingPlan, found {type(plan).__name__}; pass an instance, such as "
+            "TrainingPlan(epochs=2)"
+        )
+
+
 def learning_rate_of(
     model: "TrainableModel",
     plan: TrainingPlan,
-    given: float | None,
+    rate: float | None,
     what: str,
     scheduled: Callable[[], float],
     round: int = 0,
@@ -74,7 +83,7 @@ def learning_rate_of(
     Args:
         model: The model to train.
         plan: The device's plan.
-        given: The step size passed to a call; None for none.
+        rate: The step size passed to a call; None for none.
         what: The name for errors, such as `device 3`.
         scheduled: Returns the step size of the model's schedule; called only if it has one.
         round: The round, counted from 1.
@@ -83,21 +92,21 @@ def learning_rate_of(
         ConfigurationError: The given step size is not finite.
         ModelError: The model takes no learning rate, or needs one.
     """
-    if given is not None and not (isinstance(given, int | float | np.number) and math.isfinite(given)):
-        raise ConfigurationError(f"{what}: expected a finite learning rate, found {given!r}")
-    decay = 1.0 if given is not None else plan.learning_rate_decay ** max(round - 1, 0)
-    if given is None:
-        given = plan.learning_rate
-    if given is not None and "learning_rate" not in model.capabilities:
+    if rate is not None and not (isinstance(rate, int | float | np.number) and math.isfinite(rate)):
+        raise ConfigurationError(f"{what}: expected a finite learning rate, found {rate!r}")
+    decay = 1.0 if rate is not None else plan.learning_rate_decay ** max(round - 1, 0)
+    if rate is None:
+        rate = plan.learning_rate
+    if rate is not None and "learning_rate" not in model.capabilities:
         raise ModelError(
             f"{model.where}: has a fixed step size; leave out the learning rate, or export the model "
             "with a variable one"
         )
-    if given is None:
-        given = scheduled() if model.scheduled else own_learning_rate(model)
-    if given is None and "learning_rate" in model.capabilities:
+    if rate is None:
+        rate = scheduled() if model.scheduled else own_learning_rate(model)
+    if rate is None and "learning_rate" in model.capabilities:
         raise ModelError(f"{model.where}: has no default learning rate; pass one")
-    return 0.0 if given is None else float(given) * decay
+    return 0.0 if rate is None else float(rate) * decay
 
 
 def own_learning_rate(model: "TrainableModel") -> float | None:

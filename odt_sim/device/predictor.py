@@ -1,31 +1,17 @@
 """Deployed models that are more than one set of weights: mixtures and ensembles."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from odt_sim.data.columns import Array, Rows, only
+from odt_sim.device.device import Device
+from odt_sim.device.scoring import Predictor
 from odt_sim.metrics.losses import log_softmax
 from odt_sim.metrics.tasks import model_task
 from odt_sim.model.weights import Weights
 
-if TYPE_CHECKING:
-    from odt_sim.device.device import Device
-
-
-class Predictor(ABC):
-    """A replacement for `Device.infer`, which `Strategy.deploy` may return instead of weights."""
-
-    @abstractmethod
-    def predict(self, x: Rows) -> Rows:
-        """Return the outputs for rows `x`, `[rows, ...]`, in the form of `Device.infer`."""
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """The size of the predictor on the device, in bytes."""
+__all__ = ["Ensemble", "Predictor"]
 
 
 class Ensemble(Predictor):
@@ -37,7 +23,7 @@ class Ensemble(Predictor):
         shares: `[models]`, the weight of each model; the sum is 1.
     """
 
-    def __init__(self, device: "Device", models: Sequence[Weights], shares: Sequence[float] | Array) -> None:
+    def __init__(self, device: Device, models: Sequence[Weights], shares: Sequence[float] | Array) -> None:
         """Store the models; run nothing."""
         self.device, self.models, self.shares = device, list(models), np.asarray(shares, np.float64)
 

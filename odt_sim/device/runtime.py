@@ -1,17 +1,15 @@
 """Typed access to a model's signatures, on any engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from odt_sim.data.columns import Array, Columns, Rows, only, prefixed, rows_of
-from odt_sim.device.batches import Batch
+from odt_sim.device.batches import Batch, StackedBatches, prepared
 from odt_sim.device.engines import LITERT, StartEngine
-from odt_sim.device.stacked_batches import StackedBatches
 from odt_sim.metrics.device import mean_loss
 from odt_sim.model.engine_file import EngineFile, own_file
-from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.repeated import POSITIONS, ROWS, repeated_name
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
@@ -30,6 +28,7 @@ class Runtime:
     Attributes:
         model: The model.
         file: The file that the engine runs, and the parameters and slots that it contains.
+        engine: The engine.
         initial: All weights of a fresh engine, read-only.
         initial_slots: All of the optimizer's slots of a fresh engine.
     """
@@ -53,14 +52,11 @@ class Runtime:
             ModelError: The engine cannot load the model or cannot read its weights.
         """
         self.model, self.file = model, file or own_file(model)
-        self._engine = start(self.file.content, model.where)
-        self._views = getattr(self._engine, "views", self._engine.call)  # an engine without `views` returns copies
-        self._each = getattr(self._engine, "each", self._call_each)
-        self._place = getattr(self._engine, "place", lambda *_: None)  # other engines take all inputs in the call
+        self.engine = start(self.file.content, model.where)
         self._offset: Weights | None = None
         self._weights: Weights | None = None  # the current weights, if known
-        self._restored: tuple[Weights, dict[str, Array]] | None = None  # the last written ones, and their tensors
         self._restore_names = [f"a{i}" for i in range(len(self.file.layout.parameters))]
+        self._rows: dict[str, Array] = {}  # the rows of the last call of several steps, by signature
         self._slot_names = [f"s{i}" for i in range(len(self.file.slots))]
         if whole is None:
             self.initial = self._weights = self._first_read()
@@ -78,17 +74,12 @@ class Runtime:
             ModelError: The inputs do not fit the signature.
             InvocationError: The engine failed.
         """
-        return self._engine.call(signature, **inputs)
-
-    def _call_each(self, signature: str, inputs: Sequence[Mapping[str, Array]], output: str) -> list[Array]:
-        """Run a signature once for each of several inputs, for an engine without `each`."""
-        return [self.call(signature, **given)[output] for given in inputs]
+        return self.engine.call(signature, **inputs)
 
     def train(
         self,
-        batches: Sequence[Batch],
-        learning_rates: Sequence[float],
-        *,
+        batches: Iterable[Batch],
+        learning_rates: Iterable[float],
         signature: str = "train",
         b: Weights | None = None,
         mu: float = 0.0,
@@ -104,14 +95,17 @@ class Runtime:
         """
         self._write_offset(b)
         self._weights = None
-        pairs = zip(batches, learning_rates, strict=True)
-        inputs = [self._inputs(batch, learning_rate, signature, mu) for batch, learning_rate in pairs]
-        if "loss" in self.model.signatures[signature].outputs:
-            return [float(loss.item()) for loss in self._each(signature, inputs, "loss")]
-        losses = []
-        for batch, given in zip(batches, inputs, strict=True):
-            losses.append(self._loss(batch))
-            self.call(signature, **given)
+        returns_loss = "loss" in self.model.signatures[signature].outputs
+        rates = iter(learning_rates)
+        losses: list[float] = []
+        for group in prepared(batches):
+            inputs = [self._inputs(batch, next(rates), signature, mu) for batch in group]
+            for batch, values in zip(group, inputs, strict=True):
+                if returns_loss:
+                    losses.append(float(self.engine.call(signature, **values)["loss"].item()))
+                else:
+                    losses.append(self._loss(batch))
+                    self.engine.call(signature, **values)
         return losses
 
     def steps_at_once(self, signature: str) -> tuple[int, ...]:
@@ -122,7 +116,6 @@ class Runtime:
         self,
         batches: StackedBatches,
         learning_rates: Sequence[float],
-        *,
         signature: str = "train",
         b: Weights | None = None,
         mu: float = 0.0,
@@ -139,19 +132,20 @@ class Runtime:
         }
         declared, several = self.model.signatures[signature].inputs, repeated_name(signature, steps)
         inputs = {name: np.asarray(values[name], tensor.dtype) for name, tensor in declared.items() if name in values}
-        inputs |= self._rows_of(several, declared, batches)
-        losses: list[float] = self.call(several, **inputs)["loss"].reshape(-1).tolist()
+        [name] = declared.keys() & ROWS
+        inputs |= {name: self._padded(several, batches, declared[name].dtype), POSITIONS: batches.positions}
+        losses: list[float] = self.engine.call(several, **inputs)["loss"].reshape(-1).tolist()
         return losses
 
-    def _rows_of(self, several: str, declared: Mapping[str, TensorInfo], batches: StackedBatches) -> dict[str, Array]:
-        """Return the inputs with the rows of several steps; where possible, write the rows into the engine instead."""
-        [name] = declared.keys() & ROWS
-        rows, inputs = batches.x, {POSITIONS: batches.positions}
-        place = self._place(several, name)
-        if place is None:
-            place = inputs[name] = np.zeros((batches.positions.size, *rows.shape[1:]), declared[name].dtype)
-        place[: len(rows)] = rows
-        return inputs
+    def _padded(self, signature: str, batches: StackedBatches, dtype: str) -> Array:
+        """Return the rows of several steps as a signature takes them; rows that no step uses have any values."""
+        rows = batches.x
+        if len(rows) == batches.positions.size:
+            return np.asarray(rows, dtype)
+        if signature not in self._rows:
+            self._rows[signature] = np.zeros((batches.positions.size, *rows.shape[1:]), dtype)
+        self._rows[signature][: len(rows)] = rows
+        return self._rows[signature]
 
     def _inputs(self, batch: Batch, learning_rate: float, signature: str, mu: float) -> dict[str, Array]:
         """Return the inputs of a training signature."""
@@ -173,14 +167,18 @@ class Runtime:
     def _further(self, batch: Batch) -> dict[str, Array]:
         """Return the values of the further inputs: the batch's, or the manifest's defaults."""
         rows = len(batch.sample_weight)
-        defaults = {name: own.filled(rows) for name, own in self.model.train_inputs.items() if name not in batch.inputs}
+        defaults = {
+            name: declared.filled(rows)
+            for name, declared in self.model.train_inputs.items()
+            if name not in batch.inputs
+        }
         return {**defaults, **batch.inputs}
 
     def run(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature that may change weights and slots; see `call`."""
         if "weights" in self.model.changes[signature]:
             self._weights = None
-        return self.call(signature, **inputs)
+        return self.engine.call(signature, **inputs)
 
     def _loss(self, batch: Batch) -> float:
         """Return the loss of a batch before a step, for a foreign file whose step returns no loss."""
@@ -196,21 +194,21 @@ class Runtime:
 
     def _set_offset(self, b: Weights) -> None:
         if b.layout.parameters:
-            self.call("set_gradient_offset", **{f"b{i}": tensor for i, tensor in enumerate(b.tensors())})
+            self.engine.call("set_gradient_offset", **{f"b{i}": tensor for i, tensor in enumerate(b.tensors())})
 
     def finalize(self) -> None:
         """End the training: set the weights to their moving averages."""
         self._weights = None
-        self.call("finalize")
+        self.engine.call("finalize")
 
     def infer(self, x: Rows, signature: str = "infer") -> Rows:
         """Return the outputs of `infer`, `embed` or `head_infer` for one batch; several outputs are columns."""
-        returned = self.call(signature, **inputs_of(self.model, signature, x))
-        return rows_of({name: returned[own] for name, own in self.model.main_outputs(signature).items()})
+        returned = self.engine.call(signature, **inputs_of(self.model, signature, x))
+        return rows_of({name: returned[output] for name, output in self.model.main_outputs(signature).items()})
 
     def _first_read(self) -> Weights:
         """Read the weights and check their shapes; later reads skip the check."""
-        outputs = self.call("parameters")
+        outputs = self.engine.call("parameters")
         weights = Weights.from_tensors(self.file.layout, [outputs[name] for name in self._restore_names])
         weights.vector.flags.writeable = False
         return weights
@@ -218,22 +216,13 @@ class Runtime:
     def read(self) -> Weights:
         """Return the engine's weights, read-only; also further ones of the model if `write` received them."""
         if self._weights is None:
-            outputs = self._views("parameters")
-            vector = np.concatenate([outputs[name].reshape(-1) for name in self._restore_names])
+            outputs = self.engine.call("parameters")
+            vector = np.empty(self.file.layout.size, np.float32)
+            for name, values in zip(self._restore_names, self.file.layout.slices.values(), strict=True):
+                vector[values] = outputs.pop(name).reshape(-1)  # frees each copy at once: models may be large
             vector.flags.writeable = False
             self._weights = Weights(self.file.layout, vector)
         return self._weights
-
-    def change_since(self, before: Weights) -> Weights:
-        """Return the engine's weights minus others, without copying its weights first.
-
-        Args:
-            before: Weights with the layout of the engine's file.
-        """
-        outputs, vector = self._views("parameters"), np.empty_like(before.vector)
-        for name, place in zip(self._restore_names, before.layout.slices.values(), strict=True):
-            np.subtract(outputs[name].reshape(-1), before.vector[place], out=vector[place])
-        return Weights(before.layout, vector)
 
     def write(self, weights: Weights) -> None:
         """Set all weights, unless the engine already has this very object; the caller must not change them afterwards.
@@ -243,23 +232,20 @@ class Runtime:
         """
         if weights is self._weights:
             return
-        # All devices of a round begin with the same weights.
-        if self._restored is None or weights is not self._restored[0]:
-            held = weights if weights.layout is self.file.layout else weights.select(self.file.layout)
-            self._restored = weights, dict(zip(self._restore_names, held.tensors(), strict=True))
+        held = weights if weights.layout is self.file.layout else weights.select(self.file.layout)
         self._weights = None
-        self.call("restore", **self._restored[1])
+        self.engine.call("restore", **dict(zip(self._restore_names, held.tensors(), strict=True)))
         self._weights = weights
 
     def read_slots(self) -> list[Array]:
         """Return a copy of the engine's optimizer slots; empty if it has none."""
         if not self._slot_names:
             return []
-        outputs = self.call("optimizer_state")
+        outputs = self.engine.call("optimizer_state")
         return [np.asarray(outputs[name]) for name in self._slot_names]  # a step count is returned as a scalar
 
     def write_slots(self, slots: Sequence[Array]) -> None:
         """Set the engine's optimizer slots, selected from all slots of the model."""
         if self._slot_names:
             held = [slots[i] for i in self.file.slots]
-            self.call("restore_optimizer_state", **dict(zip(self._slot_names, held, strict=True)))
+            self.engine.call("restore_optimizer_state", **dict(zip(self._slot_names, held, strict=True)))

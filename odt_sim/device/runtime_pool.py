@@ -60,14 +60,17 @@ class RuntimePool:
     @cached_property
     def first(self) -> Runtime:
         """The runtime, which also provides the initial weights and slots."""
-        return self._started()
+        return Runtime(self.model, self._start, self.file())
 
     @cached_property
     def head(self) -> "RuntimePool":
         """The pool whose interpreter runs the head's file; this pool if there is no such file."""
-        one_engine = getattr(self._start, "runs_flex", False)  # a second one is a process with TensorFlow
-        file = head_file(self.model, self._usual_steps) if self._edits and not one_engine else None
-        return HeadPool(self.first, file, self._start) if file else self
+        file = head_file(self.model, self._usual_steps) if self._edits and not _has_flex(self.model) else None
+        if file is None:
+            return self
+        pool = RuntimePool(self.model, self._start)
+        pool.first = Runtime(self.model, self._start, file, whole=self.first)
+        return pool
 
     def scheduled_rate(self, step: int) -> float:
         """Return the learning rate of a step from the model's signature `schedule`."""
@@ -93,27 +96,6 @@ class RuntimePool:
     def file(self) -> EngineFile:
         """Return the file to run, built once for this process and its later forks."""
         return repeated(self.model, self._usual_steps) if self._edits else own_file(self.model)
-
-    def _started(self) -> Runtime:
-        return Runtime(self.model, self._start, self.file())
-
-
-class HeadPool(RuntimePool):
-    """A pool whose interpreter runs the head of a model."""
-
-    def __init__(self, whole: Runtime, file: EngineFile, start: StartEngine) -> None:
-        """Create an empty pool.
-
-        Args:
-            whole: A runtime of the whole model.
-            file: The head's file.
-            start: Starts an engine.
-        """
-        super().__init__(whole.model, start)
-        self._whole, self._file = whole, file
-
-    def _started(self) -> Runtime:
-        return Runtime(self.model, self._start, self._file, self._whole)
 
 
 class ModelState:
@@ -141,14 +123,6 @@ class ModelState:
         self._fetch_weights()
         of_head = self._head is not None and _covers(self._head.layout, layout)
         return (self._head if self._head is not None and of_head else self.weights).select(layout)
-
-    def change_since(self, before: Weights) -> Weights:
-        """Return the values of the parameters of `before` minus `before`."""
-        if not self._weights_current:
-            runtime = self._lender.acquire(self)
-            if runtime.file.layout == before.layout:
-                return runtime.change_since(before)
-        return self.select(before.layout) - before
 
     @property
     def body(self) -> Weights:
@@ -244,3 +218,7 @@ class ModelState:
 
 def _covers(layout: Layout, other: Layout) -> bool:
     return layout.slices.keys() >= other.slices.keys()
+
+
+def _has_flex(model: TrainableModel) -> bool:
+    return any(op.startswith("Flex") for ops in model.operators.values() for op in ops)

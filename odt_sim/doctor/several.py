@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.device.batches import Batch, batches
-from odt_sim.device.random_rows import random_rows
+from odt_sim.device.random import random_rows
 from odt_sim.device.runtime import Runtime
 from odt_sim.doctor.subject import RATE, Subject
 from odt_sim.doctor.timing import milliseconds

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.device.native_output import quiet
+from odt_sim.device.engines import quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import OdtSimError, one_line
 from odt_sim.fleet.calibration import Calibration, CallTime, this_machine

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 from odt_sim.extras import check_extra
 
 if TYPE_CHECKING:
-    from odt_sim.flower.arrays import initial_arrays, weights_of
+    from odt_sim.flower.backend import server_app
     from odt_sim.flower.client import client_app
-    from odt_sim.flower.server import server_app
+    from odt_sim.flower.messages import initial_arrays, weights_of
 
 __all__ = ["client_app", "initial_arrays", "server_app", "weights_of"]
 
-_MODULES = {"client_app": "client", "initial_arrays": "arrays", "server_app": "server", "weights_of": "arrays"}
+_MODULES = {"client_app": "client", "initial_arrays": "messages", "server_app": "backend", "weights_of": "messages"}
 
 
 def __getattr__(name: str) -> Any:

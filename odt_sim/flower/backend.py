@@ -1,23 +1,29 @@
-"""Backend whose devices are the nodes of a Flower federation."""
+"""Backend whose devices are the nodes of a Flower federation, and the `ServerApp` of a strategy of odt_sim."""
 
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any, TypeAlias
 
-from flwr.app import Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
 
 from odt_sim.counting import counted
+from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.flower.client import described
 from odt_sim.flower.messages import ACTION, body_of, content_of, task_content, trained_of
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.observers.base import Observer
 from odt_sim.simulation.backend import Backend
+from odt_sim.simulation.coordinator import Simulation
 from odt_sim.simulation.evaluation import Row, unmeasured
 from odt_sim.simulation.exclusion import TIMED_OUT
 from odt_sim.simulation.job import Job, Trained
 from odt_sim.simulation.messages import Assignment
 from odt_sim.simulation.sums import add, join
+from odt_sim.strategies.base import Strategy
 
 POLL = 0.1  # seconds between polls for replies; Flower's own wait takes 3 s
 
@@ -152,3 +158,46 @@ def _check(reply: RecordDict) -> None:
     failure = body_of(reply).get("failure")
     if failure:
         raise SimulationError(failure)
+
+
+def server_app(
+    model: TrainableModel,
+    data: FederatedData,
+    strategy: Strategy,
+    *,
+    rounds: int,
+    directory: str | PathLike[str],
+    observers: Sequence[Observer] | None = None,
+    **settings: Any,
+) -> ServerApp:
+    """Return an app that runs a strategy over nodes of `client_app`, one per device.
+
+    The run's folder contains the same records and, bit for bit, the same model as a run of `Simulation`. Devices'
+    states stay on their nodes and are lost at the end of Flower's run, so the run cannot be resumed.
+
+    Args:
+        model: The model that all devices train.
+        data: The devices' examples. The server only uses their numbers; the nodes train on their own copies.
+        strategy: The personalization algorithm.
+        rounds: The number of rounds, at least 1.
+        directory: The run's folder.
+        observers: The observers of the run, as in `Simulation.run`.
+        **settings: Further arguments of `Simulation`: `fleet`, `plan`, `seed`, `aggregator`, `attack`, `evaluate_every`,
+            `target`. The first five must equal those of `client_app`.
+
+    Raises:
+        ConfigurationError: `resume` is set.
+    """
+    if settings.pop("resume", False):
+        raise ConfigurationError(
+            "flower: device states are lost when the Flower run ends, so it cannot be resumed; start a new run"
+        )
+
+    def main(grid: Grid, context: Context) -> None:
+        backend = FlowerBackend(grid)
+        run = Simulation(model, data, strategy, rounds=rounds, directory=directory, backend=backend, **settings)
+        run.run(observers=observers)
+
+    app = ServerApp()
+    app.main()(main)
+    return app

@@ -16,8 +16,16 @@ from odt_sim.attacks.base import Attack
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, OdtSimError, SimulationError
-from odt_sim.flower.arrays import packed, shared_weights, weights_of
-from odt_sim.flower.messages import ACTION, body_of, content_of, task_of, trained_content
+from odt_sim.flower.messages import (
+    ACTION,
+    body_of,
+    content_of,
+    packed,
+    shared_weights,
+    task_of,
+    trained_content,
+    weights_of,
+)
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.device_states import state_name
 from odt_sim.persistence.storage import Folder
@@ -63,8 +71,8 @@ def client_app(
         OdtSimError: Model, data and strategy are incompatible; see `Simulation`.
     """
     nowhere = Folder(Path())  # each call uses its own folder
-    given: dict[str, Any] = {"fleet": fleet, "plan": plan, "aggregator": aggregator, "attack": attack}
-    job = checked_job(model, data, strategy, seed=seed, storage=nowhere, **given)
+    options: dict[str, Any] = {"fleet": fleet, "plan": plan, "aggregator": aggregator, "attack": attack}
+    job = checked_job(model, data, strategy, seed=seed, storage=nowhere, **options)
     job = replace(job, fleet=replace(job.fleet, timeout=None))  # the server measures the time
     app = ClientApp()
     app.train()(_replying(job, _train))
@@ -82,21 +90,24 @@ def _replying(job: Job, work: Work) -> Callable[[Message, Context], Message]:
     """Return a Flower handler that runs `work` for the node's device and replies with the result."""
 
     def reply(message: Message, context: Context) -> Message:
-        with threadpool_limits(1, "blas"), _kept(job, context.state) as own:  # one thread, as in runs of odt_sim
-            return Message(work(own, _device(job, context), message, context), reply_to=message)
+        with (
+            threadpool_limits(1, "blas"),
+            _kept(job, context.state) as job_of_node,
+        ):  # one thread, as in runs of odt_sim
+            return Message(work(job_of_node, _device(job, context), message, context), reply_to=message)
 
     return reply
 
 
 def _device(job: Job, context: Context) -> int:
     """Return the device of a node."""
-    found = context.node_config.get("partition-id")
-    if not isinstance(found, int) or not 0 <= found < job.data.devices:
+    device = context.node_config.get("partition-id")
+    if not isinstance(device, int) or not 0 <= device < job.data.devices:
         raise ConfigurationError(
-            f"flower: expected a partition-id from 0 to {job.data.devices - 1}, found {found}; start the node with "
+            f"flower: expected a partition-id from 0 to {job.data.devices - 1}, found {device}; start the node with "
             f"--node-config 'partition-id=0 num-partitions={job.data.devices}'"
         )
-    return found
+    return device
 
 
 @contextmanager

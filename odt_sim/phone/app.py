@@ -125,13 +125,13 @@ def _policy(html: str, from_cdn: bool) -> str:
 
 
 def _modules(assets: Path) -> Path:
-    found = assets / "node_modules"
+    modules = assets / "node_modules"
     if assets.exists() and not assets.is_dir():
         raise ConfigurationError(
             f"assets {assets}: expected a folder, found a file; give the folder that contains node_modules"
         )
-    if not (found / "@litertjs" / "core").is_dir():
+    if not (modules / "@litertjs" / "core").is_dir():
         raise ConfigurationError(
             f"assets {assets}: does not contain LiteRT.js; in this folder, run: npm install @litertjs/core@2.5.3"
         )
-    return found
+    return modules

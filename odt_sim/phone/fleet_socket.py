@@ -14,10 +14,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from odt_sim.data.columns import Array
 from odt_sim.errors import DataError
 from odt_sim.metrics.tasks import model_metrics
-from odt_sim.phone.description import described, shown
 from odt_sim.phone.device import tensors_of
 from odt_sim.phone.frames import Message, decode, encode
 from odt_sim.phone.phones import SILENCE, Examples, Phone, Phones
+from odt_sim.phone.routes import described, shown
 from odt_sim.simulation.job import Job
 
 SECRET = 32  # number of hexadecimal digits that identify a phone when it returns

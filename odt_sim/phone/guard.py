@@ -77,8 +77,8 @@ class OwnHost:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or reject it."""
-        own = scope["type"] != "http" or is_own(_headers(scope).get("host", ""), self._host)
-        await (self._app if own else _refused(scope, WRONG_HOST))(scope, receive, send)
+        is_local_name = scope["type"] != "http" or is_own(_headers(scope).get("host", ""), self._host)
+        await (self._app if is_local_name else _refused(scope, WRONG_HOST))(scope, receive, send)
 
 
 def is_own(header: str, host: str) -> bool:
@@ -111,11 +111,12 @@ def _refused(scope: Scope, sentence: str) -> Response:
 def is_local(address: str) -> bool:
     """Return whether an address belongs to this machine or a private network; False for names."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    found = getattr(found, "ipv4_mapped", None) or found
-    return found.is_private or found in SHARED
+    if isinstance(ip, ipaddress.IPv6Address):
+        ip = ip.ipv4_mapped or ip
+    return ip.is_private or ip in SHARED
 
 
 def _same_origin(headers: Headers) -> bool:

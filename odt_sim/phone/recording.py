@@ -1,7 +1,8 @@
-"""Recorded calls of a model's signatures, which a phone repeats and compares."""
+"""Recorded calls of a model's signatures, which a phone repeats and compares, and their time in Python."""
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,15 @@ import numpy as np
 from odt_sim.data.columns import prefixed
 from odt_sim.device.batches import Batch
 from odt_sim.device.runtime import Runtime, inputs_of
+from odt_sim.fleet.profile import Timing
 from odt_sim.model.weights import Array
 from odt_sim.phone.subject import Subject
 
 OFFSET, MU = 0.01, 0.1
 """Gradient offset of every weight, and factor of the proximal term, in the recorded step that uses them."""
+WARM_UP, FEWEST, MOST = 5, 5, 500
+"""Calls before the time is measured, and the fewest and the most calls that are measured."""
+SECONDS = 1.0
 SMALLER = 0.1
 """Factor of the learning rate in recorded steps, since large steps on few examples amplify rounding errors."""
 
@@ -56,8 +61,8 @@ def record(subject: Subject) -> Recording:
     recorder.state()
     answers = recorder.call("infer", inputs_of(model, "infer", first.x))
     if model.returns_losses:
-        given = answers | prefixed("x", first.x) | prefixed("y", first.y)
-        recorder.call("loss", {name: given[name] for name in model.signatures["loss"].inputs})
+        values = answers | prefixed("x", first.x) | prefixed("y", first.y)
+        recorder.call("loss", {name: values[name] for name in model.signatures["loss"].inputs})
     for name in sorted(name for name in model.signatures if name.startswith("train_")):
         recorder.train(name, first)
     if "set_gradient_offset" in model.signatures:
@@ -85,7 +90,7 @@ def training_inputs(subject: Subject, signature: str, batch: Batch, mu: float = 
         "sample_weight": batch.sample_weight,
         "learning_rate": np.float32(SMALLER * (subject.learning_rate or 0)),
         "mu": np.float32(mu),
-        **{name: own.filled(len(batch.x)) for name, own in subject.model.train_inputs.items()},
+        **{name: declared.filled(len(batch.x)) for name, declared in subject.model.train_inputs.items()},
     }
     return {name: np.asarray(values[name]) for name in subject.model.signatures[signature].inputs}
 
@@ -124,3 +129,31 @@ class _Recorder:
         start = len(self.values)
         self.values.extend(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
         return {"dtype": str(array.dtype), "shape": list(array.shape), "start": start}
+
+
+def measure(subject: Subject) -> dict[str, Timing]:
+    """Return the timings of `train` and `infer` with a full batch in Python on this machine, measured as on a phone.
+
+    Raises:
+        ModelError: LiteRT cannot run the file.
+    """
+    runtime, batch = Runtime(subject.model), subject.batches[0]
+    inputs = training_inputs(subject, "train", batch, mu=0.0)
+    rows = inputs_of(subject.model, "infer", batch.x)
+    return {
+        "train": _timed(lambda: runtime.call("train", **inputs), len(batch.x)),
+        "infer": _timed(lambda: runtime.call("infer", **rows), len(batch.x)),
+    }
+
+
+def _timed(call: Callable[[], object], rows: int) -> Timing:
+    for _ in range(WARM_UP):
+        call()
+    milliseconds: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while len(milliseconds) < FEWEST or (time.perf_counter() < end and len(milliseconds) < MOST):
+        start = time.perf_counter()
+        call()
+        milliseconds.append(1000 * (time.perf_counter() - start))
+    lower, median, upper = np.quantile(milliseconds, (0.25, 0.5, 0.75)).tolist()
+    return Timing(rows, median, lower, upper, len(milliseconds))

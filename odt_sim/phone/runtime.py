@@ -1,7 +1,8 @@
-"""Model on a phone, used instead of an interpreter in this process."""
+"""Requests to a phone that has a copy of the model, and checks of its replies."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from threading import Lock
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,31 @@ from numpy.typing import NDArray
 
 from odt_sim.data.columns import Array
 from odt_sim.device.batches import Batch
-from odt_sim.device.runtime import Runtime
-from odt_sim.device.runtime_pool import ModelState, RuntimePool
-from odt_sim.device.training_step import GradientOffset, Step
-from odt_sim.errors import DataError
+from odt_sim.device.training import GradientOffset, Step
+from odt_sim.metrics.names import Kind, kind_of
+from odt_sim.metrics.tasks import model_metrics
+from odt_sim.model.manifest import NO_LOSS
+from odt_sim.model.names import full
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.weights import Layout, Weights
-from odt_sim.phone.figures import checked_figures
+from odt_sim.model.weights import Weights
 from odt_sim.phone.frames import Message
-from odt_sim.phone.phones import PhoneError
+from odt_sim.phone.phones import PhoneError, short_line
 
 Ask = Callable[[Mapping[str, Any], Mapping[str, Array]], Message]
 """A function that sends a phone a header and tensors, and returns its reply."""
+
+LARGEST = sys.float_info.max
+NEVER_NEGATIVE = (
+    "sparse_categorical_crossentropy",
+    "categorical_crossentropy",
+    "binary_crossentropy",
+    "mean_squared_error",
+    "mean_absolute_error",
+    "huber",
+)
+"""Losses that are negative only for targets out of range."""
+ROUNDING = 1e-6
+"""Tolerance below zero for losses that cannot be negative."""
 
 
 class PhoneRuntime:
@@ -47,9 +61,9 @@ class PhoneRuntime:
         return Weights(self.model.layout, vector), slots
 
     def train(
-        self, step: Step, batches: Iterable[Batch], learning_rate: float, offset: GradientOffset | None
+        self, step: Step, batches: Sequence[Batch], learning_rate: float, offset: GradientOffset | None
     ) -> NDArray[np.float32]:
-        """Run a step on each batch and return the losses, `[steps]`.
+        """Run a step on each batch, at least one, and return the losses, `[steps]`.
 
         Args:
             step: The training signature.
@@ -57,9 +71,6 @@ class PhoneRuntime:
             learning_rate: The step size.
             offset: The gradient offset; None for none.
         """
-        steps = list(batches)
-        if not steps:
-            return np.zeros(0, np.float32)
         header = {
             "do": "train",
             "signature": step.signature,
@@ -68,28 +79,28 @@ class PhoneRuntime:
             "trained": [name in step.trained.slices for name in self.model.trainable_layout.names],
         }
         tensors: dict[str, Array] = {
-            "rows": np.concatenate([batch.x for batch in steps]).astype(np.int32),
-            "sample_weight": np.concatenate([batch.sample_weight for batch in steps]),
-            "sizes": np.array([len(batch.x) for batch in steps], np.int32),
+            "rows": np.concatenate([batch.x for batch in batches]).astype(np.int32),
+            "sample_weight": np.concatenate([batch.sample_weight for batch in batches]),
+            "sizes": np.array([len(batch.x) for batch in batches], np.int32),
         }
         reply = self._ask(header, tensors | ({"b": offset.b.vector} if offset else {}))
-        return _checked(reply, "losses", (len(steps),), "float32")
+        return _checked(reply, "losses", (len(batches),), "float32")
 
     def evaluate(
-        self, split: str, examples: int, given: Mapping[str, Array], *, only_loss: bool
+        self, split: str, examples: int, sent: Mapping[str, Array], *, only_loss: bool
     ) -> tuple[dict[str, float], int]:
         """Return metrics, and the number of batches that were evaluated.
 
         Args:
             split: `train`, `validation` or `test`, or `given` for the examples `x` and `y` that are sent.
             examples: The number of examples of the split.
-            given: The examples to send.
+            sent: The examples to send.
             only_loss: Whether to request only the loss.
 
         Raises:
             PhoneError: The reply has no valid metrics for this model and split.
         """
-        reply = self._ask({"do": "evaluate", "split": split, "only_loss": only_loss}, given)
+        reply = self._ask({"do": "evaluate", "split": split, "only_loss": only_loss}, sent)
         calls = reply.header.get("calls")
         if type(calls) is not int or not 1 <= calls <= examples:
             raise PhoneError("phone sent a wrong number of batches for its metrics")
@@ -102,90 +113,69 @@ def _checked(reply: Message, name: str, shape: tuple[int, ...], dtype: str) -> A
     Raises:
         PhoneError: It is missing, or its shape or dtype is wrong.
     """
-    found = reply.tensors.get(name)
-    if found is None or found.shape != shape or found.dtype != np.dtype(dtype):
-        what = "nothing" if found is None else f"{found.dtype} {list(found.shape)}"
+    tensor = reply.tensors.get(name)
+    if tensor is None or tensor.shape != shape or tensor.dtype != np.dtype(dtype):
+        what = "nothing" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
         raise PhoneError(f"phone sent {name} of another model: expected {dtype} {list(shape)}, found {what}")
-    return found
+    return tensor
 
 
-class PhonePool(RuntimePool):
-    """One interpreter in this process for what phones do not run, shared by devices in several threads."""
+def checked_figures(
+    figures: object, model: TrainableModel, examples: int, *, only_loss: bool = False
+) -> dict[str, float]:
+    """Check the metrics of a phone and return them in the order of the model's metrics; null (undefined) becomes NaN.
 
-    def __init__(self, model: TrainableModel) -> None:
-        """Start the interpreter."""
-        super().__init__(model, edits=False)
-        self._one_at_a_time = Lock()
-        _ = self.first
+    Args:
+        figures: The metrics that the phone sent.
+        model: The model.
+        examples: The number of examples that the phone evaluated.
+        only_loss: Whether only the loss was requested, without the number of examples.
 
-    def scheduled_rate(self, step: int) -> float:
-        """Return the learning rate of a step from the model's signature `schedule`."""
-        with self._one_at_a_time:
-            return super().scheduled_rate(step)
+    Raises:
+        PhoneError: They do not fit the model or the number of examples.
+    """
+    lacks_loss = not only_loss and any(
+        output.mask or output.ignore_class is not None or output.loss == NO_LOSS for output in model.outputs
+    )  # also if no position counts
+    if not isinstance(figures, dict) or not ("loss" in figures or lacks_loss):
+        raise PhoneError("phone sent no metrics")
+    if figures.get("examples", examples if only_loss else None) != examples:
+        raise PhoneError(_wrong("examples", str(examples), figures))
+    names = model_metrics(model)
+    if unknown := [name for name in figures if name not in (*names, "examples")]:
+        raise PhoneError(f"phone sent wrong metrics: expected {', '.join(names)}, found {short_line(unknown[0])}")
+    positive = _never_negative(model)
+    return {name: _value(figures, name, name in positive) for name in names if name in figures} | {"examples": examples}
 
-    def finalized(self, weights: Weights, slots: Sequence[Array]) -> Weights:
-        """Return the weights after the signature `finalize`."""
-        with self._one_at_a_time:
-            self.first.write(weights)
-            self.first.write_slots(slots)
-            self.first.finalize()
-            return self.first.read()
+
+def _never_negative(model: TrainableModel) -> set[str]:
+    """Return the names of the losses that cannot be negative."""
+    outputs = {output.name: output.loss in NEVER_NEGATIVE for output in model.outputs}
+    whole = {"loss"} if all(outputs.values()) and all(output.loss_weight >= 0 for output in model.outputs) else set()
+    return whole | {full("loss", name) for name, positive in outputs.items() if positive}
 
 
-class PhoneState(ModelState):
-    """Weights and slots of a device, in this process or on its phone."""
+def _value(figures: Mapping[str, Any], name: str, positive: bool) -> float:
+    value = figures[name]
+    if value is None:
+        return math.nan
+    least, most, expected = _limits(kind_of(name))
+    if positive:
+        least, expected = -ROUNDING, "a finite number of at least 0"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise PhoneError(_wrong(name, f"{expected} or null", figures))
+    return float(value)
 
-    def __init__(self, pool: RuntimePool, phone: PhoneRuntime, weights: Weights, slots: Sequence[Array]) -> None:
-        """Keep the state in this process until the device runs."""
-        super().__init__(pool, weights, slots)
-        self._phone, self._written = phone, False
 
-    @property
-    def weights(self) -> Weights:
-        """All weights, read-only."""
-        self._fetch()
-        return self._weights
+def _limits(kind: Kind) -> tuple[float, float, str]:
+    """Return the minimum and maximum of a kind of metric, and a description of the range."""
+    if kind.percent:
+        return 0.0, 1.0, "0 to 1"
+    return (-LARGEST, 1.0, "at most 1") if kind.bounded else (-LARGEST, LARGEST, "a finite number")
 
-    @property
-    def slots(self) -> Sequence[Array]:
-        """The optimizer's slots; do not write to them."""
-        self._fetch()
-        return self._slots
 
-    def select(self, layout: Layout) -> Weights:
-        """Return a copy of some weights."""
-        return self.weights.select(layout)
-
-    def change_since(self, before: Weights) -> Weights:
-        """Return the values of the parameters of `before` minus `before`; no interpreter here has the state."""
-        return self.select(before.layout) - before
-
-    def replace_head(self, weights: Weights) -> None:
-        """Replace some of the head's weights."""
-        self.replace(self.weights.replace(weights), self.slots, same_body=True)
-
-    def runtime(self, *, changes: Collection[str] = (), head: bool = False) -> Runtime:
-        """Raise an error, since no interpreter in this process has the state.
-
-        Raises:
-            DataError: Always.
-        """
-        raise DataError("phones only train and evaluate; choose another strategy or backend")
-
-    def on_phone(self, *, changes: bool = False) -> PhoneRuntime:
-        """Write this state to the phone's copy if needed, and return the copy; set `changes` before a change."""
-        if not self._written:
-            self._phone.write(self._weights, self._slots)
-            self._written = True
-        if changes:
-            self._weights_current, self._body = False, None
-        return self._phone
-
-    def release(self) -> None:
-        """Make the next run of the device write the state again."""
-        self._written = False
-
-    def _fetch(self) -> None:
-        if not self._weights_current:
-            self._weights, self._slots = self._phone.read()
-            self._weights_current = True
+def _wrong(name: str, expected: str, figures: Mapping[str, Any]) -> str:
+    """Return the reason for rejecting a metric, whose value may be of any size and type."""
+    value = figures.get(name)
+    text = str(value)[:20] if isinstance(value, int | float) else "null" if value is None else type(value).__name__
+    return f"phone sent wrong metrics: {name}: expected {expected}, found {text if name in figures else 'nothing'}"

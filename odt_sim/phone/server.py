@@ -87,8 +87,8 @@ def lan_address() -> str:
             probe.connect(("192.0.2.1", 9))  # an address reserved for documentation (RFC 5737); nothing is sent
         except OSError:
             return "127.0.0.1"
-        found = str(probe.getsockname()[0])
-    return found if is_local(found) else "127.0.0.1"
+        address = str(probe.getsockname()[0])
+    return address if is_local(address) else "127.0.0.1"
 
 
 def qr_code(address: str) -> str:

@@ -5,17 +5,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odt_sim.data.columns import only, rows_of
+from odt_sim.data.columns import only
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import own_learning_rate
-from odt_sim.device.random_rows import spelled
+from odt_sim.device.random import random_rows
 from odt_sim.metrics.tasks import model_task
 from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import CTC, REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.weights import Array
 
 Source = Literal["drawing", "motion", "rows"]
 
@@ -78,9 +76,7 @@ class Subject:
             ModelError: Browsers cannot train the model.
         """
         check_for_browsers(model)
-        random, rows = np.random.default_rng(0), STEPS * model.batch_size
-        x = rows_of({name: random_inputs(tensor, rows, random) for name, tensor in model.inputs.items()})
-        y = rows_of({name: random_targets(model, name, rows, random) for name in model.targets})
+        x, y = random_rows(model, np.random.default_rng(0), STEPS * model.batch_size)
         return cls(model, tuple(batches(model, x, y)), "random examples", False, _named(model, labels))
 
     @property
@@ -123,28 +119,6 @@ def _named(model: TrainableModel, names: tuple[str, ...]) -> tuple[str, ...]:
     """
     classes = _classes(model)
     return names if len(names) == classes else tuple(map(str, range(classes)))
-
-
-def random_inputs(tensor: TensorInfo, rows: int, random: np.random.Generator) -> Array:
-    """Return `[rows, ...]` floats with mean 0 and deviation 1, or integers 0 and 1, which every vocabulary has."""
-    shape = (rows, *tensor.shape[1:])
-    if tensor.dtype.startswith("float"):
-        return random.normal(size=shape).astype(tensor.dtype)
-    return random.integers(0, 2, shape).astype(tensor.dtype)
-
-
-def random_targets(model: TrainableModel, name: str, rows: int, random: np.random.Generator) -> Array:
-    """Return `[rows, ...]` random values of a target: labels, one-hot rows, or regression values, as its loss needs."""
-    tensor = model.targets[name]
-    loss = next((output.loss for output in model.outputs if output.name == name), None)
-    shape, dtype = (rows, *tensor.shape[1:]), tensor.dtype
-    if loss in REGRESSIONS:
-        return random.normal(size=shape).astype(dtype)
-    if loss in ("categorical_crossentropy", "kl_divergence"):
-        return np.eye(shape[-1], dtype=dtype)[random.integers(0, shape[-1], shape[:-1])]
-    classes = model.classes_by_target[name] if loss in ("sparse_categorical_crossentropy", CTC) else None
-    labels = random.integers(0, classes or 2, shape).astype(dtype)
-    return spelled(labels, model.answers[name].shape[1]) if loss == CTC else labels
 
 
 def _classes(model: TrainableModel) -> int:

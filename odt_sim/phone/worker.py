@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -11,36 +10,35 @@ from odt_sim.data.columns import Array
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.errors import InvocationError
-from odt_sim.persistence.device_states import RoundStates
+from odt_sim.persistence.device_states import DeviceStore, RoundStates
 from odt_sim.phone import phones
-from odt_sim.phone.device import PhoneDevice
+from odt_sim.phone.device import PhoneExamples, PhonePool, phone_device
 from odt_sim.phone.frames import Message
 from odt_sim.phone.phones import PhoneError, Phones
-from odt_sim.phone.runtime import PhonePool
 from odt_sim.simulation.evaluation import Evaluation, Row
 from odt_sim.simulation.exclusion import AWAY, TIMED_OUT, Excluded
 from odt_sim.simulation.job import Job, Task, Trained
+from odt_sim.simulation.local_work import LocalWork
 from odt_sim.simulation.sums import join
 from odt_sim.simulation.time_limit import OutOfTime
-from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
 
 Result = TypeVar("Result")
 
 MOST_AT_ONCE = 1024
 """Maximum number of phones that work at the same time; the others wait."""
+PLACEHOLDER = phones.Examples(1, 0, 1)
+"""The numbers of examples of a device that is excluded because its phone never connected."""
 
 
-class PhoneWorker(Worker):
+class PhoneWorker:
     """Worker that runs strategies in this process with devices whose models and examples are on phones."""
-
-    _pool: PhonePool
 
     def __init__(self, job: Job, connected: Phones) -> None:
         """Prepare for a job with the phones that connect."""
-        super().__init__(job)
-        self._phones = connected
-        self._evaluation = PhoneEvaluation(job)
+        self._job, self._phones, self._interpreter = job, connected, PhonePool(job.model)
+        self._store = DeviceStore(job.storage, job.model)
+        self._work = LocalWork(job, Evaluation(job, self._test_examples), _failed, limited=False)
         self._blocks = ThreadPoolExecutor(MOST_AT_ONCE, "block")
         self._devices = ThreadPoolExecutor(MOST_AT_ONCE, "phone")
         self._loading = Lock()
@@ -54,29 +52,37 @@ class PhoneWorker(Worker):
         """Run work on all blocks concurrently, and yield the results in order."""
         return self._blocks.map(work, tasks)
 
-    def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[tuple[Device, Result]]:
-        with self._loading:
-            states = {id: self._store.load(id, task.versions.get(id)) for id in task.devices}
-
-        def one(id: int) -> tuple[Device, Result]:
-            device = self._of_phone(id, task)
-            device.state = states[id]
-            return device, work(device)
-
-        return self._devices.map(one, task.devices)
-
     def train(self, task: Task, broadcast: Tensors) -> Trained:
-        """Train the devices of a block concurrently; see `Worker.train`."""
-        updates = [*self._on_each(task, partial(self._update, task=task, broadcast=broadcast))]
+        """Train the devices of a block concurrently and return the sum of their results; see `Worker.train`."""
+        devices = self._of_block(task)
+        updates = [*self._devices.map(lambda device: self._work.update(device, task, broadcast), devices)]
         states = RoundStates(self._store, task.state_round)
-        parts = [self._trained(device, update, task, states) for device, update in updates]
+        parts = [self._work.trained(*pair, task, states) for pair in zip(devices, updates, strict=True)]
         states.write()
         return parts[0] if len(parts) == 1 else join(parts)
 
-    def _new_pool(self) -> PhonePool:
-        return PhonePool(self._job.model)
+    def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
+        """Return a row for each device of a block; keep no state."""
 
-    def _of_phone(self, id: int, task: Task) -> PhoneDevice:
+        def evaluated(device: Device) -> Row:
+            row = self._work.evaluate(device, task, broadcast)
+            if "not_evaluated" in row:
+                train, validation, test = self._phones.examples(device.id) or (0, 0, 0)
+                row |= {"train_examples": train, "validation_examples": validation, "examples": test}
+            return row
+
+        return [*self._devices.map(evaluated, self._of_block(task))]
+
+    def _of_block(self, task: Task) -> list[Device]:
+        """Return the devices of a block with their committed states."""
+        with self._loading:
+            states = [self._store.load(id, task.versions.get(id)) for id in task.devices]
+        devices = [self._of_phone(id, task) for id in task.devices]
+        for device, state in zip(devices, states, strict=True):
+            device.state = state
+        return devices
+
+    def _of_phone(self, id: int, task: Task) -> Device:
         job, phone = self._job, self._phones.connected(id)
         limit = job.fleet.timeout
         until = None if limit is None else time.monotonic() + limit
@@ -87,22 +93,13 @@ class PhoneWorker(Worker):
                 raise PhoneError(f"{AWAY}: not connected")
             return phone.ask({**header, **shown}, tensors, until)
 
-        examples = phone.examples if phone else phones.Examples(1, 0, 1)  # placeholder for a device that is excluded
-        return PhoneDevice(job.model, examples, ask, self._pool, seed=job.seed, id=id, round=task.round, plan=job.plan)
+        examples = phone.examples if phone else PLACEHOLDER
+        return phone_device(examples, ask, self._interpreter, seed=job.seed, id=id, round=task.round, plan=job.plan)
 
-    def _failed(self, error: InvocationError | OutOfTime) -> Excluded:
-        return Excluded(TIMED_OUT if isinstance(error, OutOfTime) else str(error))
-
-    def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
-        row = super()._evaluate(device, task, broadcast)
-        if "not_evaluated" in row:
-            train, validation, test = self._phones.examples(device.id) or (0, 0, 0)
-            row |= {"train_examples": train, "validation_examples": validation, "examples": test}
-        return row
+    def _test_examples(self, device: Device) -> Examples:
+        """Return stand-ins for test examples, which stay on the phones."""
+        return PhoneExamples.counted((self._phones.examples(device.id) or PLACEHOLDER).test)
 
 
-class PhoneEvaluation(Evaluation):
-    """Evaluation of phones on their test examples, which stay on the phones."""
-
-    def _own_test(self, device: Device) -> Examples:
-        return device.own_test if isinstance(device, PhoneDevice) else super()._own_test(device)
+def _failed(error: InvocationError | OutOfTime) -> Excluded:
+    return Excluded(TIMED_OUT if isinstance(error, OutOfTime) else str(error))

@@ -1,7 +1,7 @@
 """The evaluation of one device: its deployed model on its own examples and on other devices' examples."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,9 +34,15 @@ COMMON = 256  # test examples shared by all devices: their cost does not grow wi
 class Evaluation:
     """Evaluates devices, one after another."""
 
-    def __init__(self, job: Job) -> None:
-        """Draw the test examples that all devices share."""
+    def __init__(self, job: Job, test_examples: Callable[[Device], Examples] | None = None) -> None:
+        """Draw the test examples that all devices share.
+
+        Args:
+            job: The job.
+            test_examples: Returns a device's test examples, if they are not in the job's data.
+        """
         self._job, self._data, self._attacked = job, job.data, bool(job.fleet.hostile)
+        self._test_examples = test_examples or self._arrived
         self._unseen = choose_unseen(job.data.devices, job.fleet.unseen, job.seed)
         self._common = CommonExamples.drawn(job.data, job.seed)
 
@@ -91,9 +97,9 @@ class Evaluation:
                 device.restore(deployed)
             else:
                 raise TypeError(f"deploy returned {type(deployed).__name__}, expected Weights or a Predictor")
-        device.test_examples = self._own_test(device)
+        device.test_examples = self._test_examples(device)
 
-    def _own_test(self, device: Device) -> Examples:
+    def _arrived(self, device: Device) -> Examples:
         """Return the device's test examples, which it has only once its model is deployed."""
         return Examples(self._data.x, self._data.y, self._data.arrived(device.id, device.round)[2])
 

@@ -1,7 +1,7 @@
 """Rows that fit the shared models."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from odt_sim import TrainableModel
 from odt_sim.device.engines.interpreter import InterpreterEngine
-from odt_sim.device.runtime import Runtime
 
 Rows = tuple[NDArray[Any], NDArray[Any]]
 
@@ -33,16 +32,11 @@ def rows() -> Callable[..., Rows]:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """The number of real calls of each signature."""
     counter = Counter[str]()
-    call, each = Runtime.call, InterpreterEngine.each
+    call = InterpreterEngine.call
 
-    def counted(self: Runtime, signature: str, **inputs: Any) -> Any:
+    def counted(self: InterpreterEngine, signature: str, **inputs: Any) -> Any:
         counter[signature] += 1
         return call(self, signature, **inputs)
 
-    def counted_each(self: InterpreterEngine, signature: str, inputs: Sequence[Any], output: str) -> Any:
-        counter[signature] += len(inputs)
-        return each(self, signature, inputs, output)
-
-    monkeypatch.setattr(Runtime, "call", counted)
-    monkeypatch.setattr(InterpreterEngine, "each", counted_each)
+    monkeypatch.setattr(InterpreterEngine, "call", counted)
     return counter

@@ -21,7 +21,6 @@ from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import ConfigurationError, DataError, ModelError
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
-Pools = Callable[[TrainableModel], tuple[RuntimePool, RuntimePool]]
 RATE = 0.05
 
 
@@ -45,47 +44,11 @@ def test_training_is_gradient_descent_on_the_real_rows(
     np.testing.assert_allclose(bias, twin.bias, rtol=0, atol=1e-6)
 
 
-def single(model: TrainableModel) -> tuple[RuntimePool, RuntimePool]:
-    """Return two pools whose devices run one step per call; devices with several per call prepare only orders."""
-    return RuntimePool(model, edits=False), RuntimePool(model, edits=False)
-
-
-def several(model: TrainableModel) -> tuple[RuntimePool, RuntimePool]:
-    """Return two pools whose devices run several steps per call."""
-    pools = RuntimePool(model, usual_steps=2), RuntimePool(model, usual_steps=2)
-    assert all(pool.first.steps_at_once("train") for pool in pools)
-    return pools
-
-
-@pytest.mark.parametrize("name", ["momentum", "softmax", "softmax_with_embedding"])
-@pytest.mark.parametrize("plan", [TrainingPlan(2), TrainingPlan(steps=2), TrainingPlan(steps=9)])
-@pytest.mark.parametrize("pools", [single, several])
-def test_prepared_device_trains_with_the_same_bits(
-    name: str, plan: TrainingPlan, pools: Pools, rows: Draw, request: pytest.FixtureRequest
-) -> None:
-    model: TrainableModel = request.getfixturevalue(name)
-    one, other = (Device(model, rows(model, 10), seed=3, id=7, round=2, plan=plan, pool=pool) for pool in pools(model))
-    other.prepare()
-    for _ in range(2):
-        np.testing.assert_array_equal(one.train(learning_rate=RATE), other.train(learning_rate=RATE))
-    np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
-
-
-def test_device_prepares_no_more_than_its_plan_trains(momentum: TrainableModel, rows: Draw) -> None:
-    plan = TrainingPlan(steps=1)
-    device, expected = (Device(momentum, rows(momentum, 40), plan=plan, pool=pool) for pool in single(momentum))
-    device.prepare()
-    assert device._passes._first is not None
-    assert len(device._passes._first.x) == momentum.batch_size
-    np.testing.assert_array_equal(device.train(2, learning_rate=RATE), expected.train(2, learning_rate=RATE))
-
-
 def test_device_is_freed_without_a_garbage_collection(momentum: TrainableModel, rows: Draw) -> None:
     """Otherwise the weights of several devices would stay in memory until a collection."""
     gc.disable()
     try:
         device = Device(momentum, rows(momentum, 10), test=rows(momentum, 3), pool=RuntimePool(momentum, edits=False))
-        device.prepare()
         device.train(learning_rate=RATE)
         device.evaluate()
         alive = weakref.ref(device)
@@ -95,14 +58,12 @@ def test_device_is_freed_without_a_garbage_collection(momentum: TrainableModel, 
         gc.enable()
 
 
-@pytest.mark.parametrize("count", [10, 13])
-@pytest.mark.parametrize("pools", [single, several])
-def test_prepared_rows_are_not_those_of_other_examples(
-    pools: Pools, count: int, momentum: TrainableModel, rows: Draw
-) -> None:
-    given = zip((10, count), (0, 1), pools(momentum), strict=True)
-    device, expected = (Device(momentum, rows(momentum, size, seed), pool=pool) for size, seed, pool in given)
-    device.prepare()
+@pytest.mark.parametrize("edits", [True, False])
+def test_replaced_examples_are_trained_in_their_own_order(edits: bool, momentum: TrainableModel, rows: Draw) -> None:
+    given = zip((10, 13), (0, 1), strict=True)
+    device, expected = (
+        Device(momentum, rows(momentum, size, seed), pool=RuntimePool(momentum, edits=edits)) for size, seed in given
+    )
     device.train_examples = expected.train_examples
     np.testing.assert_array_equal(device.train(learning_rate=RATE), expected.train(learning_rate=RATE))
 

@@ -16,7 +16,7 @@ from odt_sim.device.batches import Batch
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.engines.compiled import CompiledEngine
 from odt_sim.device.engines.flex import find_python
-from odt_sim.device.engines.interpreter import LARGE, InterpreterCall, InterpreterEngine
+from odt_sim.device.engines.interpreter import LARGE, InterpreterCall
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model.editing import packed, unpacked
@@ -157,47 +157,6 @@ def test_interpreter_passes_inputs_of_any_size_as_a_fresh_one_does(any_rows: Tra
             engine.call("infer", x=x)
             with pytest.raises(ModelError, match="'infer' failed"):
                 engine.call("infer", x=wrong)
-
-
-def test_interpreter_runs_each_as_one_by_one(momentum: TrainableModel, any_rows: TrainableModel) -> None:
-    random = np.random.default_rng(0)
-    one, other = (LITERT(momentum.content, "momentum") for _ in range(2))
-    assert isinstance(one, InterpreterEngine)
-    for steps in (2, 3):  # the first call of a signature allocates its tensors
-        inputs = [
-            {
-                "x": random.normal(size=(4, 6)).astype(np.float32),
-                "y": random.integers(0, 3, 4).astype(np.int32),
-                "sample_weight": np.ones(4, np.float32),
-                "learning_rate": np.float32(0.1),
-            }
-            for _ in range(steps)
-        ]
-        losses = one.each("train", inputs, "loss")
-        assert [loss.item() for loss in losses] == [other.call("train", **given)["loss"].item() for given in inputs]
-    for name, array in one.call("parameters").items():
-        np.testing.assert_array_equal(array, other.call("parameters")[name])
-    one = LITERT(any_rows.content, "any")
-    assert isinstance(one, InterpreterEngine)
-    for sizes in ((4, 4), (4, 4), (4, 2), (2,), (7, 4)):
-        rows = [random.normal(size=(size, 6)).astype(np.float32) for size in sizes]
-        expected = [LITERT(any_rows.content, "fresh").call("infer", x=x)["logits"] for x in rows]
-        for found, array in zip(one.each("infer", [{"x": x} for x in rows], "logits"), expected, strict=True):
-            np.testing.assert_array_equal(found, array)
-        with pytest.raises(ModelError, match="'infer' failed"):
-            one.each("infer", [{"x": rows[-1]}, {"x": rows[-1].astype(np.float64)}], "logits")
-
-
-def test_interpreter_views_hold_the_values_until_the_next_call(momentum: TrainableModel) -> None:
-    engine = LITERT(momentum.content, "momentum")
-    assert isinstance(engine, InterpreterEngine)
-    for value in (1, 2, 3):
-        filled = {f"a{i}": np.full(p.shape, value, np.float32) for i, p in enumerate(momentum.parameters)}
-        engine.call("restore", **filled)
-        found = {name: view.copy() for name, view in engine.views("parameters").items()}
-        assert found.keys() == filled.keys()
-        for name, array in found.items():
-            np.testing.assert_array_equal(array, filled[name])
 
 
 @pytest.mark.parametrize(

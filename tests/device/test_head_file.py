@@ -131,7 +131,7 @@ def test_body_is_neither_written_nor_read_again(frozen: TrainableModel, rows: Dr
     device.train(1, RATE, group="head")
     called = list[str]()
     whole = pool.first
-    whole.call = lambda signature, **inputs: called.append(signature)  # type: ignore[method-assign, assignment]
+    whole.engine.call = lambda signature, **inputs: called.append(signature)  # type: ignore[method-assign, assignment]
     head = device.weights.select(frozen.moving)
     for _ in range(2):
         device.restore(head * 0.5)

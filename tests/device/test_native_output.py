@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from odt_sim.device.native_output import quiet
+from odt_sim.device.engines import quiet
 
 
 def test_output_of_native_code_is_dropped(capfd):

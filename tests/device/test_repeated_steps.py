@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from odt_sim import Device, TrainableModel, TrainingPlan, Weights
 from odt_sim.device import runtime_pool
-from odt_sim.device.batches import batches
+from odt_sim.device.batches import batches, stacked_batches
 from odt_sim.device.examples import Examples
-from odt_sim.device.stacked_batches import stacked_batches
 from odt_sim.errors import ModelError
 from odt_sim.model.engine_file import own_file
 from odt_sim.model.repeated import STEPS, repeated, repeated_name, steps_of_calls

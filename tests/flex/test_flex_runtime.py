@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dialects import generated
+from engine_conformance import EngineConformance
 
 from odt_sim import Simulation, Strategy, TrainableModel
 from odt_sim.cli.main import main
 from odt_sim.data.federated import FederatedData
-from odt_sim.device.engines import RuntimeChoice, RuntimeName
+from odt_sim.device.engines import Engine, RuntimeChoice, RuntimeName
 from odt_sim.device.engines.flex import FlexEngine, _process
 from odt_sim.errors import InvocationError, ModelError
 from odt_sim.export import deflex
@@ -31,6 +32,16 @@ class TestFedAvgOnFlex(StrategyConformance):
 
     def strategy(self) -> Strategy:
         return FedAvg()
+
+
+class TestFlexEngine(EngineConformance):
+    @pytest.fixture
+    def model(self) -> TrainableModel:
+        return TestFedAvgOnFlex().model()
+
+    @pytest.fixture
+    def engine(self, model: TrainableModel) -> Engine:
+        return FLEX(model.content, model.where)
 
 
 @pytest.mark.parametrize("strategy", [FedAvg, FedPer])

@@ -13,7 +13,7 @@ from odt_sim.metrics.device import mean_loss, model_figures, model_loss, output_
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.manifest import Output, task_of
 from odt_sim.model.names import full
-from odt_sim.phone.description import of_output
+from odt_sim.phone.routes import of_output
 
 RNG = np.random.default_rng(0)
 PROBABILITIES = RNG.dirichlet(np.ones(4), 30).astype(np.float32)

@@ -11,7 +11,7 @@ from chromium import module
 from odt_sim import TrainableModel
 from odt_sim.device.examples import Examples
 from odt_sim.errors import DataError
-from odt_sim.phone.description import described
+from odt_sim.phone.routes import described
 
 FORM = """
   const form = new m.RowForm({ signatures: { train: { inputs: given.inputs } } }, given.about);

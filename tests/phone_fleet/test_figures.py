@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from odt_sim import TrainableModel
-from odt_sim.phone.figures import checked_figures
 from odt_sim.phone.phones import PhoneError
+from odt_sim.phone.runtime import checked_figures
 
 GOOD = {"loss": 1, "accuracy": 0.5, "examples": 10}
 

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import TrainableModel, TrainingPlan, Weights
+from odt_sim import Device, TrainableModel, TrainingPlan, Weights
 from odt_sim.data.columns import Array
 from odt_sim.errors import DataError, ModelError
-from odt_sim.phone.device import PhoneDevice
+from odt_sim.phone.device import PhonePool, phone_device
 from odt_sim.phone.frames import Message
 from odt_sim.phone.phones import Examples
-from odt_sim.phone.runtime import PhonePool
 
 
 def answer(header: Mapping[str, Any], tensors: Mapping[str, Array]) -> Message:
@@ -22,14 +21,13 @@ def answer(header: Mapping[str, Any], tensors: Mapping[str, Array]) -> Message:
     return Message({"do": "done"}, {"losses": np.ones(len(tensors["sizes"]), np.float32)} if "sizes" in tensors else {})
 
 
-def on_phone(pool: PhonePool, id: int) -> PhoneDevice:
-    examples = Examples(40, 10, 10)
-    return PhoneDevice(pool.model, examples, answer, pool, seed=0, id=id, round=1, plan=TrainingPlan())
+def on_phone(pool: PhonePool, id: int) -> Device:
+    return phone_device(Examples(40, 10, 10), answer, pool, seed=0, id=id, round=1, plan=TrainingPlan())
 
 
 def test_devices_share_one_interpreter(softmax: TrainableModel) -> None:
     pool = PhonePool(softmax)
-    assert on_phone(pool, 0).initial is on_phone(pool, 1).initial is pool.first.initial
+    assert on_phone(pool, 0).initial is on_phone(pool, 1).initial is pool.pool.first.initial
 
 
 def test_calls_count_examples_without_padding(softmax: TrainableModel) -> None:
@@ -44,9 +42,9 @@ def test_change_is_that_of_the_phone(softmax: TrainableModel) -> None:
     device, before = on_phone(pool, 0), Weights(softmax.layout, np.ones(650, np.float32))
     device.restore(before)
     device.train()
-    del pool.first  # any use would start another one
+    del pool.pool.first  # any use would start another one
     np.testing.assert_array_equal(device.change_since(before).vector, np.full(650, 2, np.float32))
-    assert "first" not in vars(pool)
+    assert "first" not in vars(pool.pool)
 
 
 def test_state_that_evaluation_changes_is_read(sampling: TrainableModel) -> None:
@@ -56,9 +54,8 @@ def test_state_that_evaluation_changes_is_read(sampling: TrainableModel) -> None
         slots = {f"s{i}": np.full(slot.shape, 7, slot.dtype) for i, slot in enumerate(sampling.slots)}
         return Message({}, {"weights": np.zeros(sampling.layout.size, np.float32), **slots})
 
-    device = PhoneDevice(
-        sampling, Examples(4, 4, 4), answer, PhonePool(sampling), seed=0, id=0, round=1, plan=TrainingPlan()
-    )
+    pool = PhonePool(sampling)
+    device = phone_device(Examples(4, 4, 4), answer, pool, seed=0, id=0, round=1, plan=TrainingPlan())
     before = device.optimizer_state()
     device.loss("validation")
     [state] = sampling.random_states

@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from odt_sim import Device, Fleet, Strategy, TrainingPlan
 from odt_sim.data.federated import FederatedData
+from odt_sim.device.engines.interpreter import InterpreterEngine
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import InvocationError, SimulationError
 from odt_sim.model.weights import Weights
@@ -142,9 +143,9 @@ def zeros(model, batches):
 def test_usual_training_takes_one_call(batches, plan, usual, job, momentum, monkeypatch):
     made = job(FedAvg(), plan=plan, data=zeros(momentum, batches))
     assert made.usual_steps == usual
-    call, signatures = Runtime.call, []
+    call, signatures = InterpreterEngine.call, []
     monkeypatch.setattr(
-        Runtime, "call", lambda self, name, **given: signatures.append(name) or call(self, name, **given)
+        InterpreterEngine, "call", lambda self, name, **given: signatures.append(name) or call(self, name, **given)
     )
     Worker(made).train(Task("train", 1, (1,)), made.strategy.init(Runtime(momentum).initial).broadcast)
     assert not usual or [name for name in signatures if "train" in name] == [f"train_{usual}_times"]

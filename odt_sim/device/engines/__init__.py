@@ -7,8 +7,11 @@
 | `flex` | TensorFlow's interpreter with Flex ops, in a separate process and environment |
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any, Literal, Protocol, get_args
 
 from odt_sim.errors import ConfigurationError
@@ -21,7 +24,10 @@ FLEX_MEMORY = 660 << 20
 
 
 class Engine(Protocol):
-    """An instance of a file, with the values of its variables, that runs signatures by name."""
+    """An instance of a file, with the values of its variables, that runs signatures by name.
+
+    `tests/device/test_engine_conformance.py` has the tests that every engine passes.
+    """
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature.
@@ -59,8 +65,8 @@ class RuntimeChoice:
     def __post_init__(self) -> None:
         """Check the settings of a backend."""
         if self.name not in get_args(RuntimeName):
-            known = ", ".join(get_args(RuntimeName))
-            raise ConfigurationError(f"backend.runtime: expected one of {known}, found {self.name!r}")
+            names = ", ".join(get_args(RuntimeName))
+            raise ConfigurationError(f"backend.runtime: expected one of {names}, found {self.name!r}")
         if self.python is not None and self.name != "flex":
             raise ConfigurationError(
                 f"backend.runtime_python: expected null with backend.runtime={self.name}, found {self.python}; it "
@@ -91,3 +97,23 @@ class RuntimeChoice:
 
 
 LITERT = RuntimeChoice()
+
+_one_at_a_time = RLock()  # a second thread would save and restore the replaced standard error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Discard standard error of the process; LiteRT's first interpreter prints a line that no setting turns off."""
+    with _one_at_a_time:
+        try:
+            kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        except OSError:  # standard error is closed
+            yield
+            return
+        try:
+            os.dup2(nowhere, 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            os.close(nowhere)

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from ai_edge_litert.options import Options
 from ai_edge_litert.tensor_buffer import TensorBuffer
 
 from odt_sim.data.columns import Array
-from odt_sim.device.native_output import quiet
+from odt_sim.device.engines import quiet
 from odt_sim.errors import InvocationError, ModelError, first_line
 from odt_sim.model.computed_outputs import with_computed_outputs
 
@@ -47,17 +47,8 @@ class CompiledEngine:
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature; see `Engine`."""
-        [outputs] = self._run(signature, [inputs])
-        return outputs
-
-    def each(self, signature: str, inputs: Sequence[Mapping[str, Array]], output: str) -> list[Array]:
-        """Run one signature once for each of several inputs and return copies of one of its outputs."""
-        return [outputs[output] for outputs in self._run(signature, inputs)]
-
-    def _run(self, signature: str, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:
-        given = [{name: np.asarray(value) for name, value in own.items()} for own in inputs]
         try:
-            return [self._outputs(signature, arrays) for arrays in given]
+            return self._outputs(signature, {name: np.asarray(value) for name, value in inputs.items()})
         except (ValueError, RuntimeError) as error:
             kind = InvocationError if isinstance(error, RuntimeError) else ModelError
             raise kind(f"{self._where}: signature {signature!r} failed: {first_line(error)}") from error
@@ -116,8 +107,8 @@ class _Call:
             for name in order["outputs"]
             for shape, dtype in [(tuple(details[name]["shape"]), np.dtype(details[name]["dtype"]))]
         ]
-        self._written = [each.buffer for each in self._inputs]
-        self._read = [each.buffer for each in self._outputs]
+        self._written = [tensor.buffer for tensor in self._inputs]
+        self._read = [tensor.buffer for tensor in self._outputs]
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         for name, dtype, buffer in self._inputs:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Lock
@@ -67,13 +66,13 @@ class FlexEngine:
             self._process.dropped.append(self._number)
 
 
-def find_python(given: str | None = None) -> str:
+def find_python(python: str | None = None) -> str:
     """Return the Python of an environment with TensorFlow 2.19; see `RuntimeChoice`.
 
     Raises:
         ConfigurationError: There is none.
     """
-    python = given or os.environ.get(PYTHON) or (sys.executable if _has_flex() else None)
+    python = python or os.environ.get(PYTHON) or (sys.executable if _has_flex() else None)
     if python is None:
         raise ConfigurationError(
             "backend.runtime_python: expected the Python of an environment with TensorFlow 2.19, found null; create "
@@ -122,11 +121,11 @@ class _Process:
             hello, _ = self._exchange({"do": "hello"}, {})
         except _FailedError as error:
             raise ConfigurationError(f"backend.runtime_python: {python} has no usable TensorFlow: {error}") from error
-        found = hello["tensorflow"]
-        if tuple(map(int, found.split(".")[:2])) > LAST:
+        release = hello["tensorflow"]
+        if tuple(map(int, release.split(".")[:2])) > LAST:
             self.end()
             raise ConfigurationError(
-                f"backend.runtime_python: {python} has TensorFlow {found}, whose interpreter does not run Flex ops; "
+                f"backend.runtime_python: {python} has TensorFlow {release}, whose interpreter does not run Flex ops; "
                 "expected 2.19"
             )
 
@@ -178,16 +177,13 @@ class _Process:
         return lines[-1].strip() if lines else ""
 
 
-@cache
-def _holder(python: str) -> list[_Process]:
-    """Return a list for this Python's process, at most one."""
-    return []
+_PROCESSES: dict[str, _Process] = {}
+"""The process of each Python."""
 
 
 def _process(python: str) -> _Process:
     """Return the running process of a Python; a new one if it has none, or if it died."""
-    held = _holder(python)
-    if not held or not held[0].alive:
-        held[:] = [_Process(python)]
-        atexit.register(held[0].end)
-    return held[0]
+    if python not in _PROCESSES or not _PROCESSES[python].alive:
+        _PROCESSES[python] = _Process(python)
+        atexit.register(_PROCESSES[python].end)
+    return _PROCESSES[python]

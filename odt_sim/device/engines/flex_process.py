@@ -6,8 +6,7 @@ length of a JSON header as 8 bytes, the header, and the arrays' bytes one after 
 
 import json
 import os
-from queue import SimpleQueue
-from threading import Thread
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -55,8 +54,6 @@ def main() -> None:
     """Answer questions until the other side ends."""
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keep TensorFlow's prints out of the answers
-    queue = SimpleQueue[Message]()
-    Thread(target=_listen, args=(questions, queue), daemon=True).start()
     try:
         import tensorflow
 
@@ -64,17 +61,10 @@ def main() -> None:
     except Exception as error:
         write_message(answers, {"error": _one_line(error)}, {})
         return
-    while True:
-        _answer(server, *queue.get(), answers)
-
-
-def _listen(questions: BinaryIO, queue: "SimpleQueue[Message]") -> None:
-    """Queue the questions; end the process with the other side, even while TensorFlow computes."""
-    try:
+    with suppress(EOFError, OSError):
         while True:
-            queue.put(read_message(questions))
-    except (EOFError, OSError):
-        os._exit(0)
+            _answer(server, *read_message(questions), answers)
+    os._exit(0)  # Python's own exit takes seconds with TensorFlow
 
 
 def _answer(server: "_Server", question: dict[str, Any], arrays: Arrays, answers: BinaryIO) -> None:

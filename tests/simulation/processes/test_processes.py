@@ -16,8 +16,8 @@ import pytest
 from deaths import DeathError, DiesAfterRound
 
 from odt_sim import Fleet, TrainingPlan
-from odt_sim.device.inference import Inference
 from odt_sim.device.runtime import Runtime
+from odt_sim.device.scoring import Inference
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.model.tensors import ServerState
 from odt_sim.persistence.storage import Folder
