@@ -5,8 +5,8 @@ converted with built-in ops only.
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -14,12 +14,11 @@ import tensorflow as tf
 
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ExportError, ModelError
-from odt_sim.export.accesses import Accesses
 from odt_sim.export.convert import convert
 from odt_sim.export.importing import Program
-from odt_sim.export.importing.checkpoints import is_checkpointing, saved_variables
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.calls import READS, written
 from odt_sim.export.parameters import unique
 from odt_sim.export.self_check.exports import check_functions
 from odt_sim.export.signatures import Program as Traced
@@ -29,10 +28,77 @@ from odt_sim.files import write_file
 from odt_sim.model.adaptation import adapted
 from odt_sim.model.contract import check_signatures
 from odt_sim.model.flatbuffer import fingerprint, read
-from odt_sim.model.graph import Graph, Handle
+from odt_sim.model.graph import Graph, Handle, Op
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, METADATA_NAME, Manifest, Parameter
 from odt_sim.model.metadata import with_metadata
+
+SAVING = ("FlexSave", "FlexSaveV2", "FlexSaveSlices", "FlexShardedFilename", "FlexMergeV2Checkpoints")
+RESTORING = ("FlexRestore", "FlexRestoreV2", "FlexRestoreSlice")
+_PASSING = ("FlexEnsureShape", "FlexIdentity", "FlexReshape", "RESHAPE", "CAST")
+
+
+def is_checkpointing(graph: Graph, signature: str) -> bool:
+    """Return whether a signature writes or reads a checkpoint."""
+    return any(op.kind in (*SAVING, *RESTORING) for op in graph.ops(signature))
+
+
+def saved_variables(graph: Graph, signature: str) -> list[Handle]:
+    """Return the variables that a signature writes to a checkpoint or sets from one, in the checkpoint's order."""
+    index = graph.signatures[signature].subgraph
+    accesses = graph.accesses[index]
+    read = {access.place: access.handle for access in accesses if not access.assigns}
+    assigned = {access.place: access.handle for access in accesses if access.assigns}
+    restored: dict[int, None] = {}
+    saved: list[Handle] = []
+    for op in graph.subgraphs[index].ops:
+        if op.kind in SAVING:
+            saved += [read[place] for place in op.inputs if place in read]
+        elif _restores(op, restored):
+            restored.update(dict.fromkeys(op.outputs))
+    set_from_it = [assigned[place] for place in restored if place in assigned]
+    return list(dict.fromkeys([*saved, *set_from_it]))
+
+
+def _restores(op: Op, restored: dict[int, None]) -> bool:
+    return op.kind in RESTORING or (op.kind in _PASSING and any(place in restored for place in op.inputs))
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """The accesses of a signature to variables.
+
+    Attributes:
+        read: The handle ids of the variables that the signature reads, in order.
+        changed: The handle ids of the variables that it changes.
+        takes_inputs: Whether it has inputs.
+    """
+
+    read: tuple[int, ...]
+    changed: frozenset[int]
+    takes_inputs: bool
+
+    @classmethod
+    def of(cls, trace: Trace, random: Collection[int]) -> "Accesses":
+        """Return the accesses of a traced signature; `random` contains the handle ids of random ops' states."""
+        operations = trace.concrete.graph.get_operations()
+        read = [t.op.name for op in operations if op.type in READS for t in op.inputs if t.dtype == tf.resource]
+        changed = {t.op.name for op in operations for t in written(op)}
+        return cls(
+            tuple(dict.fromkeys(trace.variables[name] for name in read)),
+            frozenset(trace.variables[name] for name in changed).difference(random),
+            bool(trace.arguments),
+        )
+
+    @property
+    def infers(self) -> bool:
+        """Whether the signature computes outputs from inputs and weights, without changing variables."""
+        return self.takes_inputs and bool(self.read) and not self.changed
+
+    @property
+    def trains(self) -> bool:
+        """Whether the signature has inputs and changes variables that it reads."""
+        return self.takes_inputs and bool(self.changed.intersection(self.read))
 
 
 @names_arguments

@@ -13,6 +13,7 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.pytorch import convolution, elementwise, fourier, indexing, products, reductions, resizing, shapes
 from odt_sim.export.pytorch.cut import ADVICE, embedding_node, nodes_after, nodes_until
+from odt_sim.export.pytorch.modes import RANDOM, Mode
 from odt_sim.export.pytorch.nodes import (
     changes_first,
     described,
@@ -20,13 +21,12 @@ from odt_sim.export.pytorch.nodes import (
     is_read_by_other_views,
     is_view,
     name_of,
+    path_of,
     scope_of,
 )
-from odt_sim.export.pytorch.normalization import batch_norm
 from odt_sim.export.pytorch.outputs import structured
-from odt_sim.export.pytorch.random import RANDOM, Mode
+from odt_sim.export.pytorch.reductions import batch_norm
 from odt_sim.export.pytorch.registry import OPS, Refusal
-from odt_sim.export.pytorch.row_orders import path_of
 from odt_sim.export.row_orders import Order
 
 FAMILIES = (convolution, elementwise, fourier, indexing, products, reductions, resizing, shapes)
