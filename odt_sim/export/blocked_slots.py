@@ -11,7 +11,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.calls import READS
+from odt_sim.export.lowering.control_flow import READS
 from odt_sim.export.lowering.row_blocks import ASSIGNS, MAPPED, BlockedVariable
 
 SMALLEST = 1 << 21

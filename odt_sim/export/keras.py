@@ -13,17 +13,12 @@ import tensorflow as tf
 
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ExportError
-from odt_sim.export.blank_frames import BlankFrames, with_blank_frames
-from odt_sim.export.compiled import Compiled, settings_of_model
 from odt_sim.export.convert import convert
-from odt_sim.export.endings import endings_of
 from odt_sim.export.flex import checkpoint_of, flex_signatures
-from odt_sim.export.initial_slots import check_initial_slots
 from odt_sim.export.interface import Interface, data_of, interface_of
 from odt_sim.export.lean_tracing import lean_tracing
-from odt_sim.export.lost_masks import warn_of_lost_masks
 from odt_sim.export.lowering import Trace
-from odt_sim.export.mixing_layers import counts_padding, warn_of_batch_losses, warn_of_mixing_layers
+from odt_sim.export.masks import BlankFrames, warn_of_lost_masks, with_blank_frames
 from odt_sim.export.model_checks import (
     check_captures,
     check_embed,
@@ -31,11 +26,21 @@ from odt_sim.export.model_checks import (
     check_groups,
     check_interface,
     check_model,
+    counts_padding,
+    warn_of_batch_losses,
+    warn_of_mixing_layers,
 )
 from odt_sim.export.native_inference import native_inference
-from odt_sim.export.optimizers import is_linear, optimizer_of, schedule_of, settings_of
-from odt_sim.export.option_signatures import trace_options
-from odt_sim.export.output_losses import class_weight_of, masked, objectives_of, outputs_of
+from odt_sim.export.optimizers import check_initial_slots, is_linear, optimizer_of, schedule_of, settings_of
+from odt_sim.export.output_losses import (
+    Compiled,
+    class_weight_of,
+    endings_of,
+    masked,
+    objectives_of,
+    outputs_of,
+    settings_of_model,
+)
 from odt_sim.export.own_steps import adds_losses, optimizer_names, overrides_loss, own_method
 from odt_sim.export.parameters import (
     group_of_layers,
@@ -45,8 +50,8 @@ from odt_sim.export.parameters import (
     random_states_of,
     weights_of,
 )
+from odt_sim.export.precision import quantized, with_int8_constants
 from odt_sim.export.pytorch.module import inputs_and_targets, is_module
-from odt_sim.export.quantization import quantized, with_int8_constants
 from odt_sim.export.self_check.exports import KerasExport, check_keras_export
 from odt_sim.export.self_check.keras_side import KerasSide
 from odt_sim.export.self_check.rows import rows_of
@@ -55,7 +60,7 @@ from odt_sim.export.signatures import Program, emit_signatures, handle
 from odt_sim.export.sources import model_of
 from odt_sim.export.split_model import check_not_random, split_before_head
 from odt_sim.export.stateful_random import untracked_states
-from odt_sim.export.steps import only, trace_infer, trace_losses, trace_train
+from odt_sim.export.steps import only, trace_infer, trace_losses, trace_options, trace_train
 from odt_sim.export.terms import PROX, terms_of
 from odt_sim.export.terms.applied import apply
 from odt_sim.export.training import Training

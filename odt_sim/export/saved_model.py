@@ -14,19 +14,17 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.convert import convert
-from odt_sim.export.inlining import inlined
-from odt_sim.export.keras2_names import deprecations_ignored
+from odt_sim.export.inlining import inlined, temporary_variables
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.trace import arguments_of
 from odt_sim.export.optimizers import settings_of
 from odt_sim.export.output_losses import compiled_outputs
 from odt_sim.export.self_check.exports import check_functions
-from odt_sim.export.served_model import load
 from odt_sim.export.signatures import Program, emit_signatures, handle
+from odt_sim.export.sources import load
 from odt_sim.export.stateful_random import untracked_states
-from odt_sim.export.temporary_variables import temporary_variables
 from odt_sim.export.tracing import Function, traced
-from odt_sim.export.user_functions import keras_models
+from odt_sim.export.user_functions import deprecations_ignored, keras_models
 from odt_sim.export.user_parameters import is_generator, parameters_of
 from odt_sim.model.contract import REQUIRED
 from odt_sim.model.flatbuffer import fingerprint

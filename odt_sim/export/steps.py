@@ -1,4 +1,4 @@
-"""Trace a Keras model: inference, and training steps for all or some of its weights."""
+"""Trace a Keras model: inference, training steps for all or some of its weights, and an optimizer's schedule and end."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export.inlining import inlined
 from odt_sim.export.interface import Interface, reason
 from odt_sim.export.lowering import Trace
+from odt_sim.export.optimizers import Schedule
 from odt_sim.export.own_steps import (
     WEIGHT,
     batch_losses,
@@ -26,14 +27,21 @@ from odt_sim.export.own_steps import (
     summed,
     with_added,
 )
-from odt_sim.export.padding_rows import without_padding
+from odt_sim.export.padding_rows import (
+    Call,
+    calls_of,
+    has_own_code,
+    normalizations,
+    other_count,
+    recorded,
+    regularized,
+    without_padding,
+)
 from odt_sim.export.parameters import all_layers, leaf_layers
 from odt_sim.export.random_batches import same_mean
-from odt_sim.export.row_orders import Call, calls_of, has_own_code, normalizations, other_count, recorded, regularized
 from odt_sim.export.signatures import handle
-from odt_sim.export.sparse_gradients import fixed_shapes
 from odt_sim.export.tracing import traced, unrolled
-from odt_sim.export.training import Training
+from odt_sim.export.training import Training, fixed_shapes
 from odt_sim.model.names import full
 
 
@@ -273,3 +281,30 @@ def only(model: keras.Model, trained: Sequence[keras.layers.Layer]) -> Iterator[
 def names_of(model: keras.Model) -> list[str]:
     """Return the names of a model's layers."""
     return [layer.name for layer in leaf_layers(model)]
+
+
+def trace_options(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, schedule: Schedule | None
+) -> dict[str, Trace]:
+    """Trace `schedule` if there is a schedule, and `finalize` if the optimizer averages the weights."""
+    traces = {} if schedule is None else {"schedule": trace_schedule(schedule)}
+    return traces | ({"finalize": trace_finalize(model, optimizer)} if optimizer.use_ema else {})
+
+
+def trace_schedule(schedule: Schedule) -> Trace:
+    """Trace `schedule(step) -> learning_rate`: the rate of a step, counted from 0, as Keras computes it."""
+
+    def rate(step: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"learning_rate": tf.cast(schedule(tf.cast(step, tf.int64)), tf.float32)}
+
+    return inlined(traced(rate, [tf.TensorSpec([], tf.int32, name="step")], ()))
+
+
+def trace_finalize(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Trace:
+    """Trace `finalize() -> done`, which sets the weights to their moving averages, as `fit` does at the end."""
+
+    def finalize() -> dict[str, tf.Tensor]:
+        optimizer.finalize_variable_values(model.trainable_variables)
+        return {"done": tf.constant(1)}
+
+    return inlined(traced(finalize, [], names_of(model)))

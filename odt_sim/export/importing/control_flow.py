@@ -1,7 +1,7 @@
 """Calls, conditions, loops with their lists of tensors, variables, and random ops with their states.
 
-Loops are unrolled, so their number of iterations must not depend on data. Random numbers start from a variable with a seed
-and a count of draws, as in Keras' random layers, so that runs are reproducible; LiteRT's start from the clock.
+Loops are unrolled, so their number of iterations must not depend on data. Random numbers start from a variable with a
+seed and a count of draws, as in Keras' random layers, so that runs are reproducible; LiteRT's start from the clock.
 """
 
 from functools import partial
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from odt_sim.export.importing.registry import Operator, Value, imports, node_of
 from odt_sim.export.lowering import tensor_lists
-from odt_sim.export.lowering.loops import MOST_ITERATIONS
+from odt_sim.export.lowering.control_flow import MOST_ITERATIONS
 from odt_sim.export.lowering.registry import Refusal
 from odt_sim.export.lowering.tensor_lists import LISTS, TensorList
 from odt_sim.export.user_parameters import GENERATOR

@@ -12,8 +12,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.constant_folding import known
-from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.creation import known, reshaped
 from odt_sim.export.lowering.image_rows import ELEMENTWISE, is_image, rows_of
 from odt_sim.export.lowering.pooling import following_pooling
 from odt_sim.export.lowering.registry import Deferred, Memo, Value, tensor_of

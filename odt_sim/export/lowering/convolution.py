@@ -7,8 +7,8 @@ are stacked on the first axis.
 import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import backward, forward
-from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.convolution_products import SPARE, convolved
+from odt_sim.export.lowering.creation import reshaped
 from odt_sim.export.lowering.depthwise import InputGradient, depthwise_filter_gradient
 from odt_sim.export.lowering.filter_gradients import filter_gradient, filter_gradient_of_joined
 from odt_sim.export.lowering.grey_images import Layout, UnpooledGrey

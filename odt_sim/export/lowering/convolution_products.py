@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import Band
-from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.creation import reshaped
 from odt_sim.export.lowering.joined_columns import (
     Bands,
     first_row,

@@ -14,8 +14,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.constants import reshaped
-from odt_sim.export.lowering.creation import FIRST
+from odt_sim.export.lowering.creation import FIRST, reshaped
 from odt_sim.export.lowering.image_rows import elementwise
 from odt_sim.export.lowering.joined_columns import Bands
 from odt_sim.export.lowering.late import late, recomputed

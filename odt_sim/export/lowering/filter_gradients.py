@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import Band
-from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.convolution_products import joins_rows, placement
+from odt_sim.export.lowering.creation import reshaped
 from odt_sim.export.lowering.joined_columns import (
     ONE_SUM,
     Bands,

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.creation import reshaped
 from odt_sim.export.lowering.pooling import Unpooled, first_maxima
 from odt_sim.export.lowering.registry import Memo
 from odt_sim.export.lowering.windows import Windows, assembled, padded_by

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.constants import reshaped, shared
+from odt_sim.export.lowering.creation import reshaped, shared
 
 ELEMENTWISE = frozenset(
     """

@@ -9,7 +9,7 @@ from math import prod
 import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import Band
-from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.creation import reshaped
 from odt_sim.export.lowering.registry import Memo
 from odt_sim.export.lowering.windows import cut, padded_by
 

@@ -10,8 +10,7 @@ from collections.abc import Hashable
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.constant_folding import copied
-from odt_sim.export.lowering.constants import integers, reshaped
+from odt_sim.export.lowering.creation import copied, integers, reshaped
 from odt_sim.export.lowering.image_rows import elementwise, is_image, is_reshaped, rows_of
 from odt_sim.export.lowering.registry import Memo
 

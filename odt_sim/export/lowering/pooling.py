@@ -12,7 +12,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.creation import reshaped
 from odt_sim.export.lowering.image_rows import elementwise
 from odt_sim.export.lowering.late import recomputed, zero_after
 from odt_sim.export.lowering.reduction import sum_over

@@ -11,7 +11,7 @@ from functools import cached_property
 import tensorflow as tf
 
 from odt_sim.export.lowering import creation
-from odt_sim.export.lowering.constants import integers
+from odt_sim.export.lowering.creation import integers
 from odt_sim.export.lowering.image_rows import ELEMENTWISE
 from odt_sim.export.lowering.registry import Deferred, Value, tensor_of
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.constant_folding import copied, evaluated, known
-from odt_sim.export.lowering.constants import integers, reshaped
+from odt_sim.export.lowering.creation import copied, evaluated, integers, known, reshaped
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes, lowers
 
 GATHERS = ("GatherV2", "ResourceGather")

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from odt_sim.export.lowering import creation
-from odt_sim.export.lowering.calls import CHANGES
+from odt_sim.export.lowering.control_flow import CHANGES
 from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
 from odt_sim.export.lowering.row_blocks import BlockedVariable, RowBlocks, block_of, in_blocks
 from odt_sim.export.lowering.scattering import summed_rows

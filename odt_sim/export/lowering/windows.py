@@ -8,7 +8,7 @@ from itertools import groupby
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.constants import integers, reshaped
+from odt_sim.export.lowering.creation import integers, reshaped
 from odt_sim.export.lowering.image_rows import elementwise, is_reshaped, rows_of
 from odt_sim.export.lowering.registry import Refusal
 

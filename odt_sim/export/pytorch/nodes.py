@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.row_orders import ORDERS, Order
+from odt_sim.export.padding_rows import ORDERS, Order
 
 _MAYBE_VIEWS = ("contiguous", "flatten", "reshape", "reshape_as")
 """Ops that may return a view, although their schema does not say so."""
