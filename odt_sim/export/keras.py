@@ -16,7 +16,6 @@ from odt_sim.errors import ExportError
 from odt_sim.export.convert import convert
 from odt_sim.export.flex import checkpoint_of, flex_signatures
 from odt_sim.export.interface import Interface, data_of, interface_of
-from odt_sim.export.lean_tracing import lean_tracing
 from odt_sim.export.lowering import Trace
 from odt_sim.export.masks import BlankFrames, warn_of_lost_masks, with_blank_frames
 from odt_sim.export.model_checks import (
@@ -72,7 +71,6 @@ from odt_sim.model.metadata import with_metadata
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
 
-@lean_tracing()
 @names_arguments
 def export_model(
     source: keras.Model | str | os.PathLike[str],

@@ -16,7 +16,6 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.folded_normalization import convolution_of, folds, normalized
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.creation import shared
 from odt_sim.export.parameters import all_layers
@@ -234,13 +233,7 @@ def _normalize_real_rows(layer: keras.layers.BatchNormalization, weights_of: Wei
     def call(inputs: tf.Tensor, training: Any = None, mask: tf.Tensor | None = None) -> tf.Tensor:
         inputs = tf.convert_to_tensor(inputs)  # a table may be a variable
         weights[:] = [weights_of(layer, inputs, learns=bool(training and layer.trainable))]
-        convolution = convolution_of(inputs) if training and mask is None and folds(layer) else None
-        if convolution is None or weights[0] is None:
-            return own_call(inputs, training=training, mask=mask)
-        output, mean, variance = normalized(layer, convolution, _share_of(weights[0], tf.float32))
-        for moving, new in ((layer.moving_mean, mean), (layer.moving_variance, variance)):
-            moving.assign(moving * layer.momentum + new * (1.0 - layer.momentum))
-        return output
+        return own_call(inputs, training=training, mask=mask)
 
     def moments(inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
         if weights[0] is not None and mask is None:

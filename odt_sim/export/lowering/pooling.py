@@ -6,7 +6,6 @@ other window the maximum stays at its position.
 """
 
 import operator
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,49 +21,27 @@ from odt_sim.export.lowering.windows import Windows, assembled, elements, padded
 LOWEST = tf.float32.min
 
 
-class Unpooled(ABC):
-    """A convolution's output before max-pooling, without trailing rows and columns that no window covers."""
-
-    @property
-    @abstractmethod
-    def image(self) -> tf.Tensor:
-        """The output, `[batch, height, width, channels]`."""
-
-    @property
-    @abstractmethod
-    def pooled(self) -> tf.Tensor:
-        """The pooled image, `[batch, rows, columns, channels]`."""
-
-    @abstractmethod
-    def routed(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Return the gradient of `image` from that of `pooled`: it goes to the first maximum of each window."""
-
-
 @dataclass(frozen=True)
-class UnpooledImage(Unpooled):
-    """A complete image before max-pooling.
+class Unpooled:
+    """A convolution's output before max-pooling, without trailing rows and columns that no window covers.
 
     Attributes:
-        own: The image.
+        image: The output, `[batch, height, width, channels]`.
         pooling: The traced pooling op.
     """
 
-    own: tf.Tensor
+    image: tf.Tensor
     pooling: tf.Operation
-
-    @property
-    def image(self) -> tf.Tensor:
-        """The image."""
-        return self.own
 
     @cached_property
     def pooled(self) -> tf.Tensor:
-        """The pooled image."""
-        return pool(self.pooling, self.own)
+        """The pooled image, `[batch, rows, columns, channels]`."""
+        return pool(self.pooling, self.image)
 
     def routed(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Return the gradient of the image."""
-        return tofirst_maxima(self.own, self.pooled, gradient, pooling_windows(self.pooling, self.own.shape))
+        """Return the gradient of `image` from that of `pooled`: it goes to the first maximum of each window."""
+        windows = pooling_windows(self.pooling, self.image.shape)
+        return to_first_maxima(self.image, self.pooled, gradient, windows)
 
 
 @dataclass(frozen=True)
@@ -141,7 +118,7 @@ def pool(op: tf.Operation, image: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.MaxPool(input=image, **sizes)
 
 
-def tofirst_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
+def to_first_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
     """Return `gradient` at the first maximum (row by row) of each window of `x`; overlapping windows add up.
 
     Args:
@@ -180,7 +157,7 @@ def max_pool_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
     """Compute dX = dY where X is its window's first maximum, else 0."""
     x, y, gradient = inputs
     if not isinstance(x, BeforePooling):
-        return [tofirst_maxima(x, y, gradient, pooling_windows(op, x.shape))]
+        return [to_first_maxima(x, y, gradient, pooling_windows(op, x.shape))]
     return [Routed(x.unpooled, gradient * positive(y) if x.relu else gradient)]
 
 
