@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import OTHER_BACKEND
-from odt_sim.export.interface import Interface
+from odt_sim.export.interface import Interface, Subject
 from odt_sim.export.lowering import Trace
-from odt_sim.export.own_steps import own_method
+from odt_sim.export.own_steps import added_losses, own_method
 from odt_sim.export.parameters import all_layers, leaf_layers
 from odt_sim.export.precision import MIXED, quantized, warn_of_mixed
 from odt_sim.export.sources import FROM_KERAS_2
@@ -104,7 +104,7 @@ def check_flavour(model: keras.Model, flavour: str) -> None:
             )
 
 
-def check_groups(model: keras.Model, groups: Mapping[int, str], wanted: Sequence[str]) -> None:
+def check_groups(subject: Subject, wanted: Sequence[str]) -> None:
     """Check that each group, or combination of groups joined by `_`, has trainable weights."""
     if isinstance(wanted, str):
         raise ExportError(f"train_groups: expected a list of groups, found {wanted!r}; write [{wanted!r}]")
@@ -113,9 +113,10 @@ def check_groups(model: keras.Model, groups: Mapping[int, str], wanted: Sequence
         unknown = [part for part in parts if part not in GROUPS]
         if unknown:
             raise ExportError(f"train_groups: expected {', '.join(GROUPS)}, or several joined by _, found {name!r}")
-        layers = [layer for layer in leaf_layers(model) if groups.get(id(layer)) in parts]
-        if not any(layer.trainable_weights for layer in layers):
-            raise ExportError(f"train_groups: model {model.name!r} has nothing to train in {name!r}; leave it out")
+        if not any(layer.trainable_weights for layer in subject.layers(parts)):
+            raise ExportError(
+                f"train_groups: model {subject.model.name!r} has nothing to train in {name!r}; leave it out"
+            )
 
 
 def check_embed(model: keras.Model) -> None:
@@ -165,19 +166,11 @@ def counts_padding(model: keras.Model, batch_size: int | None) -> bool:
 
 
 def layers_with_losses(model: keras.Model, batch_size: int | None) -> list[keras.layers.Layer]:
-    """Return the layers that called `add_loss` in the latest trace, with one number for the examples of a batch.
-
-    Activity regularizers, which Keras divides by the rows and adds in the same way, ignore padding.
-    """
+    """Return the layers that called `add_loss` in the latest trace, with one number for the examples of a batch."""
     return [
         layer
         for layer in all_layers(model)
-        if any(
-            not (getattr(layer, "activity_regularizer", None) and loss.op.type == "DivNoNan")
-            and loss.shape[:1].as_list() != [batch_size]
-            and _has_examples(loss)
-            for loss in layer._losses
-        )
+        if any(loss.shape[:1].as_list() != [batch_size] and _has_examples(loss) for loss in added_losses(layer))
     ]
 
 

@@ -101,8 +101,8 @@ def conv3d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     return [reshaped(images, [OPEN, volumes.depth.count[0], *images.shape[1:]])]
 
 
-def _images(gradient: tf.Tensor) -> tf.Tensor:
-    return reshaped(gradient, [OPEN, *gradient.shape[2:]])
+def _images(x: tf.Tensor) -> tf.Tensor:
+    return reshaped(x, [OPEN, *x.shape[2:]])
 
 
 @lowers("Conv3DBackpropFilterV2")
@@ -158,10 +158,6 @@ def _scattered(parts: list[tf.Tensor], volumes: Volumes) -> tf.Tensor:
     each = len(volumes.frame.offsets)
     groups = [parts[i : i + each] for i in range(0, len(parts), each)]
     return video([scattered(group, volumes.frame) for group in groups], volumes.depth)
-
-
-def _images(x: tf.Tensor) -> tf.Tensor:
-    return reshaped(x, [OPEN, *x.shape[2:]])
 
 
 def _video(images: tf.Tensor, volumes: Volumes) -> tf.Tensor:
