@@ -120,10 +120,7 @@ def _mapped(op: tf.Operation, inputs: list[Value], memo: Memo, lower: Lower) -> 
         ]
         return tensor_of(lower(own)[0])
 
-    made = BatchParts(count, compute)
-    if op.type == "Conv2DBackpropInput":
-        memo["input gradient", inputs[2]] = made
-    return [made]
+    return [BatchParts(count, compute)]
 
 
 def _begins(op: tf.Operation) -> bool:
@@ -136,15 +133,10 @@ def _each(
 ) -> list[tf.Tensor]:
     """Return the output of an op for each part."""
     batch = op.inputs[batched[0]].shape[0]
-    gradient = inputs[-1]
-    before = memo.get(("input gradient", gradient)) if isinstance(gradient, BatchParts) else None
-    found = []
-    for i in range(count):
-        if before:
-            before.part(i)  # the filter's gradient reuses its joined columns
-        own = [_part(x, i, batch, count, memo) if k in batched else x for k, x in enumerate(inputs)]
-        found.append(tensor_of(lower(own)[0]))
-    return found
+    parts = [
+        [_part(x, i, batch, count, memo) if k in batched else x for k, x in enumerate(inputs)] for i in range(count)
+    ]
+    return [tensor_of(lower(own)[0]) for own in parts]
 
 
 def _reduced(op: tf.Operation, inputs: list[Value], count: int, memo: Memo, lower: Lower) -> tf.Tensor:

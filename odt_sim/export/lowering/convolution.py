@@ -6,12 +6,10 @@ are stacked on the first axis.
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.banded_kernels import backward, forward
-from odt_sim.export.lowering.convolution_products import SPARE, convolved
+from odt_sim.export.lowering.banded_products import SPARE, convolved, filter_gradient
+from odt_sim.export.lowering.bands import Bands, backward, forward
 from odt_sim.export.lowering.creation import reshaped
-from odt_sim.export.lowering.depthwise import InputGradient, depthwise_filter_gradient
-from odt_sim.export.lowering.filter_gradients import filter_gradient, filter_gradient_of_joined
-from odt_sim.export.lowering.joined_columns import Bands, is_joined
+from odt_sim.export.lowering.depthwise import InputGradient, ShiftedGradients, depthwise_filter_gradient
 from odt_sim.export.lowering.late import late, latest
 from odt_sim.export.lowering.pooling import (
     BeforePooling,
@@ -20,7 +18,6 @@ from odt_sim.export.lowering.pooling import (
     pooling_windows,
 )
 from odt_sim.export.lowering.registry import Memo, Value, lowers
-from odt_sim.export.lowering.shifted_gradients import ShiftedGradients
 from odt_sim.export.lowering.windows import Windows, elements, kernel_windows, padded
 
 LANES = 32  # result columns that XNNPACK computes at once
@@ -130,9 +127,6 @@ def kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: M
     if _grey(x, windows):
         flat = tf.matmul(_stacked(x, windows, memo), reshaped(gradient, [1, -1, filters]))
         return reshaped(flat, [*windows.size, 1, filters])
-    bands = _backward(windows, x.shape[3])
-    if windows.size != (1, 1) and is_joined(gradient, bands, memo):
-        return filter_gradient_of_joined(late(x, gradient, memo), gradient, bands, memo)
     # Join late columns again: columns of the forward pass, or a reshaped copy, would occupy memory since then.
     return filter_gradient(late(x, gradient, memo), gradient, _forward(windows, filters), memo)
 

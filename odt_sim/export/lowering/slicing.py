@@ -7,9 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.creation import copied_as_real, reshaped
-from odt_sim.export.lowering.depthwise import InputGradient
+from odt_sim.export.lowering.depthwise import InputGradient, keep_before_padding
 from odt_sim.export.lowering.open_batch import OPEN, numbers_of
-from odt_sim.export.lowering.padding import keep_before_padding
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
 
 
