@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.creation import evaluated, known
-from odt_sim.export.lowering.image_rows import elementwise
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes, lowers
 
 
@@ -110,11 +109,8 @@ def rsqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
     On x86, XNNPACK's RSQRT of 0 is NaN instead of infinity, so UnitNormalization would turn a row of zeros into NaN.
     """
-    return [elementwise(tf.math.rsqrt if _above_zero(op.inputs[0].op) else _inverse_root, *inputs)]
-
-
-def _inverse_root(x: tf.Tensor) -> tf.Tensor:
-    return 1.0 / tf.abs(tf.sqrt(x))
+    (x,) = inputs
+    return [tf.math.rsqrt(x) if _above_zero(op.inputs[0].op) else 1.0 / tf.abs(tf.sqrt(x))]
 
 
 @lowers("Sqrt")
@@ -123,8 +119,8 @@ def sqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
     The converter turns A / sqrt(X) into A times XNNPACK's RSQRT of X, which is NaN for X = 0, unless an op is in between.
     """
-    y = elementwise(tf.sqrt, *inputs)
-    return [elementwise(tf.abs, y) if _divides(op.outputs[0]) and not _above_zero(op.inputs[0].op) else y]
+    y = tf.sqrt(inputs[0])
+    return [tf.abs(y) if _divides(op.outputs[0]) and not _above_zero(op.inputs[0].op) else y]
 
 
 def _divides(x: tf.Tensor) -> bool:

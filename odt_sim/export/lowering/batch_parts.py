@@ -13,7 +13,6 @@ from functools import cached_property
 import tensorflow as tf
 
 from odt_sim.export.lowering.creation import known, reshaped
-from odt_sim.export.lowering.image_rows import ELEMENTWISE, is_image, rows_of
 from odt_sim.export.lowering.pooling import following_pooling
 from odt_sim.export.lowering.registry import Deferred, Memo, Value, tensor_of
 from odt_sim.export.lowering.windows import sum_of
@@ -26,6 +25,13 @@ SIZES = range(1 << 18, (1 << 20) + 1)
 
 MOST = 24
 """The maximum number of convolutions of a step in parts; with more, the export would also take three times as long."""
+
+ELEMENTWISE = frozenset(
+    """
+    Abs Add AddV2 Ceil Exp Maximum Minimum Mul Neg RealDiv Relu6 Rsqrt Sigmoid Sqrt Square SquaredDifference Sub Tanh
+    """.split()  # noqa: SIM905
+)
+"""Types of elementwise ops."""
 
 EACH = None
 """Stands for all inputs of an elementwise op."""
@@ -68,8 +74,7 @@ class BatchParts(Deferred):
     def _whole(self) -> tf.Tensor:
         parts = [self.part(i) for i in range(self.count)]
         size, *sizes = parts[0].shape
-        joined = tf.concat([rows_of(own) if is_image(own) else own for own in parts], 0)
-        return reshaped(joined, [size * self.count, *sizes])
+        return reshaped(tf.concat(parts, 0), [size * self.count, *sizes])
 
     def tensor(self) -> tf.Tensor:
         """Return the whole batch."""
@@ -157,7 +162,6 @@ def _part(x: Value, i: int, batch: int, count: int, memo: Memo) -> Value:
         return x
     key = ("part", x.ref(), i, count)
     if key not in memo:
-        rows = rows_of(x) if is_image(x) else x
         size = batch // count
-        memo[key] = reshaped(rows[i * size : (i + 1) * size], [size, *x.shape[1:]])
+        memo[key] = reshaped(x[i * size : (i + 1) * size], [size, *x.shape[1:]])
     return memo[key]

@@ -11,7 +11,6 @@ from odt_sim.export.lowering.batch_parts import BatchParts, help_training, in_pa
 from odt_sim.export.lowering.complex_numbers import complex_values, is_complex
 from odt_sim.export.lowering.control_flow import LOOPS, bodies, needed
 from odt_sim.export.lowering.creation import copied, copied_as_real, evaluated, folded
-from odt_sim.export.lowering.image_rows import ELEMENTWISE, elementwise
 from odt_sim.export.lowering.open_batch import ROWS_ADVICE, Probed, Probes
 from odt_sim.export.lowering.registry import (
     KEPT,
@@ -219,8 +218,6 @@ def _lowered(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[
         raise unknown(op)
     if other is not None:
         raise Refusal(f"the op {op.type} computes in {other.name}, expected float32; cast to that, or set the dtype")
-    if op.type in ELEMENTWISE and not emission.native:  # native convolutions absorb elementwise ops
-        return [elementwise(lambda *own: copied(op, list(own))[0], *inputs)]
     return copied(op, inputs)
 
 

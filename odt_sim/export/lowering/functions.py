@@ -5,7 +5,6 @@ from math import log, pi, sqrt
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.image_rows import elementwise
 from odt_sim.export.lowering.late import recomputed, zero_after
 from odt_sim.export.lowering.pooling import positive
 from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
@@ -173,9 +172,10 @@ def digamma(x: tf.Tensor) -> tf.Tensor:
 def relu6_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute dX = dY if 0 < Y < 6, that is Y (6 - Y) > 0, else 0."""
     gradient, y = inputs
-    y = y if op.inputs[1].op.type == "Relu6" else elementwise(tf.nn.relu6, y)
+    y = y if op.inputs[1].op.type == "Relu6" else tf.nn.relu6(y)
     y = recomputed(y, gradient, memo)
-    return [elementwise(lambda dy, y, six: dy * positive(y * (six - y)), gradient, y, zero_after(gradient) + 6.0)]
+    six = zero_after(gradient) + 6.0
+    return [gradient * positive(y * (six - y))]
 
 
 @lowers("LeakyReluGrad")

@@ -5,14 +5,12 @@ max(relu(X)) = relu(max(X)) exactly, because rounding is monotone. A window that
 other window the maximum stays at its position.
 """
 
-import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import tensorflow as tf
 
 from odt_sim.export.lowering.creation import reshaped
-from odt_sim.export.lowering.image_rows import elementwise
 from odt_sim.export.lowering.late import recomputed, zero_after
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Deferred, Memo, Refusal, Value, lowers, tensor_of
@@ -165,7 +163,7 @@ def max_pool_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
 def relu(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = max(X, 0)."""
     (x,) = inputs
-    return [replace(x, relu=True) if isinstance(x, BeforePooling) else elementwise(tf.nn.relu, x)]
+    return [replace(x, relu=True) if isinstance(x, BeforePooling) else tf.nn.relu(x)]
 
 
 @lowers("ReluGrad", deferred=True)
@@ -175,12 +173,8 @@ def relu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     if isinstance(y, BeforePooling):
         return [gradient]  # the pooling's gradient is already zero where the ReLU was
     gradient = gradient.tensor() if isinstance(gradient, Deferred) else gradient
-    y = y if op.inputs[1].op.type == "Relu" else elementwise(tf.nn.relu, y)
-    return [elementwise(_masked, gradient, recomputed(y, gradient, memo), 1.0 + zero_after(gradient))]
-
-
-def _masked(gradient: tf.Tensor, y: tf.Tensor, one: tf.Tensor) -> tf.Tensor:
-    return gradient * positive(y, one)
+    y = y if op.inputs[1].op.type == "Relu" else tf.nn.relu(y)
+    return [gradient * positive(recomputed(y, gradient, memo), 1.0 + zero_after(gradient))]
 
 
 @lowers("BiasAdd", deferred=True)
@@ -190,7 +184,7 @@ def bias_add(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     if not _along_last_axis(op):
         x = tensor_of(x)
         return [x + reshaped(bias, [-1, *[1] * (len(x.shape) - 2)])]
-    return [replace(x, bias=bias) if isinstance(x, BeforePooling) else elementwise(operator.add, x, bias)]
+    return [replace(x, bias=bias) if isinstance(x, BeforePooling) else x + bias]
 
 
 @lowers("BiasAddGrad", deferred=True)

@@ -11,7 +11,6 @@ from math import prod
 import tensorflow as tf
 
 from odt_sim.export.lowering.creation import FIRST, created, integers, known, reshaped, type_attribute
-from odt_sim.export.lowering.image_rows import is_reshaped, rows_of
 from odt_sim.export.lowering.open_batch import OPEN
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
 
@@ -25,21 +24,14 @@ def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
     Summing over the first axis keeps the longest vectors, which XNNPACK adds whole. XNNPACK sums only tensors with few axes,
     so short sums first join neighbouring axes that are both kept or both summed.
     """
-    if (prod(_size(x, axis) for axis in axes) > MANY or is_reshaped(x)) and len(x.shape) <= 4:
+    if prod(_size(x, axis) for axis in axes) > MANY and len(x.shape) <= 4:
         for dropped, axis in enumerate(sorted(axes)):
-            x = _summed_once(x, axis - dropped)
+            x = _summed(x, [axis - dropped])
         return x
     longer = [(axis in axes, -1 if size is None else size) for axis, size in enumerate(x.shape) if size != 1]
     joined = [(gone, _joined([size for _, size in run])) for gone, run in groupby(longer, key=lambda axis: axis[0])]
     flat = reshaped(x, [size for _, size in joined])
     return _summed(flat, [i for i, (gone, _) in enumerate(joined) if gone])
-
-
-def _summed_once(x: tf.Tensor, axis: int) -> tf.Tensor:
-    if axis > 1 or not is_reshaped(x):
-        return _summed(x, [axis])
-    kept = [-1 if size is None else size for i, size in enumerate(x.shape) if i != axis]
-    return reshaped(_summed(rows_of(x), [axis]), kept)
 
 
 def _summed(x: tf.Tensor, axes: Sequence[int], *, mean: bool = False, keep: bool = False) -> tf.Tensor:
@@ -71,7 +63,7 @@ def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
         return [reduce(x, axes, keepdims=keep)]
     reduced = {int(axis) % len(x.shape) for axis in known(axes).reshape(-1)}
     count = prod(_size(x, axis) for axis in reduced)
-    if len(x.shape) <= 4 and count <= MANY and not (is_reshaped(x) and 1 in reduced):
+    if len(x.shape) <= 4 and count <= MANY:
         return [_summed(x, sorted(reduced), mean=op.type == "Mean", keep=keep) if reduced else x]
     if op.type == "Mean" and any(x.shape[axis] is None for axis in reduced):
         return [reduce(x, sorted(reduced), keepdims=keep)]
