@@ -20,7 +20,6 @@ from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerin
     scattering,
     shapes,
     slicing,
-    variables,
     videos,
 )
 from odt_sim.export.lowering.emission import emit

@@ -1,7 +1,7 @@
-"""Properties of the graphs of `torch.export`: names, views, changes in place, and the rows that BatchNorm normalizes."""
+"""The graphs of `torch.export`: names, views, changes in place, the rows that BatchNorm normalizes, the head, the outputs."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -201,3 +201,110 @@ def _order(path: str, rows: int, of_first: list[bool], count: int) -> Order:
         f"torch: op batch_norm of module {path!r} normalizes {rows} rows of {count} examples in an order that hides "
         "which rows pad a batch; keep the examples on axis 0, or use LayerNorm"
     )
+
+
+ADVICE = "leave embed out, or name the last layers as the head"
+
+
+def embedding_node(graph: Any, head: Collection[Any], inputs: Collection[Any]) -> Any:
+    """Return the node that enters the head: the single input that is combined with its weights, before Dropout.
+
+    Args:
+        graph: A graph of `torch.export`.
+        head: The placeholders of the head's weights.
+        inputs: The placeholders of the module's inputs.
+
+    Raises:
+        ExportError: Not exactly one tensor enters the head.
+    """
+    of_head, of_inputs, entering = set(head), set(inputs), dict[Any, None]()
+    for node in graph.nodes:
+        given = [] if node.op == "output" else node.all_input_nodes
+        if any(each in of_head for each in given):
+            entering |= {each: None for each in given if each in of_inputs and each not in of_head}
+            of_head.add(node)
+        elif any(each in of_inputs for each in given):
+            of_inputs.add(node)
+    if len(entering) != 1:
+        raise ExportError(
+            f"embed: expected one tensor that enters the head of the PyTorch module, found {len(entering)}; {ADVICE}"
+        )
+    (embedding,) = entering
+    if embedding in inputs:
+        raise ExportError(f"embed: the head of the PyTorch module takes the module's inputs directly; {ADVICE}")
+    while embedding.op == "call_function" and "dropout" in str(embedding.target):
+        embedding = embedding.args[0]
+    return embedding
+
+
+def nodes_after(graph: Any, embedding: Any, changes: Callable[[Any], bool]) -> list[Any]:
+    """Return the nodes that compute the outputs from the embedding, in order, including the output node."""
+    needed = _needed(next(node for node in graph.nodes if node.op == "output").all_input_nodes, embedding)
+    for node in graph.nodes:  # a later node may read a tensor that this node changes in place
+        if node.op == "call_function" and changes(node.target) and node.args[0] in needed:
+            needed |= _needed([node], embedding)
+    return [node for node in graph.nodes if node in needed or node.op == "output"]
+
+
+def nodes_until(graph: Any, embedding: Any) -> list[Any]:
+    """Return the nodes up to the embedding, in order."""
+    nodes = list(graph.nodes)
+    return nodes[: nodes.index(embedding) + 1]
+
+
+def _needed(nodes: Iterable[Any], embedding: Any) -> set[Any]:
+    pending, needed = list(nodes), set[Any]()
+    while pending:
+        node = pending.pop()
+        if node is not embedding and node not in needed:
+            needed.add(node)
+            pending += node.all_input_nodes
+    return needed
+
+
+LOGITS = "logits"
+
+
+def structured(exported: Any, outputs: Sequence[Any]) -> Any:
+    """Return a graph's outputs in the structure of a Keras model: one, a list, or a mapping if `forward` returns one.
+
+    Models of `transformers` return a mapping of logits and optional hidden states; only the logits are used as output.
+
+    Args:
+        exported: The `torch.export.ExportedProgram`.
+        outputs: Its outputs in flat order.
+
+    Raises:
+        ExportError: The outputs contain a loss that the module computes itself.
+    """
+    from torch.utils._pytree import tree_unflatten
+
+    return as_keras(tree_unflatten(list(outputs), exported.call_spec.out_spec), outputs)
+
+
+def as_keras(returned: Any, outputs: Sequence[Any]) -> Any:
+    """Return what `forward` returned, with its tensors in flat order, in the structure of a Keras model."""
+    if isinstance(returned, Mapping):
+        if LOGITS in returned and "loss" in returned:
+            raise ExportError(
+                "torch: forward computes its own loss from targets among its inputs (labels); leave them out of "
+                "example, and pass loss"
+            )
+        return returned[LOGITS] if LOGITS in returned else _one_or_all(_by_name(returned))
+    return _one_or_all(outputs)
+
+
+def _by_name(returned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensors of a mapping by name; tensors of a list are numbered."""
+    named = dict[str, Any]()
+    for name, value in returned.items():
+        if isinstance(value, list | tuple):
+            named |= {f"{name}_{i}": tensor for i, tensor in enumerate(value)}
+        else:
+            named[name] = value
+    return named
+
+
+def _one_or_all(outputs: Any) -> Any:
+    several = list(outputs.values()) if isinstance(outputs, dict) else list(outputs)
+    return several[0] if len(several) == 1 else outputs
