@@ -14,15 +14,14 @@ import tensorflow as tf
 
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ExportError, ModelError
-from odt_sim.export.convert import convert
 from odt_sim.export.importing import Program
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.trace import Accesses
 from odt_sim.export.parameters import unique
-from odt_sim.export.self_check.exports import check_functions
+from odt_sim.export.saved_model import emitted_file
 from odt_sim.export.signatures import Program as Traced
-from odt_sim.export.signatures import emit_signatures, handle, numbered, reader
+from odt_sim.export.signatures import handle, numbered, reader
 from odt_sim.export.user_parameters import is_generator, parameters_of, variable_of
 from odt_sim.files import write_file
 from odt_sim.model.adaptation import adapted
@@ -143,10 +142,7 @@ def _rewritten(graph: Graph, name: str, batch_size: int | None, check: bool) -> 
     generators = [v for v in states if is_generator(v)]
     names = _names(program, traces, weights)
     traced = Traced(traces, weights, states, generators, named=True, weight_names=names)
-    signatures = emit_signatures(traced)
-    content = convert(signatures)
-    if check:
-        check_functions("the file", content, traced, signatures, perf_counter() - started)
+    signatures, content = emitted_file("the file", traced, started, check=check)
     rows = _rows([traces[key] for key, own in accesses.items() if own.trains])
     manifest = _manifest(graph, name, tuple(own.parameter for own in described), rows)
     return _described(content, replace(manifest, random_states=signatures.random_states, checked=check))
