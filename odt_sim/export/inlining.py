@@ -1,9 +1,10 @@
 """Inline a traced graph: replace calls by the ops of the called function and conditions by selections, and unroll loops.
 
-Afterwards, unused ops can be dropped individually, and a fixed batch size lets TensorFlow infer all shapes.
+Afterwards, unused ops can be dropped individually, and a fixed batch size lets TensorFlow infer all shapes. Variables
+that every function sets before reading them, such as sums of metrics, become tensors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,8 +13,9 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.calls import (
+from odt_sim.export.lowering.control_flow import (
     CASES,
+    CHANGES,
     CONDITIONS,
     LOOPS,
     OPTIONALS,
@@ -24,18 +26,64 @@ from odt_sim.export.lowering.calls import (
     needed,
     of_branch,
     optional,
+    plain,
     selected,
+    unrolled,
     write_where,
     written,
 )
-from odt_sim.export.lowering.constant_folding import copied, evaluated, folded
-from odt_sim.export.lowering.loops import plain, unrolled
+from odt_sim.export.lowering.creation import copied, evaluated, folded
 from odt_sim.export.lowering.registry import Refusal, unknown
 from odt_sim.export.lowering.tensor_lists import LISTS, MAKES_LISTS, TensorList
 from odt_sim.export.stateful_random import DRAWS, drawn, draws, new_state
-from odt_sim.export.temporary_variables import TemporaryVariable
 from odt_sim.export.tracing import named
 from odt_sim.export.user_parameters import is_generator
+
+_KNOWN = {*CHANGES, "ReadVariableOp"}
+
+
+@dataclass
+class TemporaryVariable:
+    """The replacement of a variable within one function: a tensor that changes.
+
+    Attributes:
+        value: The current value.
+    """
+
+    value: tf.Tensor
+
+    def outputs(self, op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the outputs of an op on the variable, given the op's other `inputs`."""
+        if op.type == "ReadVariableOp":
+            return [self.value]
+        self.value = CHANGES[op.type](self.value, *inputs)
+        return []
+
+
+def temporary_variables(traces: Iterable[Trace], metrics: Collection[int]) -> set[int]:
+    """Return the handle ids of the variables that every trace assigns before any other use.
+
+    The variables in `metrics`, handle ids, need not be assigned first.
+    """
+    set_first: set[int] = set()
+    others: set[int] = set()
+    for trace in traces:
+        for key, operations in _touching(trace).items():
+            first = operations[0].type == "AssignVariableOp" or key in metrics
+            plain = first and _KNOWN.issuperset(op.type for op in operations)
+            (set_first if plain else others).add(key)
+    return set_first - others
+
+
+def _touching(trace: Trace) -> dict[int, list[tf.Operation]]:
+    """Return the ops that use each variable's handle, in order."""
+    operations: dict[int, list[tf.Operation]] = {}
+    for op in trace.concrete.graph.get_operations():
+        for t in op.inputs:
+            if t.op.name in trace.variables:
+                operations.setdefault(trace.variables[t.op.name], []).append(op)
+    return operations
+
 
 OLD_CALL = (
     "calls a function in a form of TensorFlow 1, as Keras' loss ctc does; for CTC, compile with the function "

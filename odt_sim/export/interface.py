@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.parameters import unique
+from odt_sim.export.parameters import leaf_layers, unique
 from odt_sim.model.names import full
 
 
@@ -62,6 +62,31 @@ class Interface:
         if self.output_names == ("",) and not isinstance(self.outputs, dict):
             return flat[0]
         return keras.tree.pack_sequence_as(self.outputs, list(flat))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model of an export, as all of its stages need it.
+
+    Attributes:
+        model: The model, or a part of it, such as its head.
+        interface: The inputs and outputs.
+        groups: The group of each layer with weights, by the layer's `id`.
+        batch_size: The rows of a batch; None for any number.
+    """
+
+    model: keras.Model
+    interface: Interface
+    groups: Mapping[int, str]
+    batch_size: int | None
+
+    def layers(self, groups: Sequence[str]) -> list[keras.layers.Layer]:
+        """Return the layers of some groups."""
+        return [layer for layer in leaf_layers(self.model) if self.groups.get(id(layer)) in groups]
+
+    def specs(self, prefix: str = "x") -> list[tf.TensorSpec]:
+        """Return the arguments of a traced call of the model."""
+        return self.interface.specs(self.batch_size, prefix)
 
 
 def interface_of(model: keras.Model, example: Any = None) -> Interface:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -13,17 +13,11 @@ import tensorflow as tf
 
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ExportError
-from odt_sim.export.blank_frames import BlankFrames, with_blank_frames
-from odt_sim.export.compiled import Compiled, settings_of_model
 from odt_sim.export.convert import convert
-from odt_sim.export.endings import endings_of
 from odt_sim.export.flex import checkpoint_of, flex_signatures
-from odt_sim.export.initial_slots import check_initial_slots
-from odt_sim.export.interface import Interface, data_of, interface_of
-from odt_sim.export.lean_tracing import lean_tracing
-from odt_sim.export.lost_masks import warn_of_lost_masks
+from odt_sim.export.interface import Subject, data_of, interface_of
 from odt_sim.export.lowering import Trace
-from odt_sim.export.mixing_layers import counts_padding, warn_of_batch_losses, warn_of_mixing_layers
+from odt_sim.export.masks import BlankFrames, warn_of_lost_masks, with_blank_frames
 from odt_sim.export.model_checks import (
     check_captures,
     check_embed,
@@ -31,31 +25,42 @@ from odt_sim.export.model_checks import (
     check_groups,
     check_interface,
     check_model,
+    counts_padding,
+    warn_of_batch_losses,
+    warn_of_mixing_layers,
 )
 from odt_sim.export.native_inference import native_inference
-from odt_sim.export.optimizers import is_linear, optimizer_of, schedule_of, settings_of
-from odt_sim.export.option_signatures import trace_options
-from odt_sim.export.output_losses import class_weight_of, masked, objectives_of, outputs_of
-from odt_sim.export.own_steps import adds_losses, optimizer_names, overrides_loss, own_method
+from odt_sim.export.objective import Objective
+from odt_sim.export.optimizers import check_initial_slots, is_linear, optimizer_of, schedule_of, settings_of
+from odt_sim.export.output_losses import (
+    Compiled,
+    class_weight_of,
+    endings_of,
+    masked,
+    objectives_of,
+    outputs_of,
+    settings_of_model,
+)
+from odt_sim.export.own_steps import added_losses, optimizer_names, overrides_loss, own_method
 from odt_sim.export.parameters import (
+    all_layers,
     group_of_layers,
-    leaf_layers,
     parameter_names,
     parameters_of,
     random_states_of,
     weights_of,
 )
+from odt_sim.export.precision import quantized, with_int8_constants
 from odt_sim.export.pytorch.module import inputs_and_targets, is_module
-from odt_sim.export.quantization import quantized, with_int8_constants
 from odt_sim.export.self_check.exports import KerasExport, check_keras_export
 from odt_sim.export.self_check.keras_side import KerasSide
 from odt_sim.export.self_check.rows import rows_of
 from odt_sim.export.self_check.torch_side import TorchSide
-from odt_sim.export.signatures import Program, emit_signatures, handle
+from odt_sim.export.signatures import Program, Signatures, emit_signatures, handle
 from odt_sim.export.sources import model_of
 from odt_sim.export.split_model import check_not_random, split_before_head
 from odt_sim.export.stateful_random import untracked_states
-from odt_sim.export.steps import only, trace_infer, trace_losses, trace_train
+from odt_sim.export.steps import only, trace_infer, trace_losses, trace_options, trace_train
 from odt_sim.export.terms import PROX, terms_of
 from odt_sim.export.terms.applied import apply
 from odt_sim.export.training import Training
@@ -67,7 +72,6 @@ from odt_sim.model.metadata import with_metadata
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
 
-@lean_tracing()
 @names_arguments
 def export_model(
     source: keras.Model | str | os.PathLike[str],
@@ -156,87 +160,60 @@ def export_model(
     started = perf_counter()
     if isinstance(source, str | os.PathLike):
         refuse_source(Path(path), Path(source))
-    inputs, y = inputs_and_targets(example) if is_module(source) else (example, None)
-    model = model_of(source, inputs, batch_size, compiled=loss is None or optimizer is None)
-    check_model(model, batch_size)
-    features, targets = (None, data_of((inputs, y))[1]) if is_module(source) else data_of(example)
-    interface = interface_of(model, features)
-    check_interface(model, interface)
+    given = Example.of(source, example)
+    subject = _subject(source, given, batch_size, head, compiled=loss is None or optimizer is None)
+    model, flex = subject.model, flavour == "flex"
     check_flavour(model, flavour)
-    groups = group_of_layers(model, head)
-    check_groups(model, groups, train_groups)
-    own_terms, gradient_offset = terms_of(terms), gradient_offset or PROX in terms
+    check_groups(subject, train_groups)
+    added = terms_of(terms)
     optimizer_names(model)
     if embed:
         check_embed(model)
-    flex = flavour == "flex"
     compiled = settings_of_model(model, loss, loss_weights, optimizer)
-    schedule, optimizer = schedule_of(compiled.optimizer), _optimizer(model, compiled.optimizer, flex=flex)
-    infer = trace_infer(model, interface, batch_size, masks_too=True)
-    objectives = objectives_of(
-        compiled,
-        interface,
-        endings_of(infer),
-        batch_size,
-        targets,
-        own=_computes_loss(model, compiled, interface, batch_size),
-        evaluated=overrides_loss(model),
-        alone=features is not None and targets is None,
+    schedule, built = schedule_of(compiled.optimizer), _optimizer(model, compiled.optimizer, flex=flex)
+    subject, infer, objectives = _objectives(subject, compiled, given)
+    model = subject.model  # which may have further layers
+    offsets = gradient_offset or PROX in terms
+    training = Training(
+        objectives,
+        built,
+        {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if offsets else {},
+        class_weight_of(class_weight, objectives, subject.interface),
+        dict(zip(map(id, weights_of(model)), parameter_names(model), strict=True)) if flex else {},
+        apply(added, subject, objectives),
+        dense=is_module(source) and not is_linear(built),
     )
-    objectives = masked(objectives, interface, infer)
-    if framed := with_blank_frames(model, objectives):
-        model = framed
-        infer = trace_infer(model, interface, batch_size, masks_too=True)
-        objectives = masked(objectives, interface, infer)
-    warn_of_lost_masks(model, objectives, interface)
-    warn_of_mixing_layers(model)
-    offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}
-    names = dict(zip(map(id, weights_of(model)), parameter_names(model), strict=True)) if flex else {}
-    factors = class_weight_of(class_weight, objectives, interface)
-    applied = apply(own_terms, model, interface, groups, objectives)
-    dense = is_module(source) and not is_linear(optimizer)
-    training = Training(objectives, optimizer, offsets, factors, names, applied, dense=dense)
-    traces = {"infer": infer, **_trace_steps(model, interface, groups, training, batch_size, train_groups)}
+    traces = {"infer": infer, **_trace_steps(subject, training, train_groups)}
     warn_of_batch_losses(model, batch_size)
     padding_counts = counts_padding(model, batch_size)
-    traces |= _trace_halves(model, interface, groups, training, batch_size) if embed else {}
-    traces |= trace_options(model, optimizer, schedule)
-    evaluated = all(objective.name != NO_LOSS for objective in objectives)
-    if evaluated and (len(objectives) > 1 or not objectives[0].on_host or overrides_loss(model)):
-        traces["loss"] = trace_losses(model, interface, training, batch_size)
+    traces |= _trace_halves(subject, training) if embed else {}
+    traces |= trace_options(model, built, schedule)
+    traces |= {"loss": trace_losses(subject, training)} if _needs_losses(model, objectives) else {}
     check_captures(traces)
     program = _program(model, training, traces)
-    signatures = (
-        flex_signatures(program, checkpoint_of(model, optimizer, program.generators))
-        if flex
-        else emit_signatures(program)
-    )
+    signatures = _flex_signatures(model, program, built) if flex else emit_signatures(program)
     content = convert(signatures, flex=flex)
     content = with_int8_constants(content) if quantized(model) and not flex else content
     if check and not flex:
-        named = program.variables_by_name(signatures.slots)
-        reference = (
-            TorchSide(model, interface, training, named, source, inputs, bool(signatures.random_states))
-            if is_module(source)
-            else KerasSide(model, interface, training, named)
-        )
-        rows = rows_of(model, interface, objectives, (inputs, y) if is_module(source) else example)
-        export = KerasExport(content, program, reference, rows, batch_size, padding_counts)
-        check_keras_export(export, perf_counter() - started)
+        reference = _reference(subject, training, program, signatures, source, given)
+        rows = rows_of(model, subject.interface, objectives, given.data)
+        exported = KerasExport(content, program, reference, rows, batch_size, padding_counts)
+        check_keras_export(exported, perf_counter() - started)
     inference = None if flex or quantized(model) else native_inference(program)
+    names = subject.interface.input_names
     manifest = Manifest(
         name=name or model.name,
-        parameters=parameters_of(model, groups),
+        parameters=parameters_of(model, subject.groups),
         loss=objectives[0].name,
         from_logits=objectives[0].from_logits,
-        optimizer={**settings_of(optimizer, schedule), **_constraints(model)},
+        optimizer={**settings_of(built, schedule), **_constraints(model)},
         batch_size=DEFAULT_BATCH_SIZE if batch_size is None else batch_size,
         fingerprint=fingerprint(content),
         random_states=signatures.random_states,
         delta=objectives[0].delta,
-        inputs=interface.input_names if len(interface.input_names) > 1 else ("x",),
-        outputs=outputs_of(objectives, interface, task, metrics),
-        train_inputs=applied.declared,
+        inputs=names if len(names) > 1 else ("x",),
+        outputs=outputs_of(objectives, subject.interface, task, metrics),
+        train_inputs=training.terms.declared,
         checked=check or flex,
     )
     content = with_metadata(content, INFERENCE, inference) if inference else content
@@ -244,12 +221,69 @@ def export_model(
     return Path(path)
 
 
-def _computes_loss(model: keras.Model, compiled: Compiled, interface: Interface, batch_size: int | None) -> bool:
+@dataclass(frozen=True)
+class Example:
+    """A batch of the caller.
+
+    Attributes:
+        inputs: The inputs of a PyTorch module, else the example itself.
+        data: The example as `(x, y)` for a PyTorch module, else as given.
+        features: The specs of the inputs of a Keras model in their structure; None if not given.
+        targets: The specs of the targets; None if not given.
+    """
+
+    inputs: Any
+    data: Any
+    features: Any
+    targets: list[tf.TensorSpec] | None
+
+    @classmethod
+    def of(cls, source: Any, example: Any) -> "Example":
+        """Return the example of a source."""
+        if not is_module(source):
+            return cls(example, example, *data_of(example))
+        inputs, y = inputs_and_targets(example)
+        return cls(inputs, (inputs, y), None, data_of((inputs, y))[1])
+
+
+def _subject(source: Any, example: Example, batch_size: int | None, head: Any, *, compiled: bool) -> Subject:
+    """Load and check the model, and find its inputs, outputs and groups of layers."""
+    model = model_of(source, example.inputs, batch_size, compiled=compiled)
+    check_model(model, batch_size)
+    interface = interface_of(model, example.features)
+    check_interface(model, interface)
+    return Subject(model, interface, group_of_layers(model, head), batch_size)
+
+
+def _objectives(subject: Subject, compiled: Compiled, example: Example) -> tuple[Subject, Trace, tuple[Objective, ...]]:
+    """Return the model to trace, its traced inference, and the loss of each output."""
+    infer, interface = trace_infer(subject, masks_too=True), subject.interface
+    objectives = objectives_of(
+        compiled,
+        interface,
+        endings_of(infer),
+        subject.batch_size,
+        example.targets,
+        own=_computes_loss(subject, compiled),
+        evaluated=overrides_loss(subject.model),
+        alone=example.features is not None and example.targets is None,
+    )
+    objectives = masked(objectives, interface, infer)
+    if framed := with_blank_frames(subject.model, objectives):
+        subject = replace(subject, model=framed)
+        infer = trace_infer(subject, masks_too=True)
+        objectives = masked(objectives, interface, infer)
+    warn_of_lost_masks(subject.model, objectives, interface)
+    warn_of_mixing_layers(subject.model)
+    return subject, infer, objectives
+
+
+def _computes_loss(subject: Subject, compiled: Compiled) -> bool:
     """Return whether the model's class or, if it has no other loss, its layers compute the loss of a step."""
-    if own_method(model) is not None or compiled.loss is not None:
-        return own_method(model) is not None
-    trace_infer(model, interface, batch_size, training=True)
-    return adds_losses(model)
+    if own_method(subject.model) is not None or compiled.loss is not None:
+        return own_method(subject.model) is not None
+    trace_infer(subject, training=True)
+    return any(map(added_losses, all_layers(subject.model)))
 
 
 def _optimizer(model: keras.Model, given: Any, *, flex: bool) -> keras.optimizers.Optimizer:
@@ -261,20 +295,41 @@ def _optimizer(model: keras.Model, given: Any, *, flex: bool) -> keras.optimizer
     return optimizer
 
 
-def _trace_steps(
-    model: keras.Model,
-    interface: Interface,
-    groups: Mapping[int, str],
-    training: Training,
-    batch_size: int | None,
-    alone: Sequence[str],
-) -> dict[str, Trace]:
+def _trace_steps(subject: Subject, training: Training, alone: Sequence[str]) -> dict[str, Trace]:
     """Trace the training step of the whole model, and one step for each group that can train separately."""
-    traces = {"train": trace_train(model, interface, training, batch_size)}
+    traces = {"train": trace_train(subject, training)}
     for group in alone:
-        with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) in group.split("_")]):
-            traces[f"train_{group}"] = trace_train(model, interface, training, batch_size)
+        with only(subject.model, subject.layers(group.split("_"))):
+            traces[f"train_{group}"] = trace_train(subject, training)
     return traces
+
+
+def _trace_halves(subject: Subject, training: Training) -> dict[str, Trace]:
+    """Trace `embed`, and the training and inference of the head on embeddings."""
+    if training.by_model:
+        raise ExportError("embed: the model's layers compute the loss from x; leave embed out")
+    if any(objective.masked for objective in training.objectives) or any(
+        isinstance(layer, BlankFrames) for layer in subject.model.layers
+    ):
+        raise ExportError("embed: the model's output carries a mask of x, which embeddings lack; leave embed out")
+    lower, upper = split_before_head(subject.model, subject.groups)
+    outputs = subject.interface.output_names
+    body = replace(subject, model=lower, interface=interface_of(lower))
+    head = replace(subject, model=upper, interface=replace(interface_of(upper), output_names=outputs))
+    with only(subject.model, subject.layers(["head"])):
+        check_not_random(lower, trace_infer(body, training=True))
+        head_train = trace_train(head, training, x="embedding")
+    return {
+        "embed": trace_infer(body, output="embedding"),
+        "head_train": head_train,
+        "head_infer": trace_infer(head, x="embedding"),
+    }
+
+
+def _needs_losses(model: keras.Model, objectives: Sequence[Objective]) -> bool:
+    """Return whether the file gets the signature `loss`, because evaluation has no formula for the loss."""
+    evaluated = all(objective.name != NO_LOSS for objective in objectives)
+    return evaluated and (len(objectives) > 1 or not objectives[0].on_host or overrides_loss(model))
 
 
 def _program(model: keras.Model, training: Training, traces: Mapping[str, Trace]) -> Program:
@@ -291,29 +346,21 @@ def _program(model: keras.Model, training: Training, traces: Mapping[str, Trace]
     )
 
 
+def _flex_signatures(model: keras.Model, program: Program, optimizer: keras.optimizers.Optimizer) -> Signatures:
+    return flex_signatures(program, checkpoint_of(model, optimizer, program.generators))
+
+
+def _reference(
+    subject: Subject, training: Training, program: Program, signatures: Signatures, source: Any, example: Example
+) -> KerasSide:
+    """Return the model or the PyTorch module that the file is compared with."""
+    named = program.variables_by_name(signatures.slots)
+    if not is_module(source):
+        return KerasSide(subject.model, subject.interface, training, named)
+    draws = bool(signatures.random_states)
+    return TorchSide(subject.model, subject.interface, training, named, source, example.inputs, draws)
+
+
 def _constraints(model: keras.Model) -> dict[str, bool]:
     """Return the manifest entry for constrained weights: their step does more than the optimizer's rule."""
     return {"constraints": True} if any(v.constraint is not None for v in model.trainable_weights) else {}
-
-
-def _trace_halves(
-    model: keras.Model, interface: Interface, groups: Mapping[int, str], training: Training, batch_size: int | None
-) -> dict[str, Trace]:
-    """Trace `embed`, and the training and inference of the head on embeddings."""
-    if training.by_model:
-        raise ExportError("embed: the model's layers compute the loss from x; leave embed out")
-    if any(objective.masked for objective in training.objectives) or any(
-        isinstance(layer, BlankFrames) for layer in model.layers
-    ):
-        raise ExportError("embed: the model's output carries a mask of x, which embeddings lack; leave embed out")
-    body, head = split_before_head(model, groups)
-    features = interface_of(body)
-    classifier = replace(interface_of(head), output_names=interface.output_names)
-    with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) == "head"]):
-        check_not_random(body, trace_infer(body, features, batch_size, training=True))
-        head_train = trace_train(head, classifier, training, batch_size, x="embedding")
-    return {
-        "embed": trace_infer(body, features, batch_size, output="embedding"),
-        "head_train": head_train,
-        "head_infer": trace_infer(head, classifier, batch_size, x="embedding"),
-    }

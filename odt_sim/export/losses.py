@@ -12,8 +12,7 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.ctc import ctc
 from odt_sim.export.interface import identifier
-from odt_sim.export.loss_probes import mixes_rows, settings_of_loss, targets_and_rank
-from odt_sim.export.objective import Objective
+from odt_sim.export.objective import Objective, mixes_rows, settings_of_loss, targets_and_rank
 from odt_sim.export.pytorch.module import is_module
 from odt_sim.model.manifest import CTC, NO_LOSS
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.convert import convert
 from odt_sim.export.inlining import inlined
-from odt_sim.export.lowering.calls import written
+from odt_sim.export.lowering.control_flow import written
 from odt_sim.export.signatures import Program, Signatures, emitted, handle
 
 CONVOLUTIONS = frozenset({"Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput"})

@@ -10,7 +10,6 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.interface import Interface, reason
 from odt_sim.export.lowering import Trace
-from odt_sim.export.parameters import all_layers
 
 OWN_WAY = "write the training as a tf.Module with its own function train (docs/export.md)"
 
@@ -28,9 +27,13 @@ def overrides_loss(model: keras.Model) -> bool:
     return type(model).compute_loss is not keras.Model.compute_loss
 
 
-def adds_losses(model: keras.Model) -> bool:
-    """Return whether layers called `add_loss` in the last call of a model, other than for an activity regularizer."""
-    return any(layer._losses and getattr(layer, "activity_regularizer", None) is None for layer in all_layers(model))
+def added_losses(layer: keras.layers.Layer) -> list[tf.Tensor]:
+    """Return the losses that a layer passed to `add_loss` in the latest trace.
+
+    Without that of an activity regularizer, which ignores padding: Keras divides it by the rows, and adds it in the same way.
+    """
+    regularized = getattr(layer, "activity_regularizer", None) is not None
+    return [loss for loss in layer._losses if not (regularized and loss.op.type == "DivNoNan")]
 
 
 def optimizer_names(model: keras.Model) -> list[str]:

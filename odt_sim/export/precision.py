@@ -1,14 +1,24 @@
-"""Compute mixed-precision models in float32, because LiteRT has no float16 kernels for training."""
+"""Models in other types than float32.
+
+Mixed precision is computed in float32, because LiteRT has no float16 kernels for training. Kernels that `quantize("int8")`
+rounded are stored as int8.
+"""
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
+from typing import Any
 
 import keras
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
 from keras.src.ops.core import Cast  # has no public name
+from numpy.typing import NDArray
 
-from odt_sim.errors import ExportWarning
+from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export.parameters import all_layers
+from odt_sim.model.editing import OPS, add_buffer, drop_unused, initializers, opcode, packed, tensors_of, unpacked
 
 MIXED, HALF = ("mixed_float16", "mixed_bfloat16"), ("float16", "bfloat16")
 
@@ -61,3 +71,73 @@ def _half_casts(model: keras.Model) -> list[Cast]:
     graphs = [getattr(layer, "_functional", None) or layer for layer in all_layers(model)]  # inside a Sequential
     operations = [own for graph in graphs for own in getattr(graph, "operations", ())]
     return [own for own in operations if isinstance(own, Cast) and own.dtype in HALF]
+
+
+FEWEST = 64
+"""The minimum number of values of a constant stored as int8; for fewer, the CAST takes more bytes than it saves."""
+
+
+def quantized(model: keras.Model) -> bool:
+    """Return whether a model has quantized layers.
+
+    Raises:
+        ExportError: A layer is quantized to a type other than int8.
+    """
+    modes = {layer.name: getattr(layer, "quantization_mode", None) for layer in all_layers(model)}
+    for name, mode in modes.items():
+        if mode not in (None, "int8"):
+            raise ExportError(
+                f"layer {name!r}: quantized to {mode}, which LiteRT cannot train; quantize to int8, or leave the "
+                "layer in float32"
+            )
+    return any(modes.values())
+
+
+def with_int8_constants(content: bytes) -> bytes:
+    """Store float32 constants of whole numbers from -127 to 127 as int8 in a file's content; results stay equal.
+
+    The converter folds the CAST of a constant kernel into float32, which takes four times the bytes.
+    """
+    model = unpacked(content)
+    model.metadata = []  # the converter's metadata, whose buffers would need new numbers
+    shared: dict[int, int] = {}
+    kept = initializers(model)  # where `deploy` stores trained weights
+    for subgraph in (subgraph for i, subgraph in enumerate(model.subgraphs) if i not in kept):
+        used = {i for operator in subgraph.operators for i in tensors_of(operator.inputs)}
+        for index in sorted(used):
+            values = _whole_numbers(model, subgraph.tensors[index])
+            if values is not None:
+                subgraph.operators.insert(0, _cast(model, subgraph, index, values, shared))
+    drop_unused(model)
+    return packed(model)
+
+
+def _whole_numbers(model: Any, tensor: Any) -> NDArray[np.int8] | None:
+    """Return a constant as int8; None if the tensor is no float32 constant, is small, or has other values."""
+    data = model.buffers[tensor.buffer].data
+    if tensor.type != schema.TensorType.FLOAT32 or data is None or len(data) < 4 * FEWEST:
+        return None
+    values = np.frombuffer(bytes(data), np.float32)
+    if np.abs(values).max() > 127:
+        return None
+    whole = values.astype(np.int8)
+    return whole if np.array_equal(whole, values) else None
+
+
+def _cast(model: Any, subgraph: Any, index: int, values: NDArray[np.int8], shared: dict[int, int]) -> Any:
+    """Move a constant to an int8 tensor, and return the op that casts it to the float32 tensor."""
+    tensor = subgraph.tensors[index]
+    if tensor.buffer not in shared:
+        shared[tensor.buffer] = add_buffer(model, values)
+    small = copy(tensor)
+    small.type, small.buffer, small.name = schema.TensorType.INT8, shared[tensor.buffer], tensor.name + b"_int8"
+    tensor.buffer = 0
+    subgraph.tensors.append(small)
+    operator = schema.OperatorT()
+    operator.opcodeIndex = opcode(model, OPS.CAST)
+    operator.inputs = np.array([len(subgraph.tensors) - 1], np.int32)
+    operator.outputs = np.array([index], np.int32)
+    operator.builtinOptionsType = schema.BuiltinOptions.CastOptions
+    operator.builtinOptions = schema.CastOptionsT()
+    operator.builtinOptions.inDataType, operator.builtinOptions.outDataType = small.type, tensor.type
+    return operator

@@ -14,25 +14,53 @@ import tensorflow as tf
 
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ExportError, ModelError
-from odt_sim.export.accesses import Accesses
-from odt_sim.export.convert import convert
 from odt_sim.export.importing import Program
-from odt_sim.export.importing.checkpoints import is_checkpointing, saved_variables
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.trace import Accesses
 from odt_sim.export.parameters import unique
-from odt_sim.export.self_check.exports import check_functions
+from odt_sim.export.saved_model import emitted_file
 from odt_sim.export.signatures import Program as Traced
-from odt_sim.export.signatures import emit_signatures, handle, numbered, reader
+from odt_sim.export.signatures import handle, numbered, reader
 from odt_sim.export.user_parameters import is_generator, parameters_of, variable_of
 from odt_sim.files import write_file
 from odt_sim.model.adaptation import adapted
 from odt_sim.model.contract import check_signatures
 from odt_sim.model.flatbuffer import fingerprint, read
-from odt_sim.model.graph import Graph, Handle
+from odt_sim.model.graph import Graph, Handle, Op
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, METADATA_NAME, Manifest, Parameter
 from odt_sim.model.metadata import with_metadata
+
+SAVING = ("FlexSave", "FlexSaveV2", "FlexSaveSlices", "FlexShardedFilename", "FlexMergeV2Checkpoints")
+RESTORING = ("FlexRestore", "FlexRestoreV2", "FlexRestoreSlice")
+_PASSING = ("FlexEnsureShape", "FlexIdentity", "FlexReshape", "RESHAPE", "CAST")
+
+
+def is_checkpointing(graph: Graph, signature: str) -> bool:
+    """Return whether a signature writes or reads a checkpoint."""
+    return any(op.kind in (*SAVING, *RESTORING) for op in graph.ops(signature))
+
+
+def saved_variables(graph: Graph, signature: str) -> list[Handle]:
+    """Return the variables that a signature writes to a checkpoint or sets from one, in the checkpoint's order."""
+    index = graph.signatures[signature].subgraph
+    accesses = graph.accesses[index]
+    read = {access.place: access.handle for access in accesses if not access.assigns}
+    assigned = {access.place: access.handle for access in accesses if access.assigns}
+    restored: dict[int, None] = {}
+    saved: list[Handle] = []
+    for op in graph.subgraphs[index].ops:
+        if op.kind in SAVING:
+            saved += [read[place] for place in op.inputs if place in read]
+        elif _restores(op, restored):
+            restored.update(dict.fromkeys(op.outputs))
+    set_from_it = [assigned[place] for place in restored if place in assigned]
+    return list(dict.fromkeys([*saved, *set_from_it]))
+
+
+def _restores(op: Op, restored: dict[int, None]) -> bool:
+    return op.kind in RESTORING or (op.kind in _PASSING and any(place in restored for place in op.inputs))
 
 
 @names_arguments
@@ -114,10 +142,7 @@ def _rewritten(graph: Graph, name: str, batch_size: int | None, check: bool) -> 
     generators = [v for v in states if is_generator(v)]
     names = _names(program, traces, weights)
     traced = Traced(traces, weights, states, generators, named=True, weight_names=names)
-    signatures = emit_signatures(traced)
-    content = convert(signatures)
-    if check:
-        check_functions("the file", content, traced, signatures, perf_counter() - started)
+    signatures, content = emitted_file("the file", traced, started, check=check)
     rows = _rows([traces[key] for key, own in accesses.items() if own.trains])
     manifest = _manifest(graph, name, tuple(own.parameter for own in described), rows)
     return _described(content, replace(manifest, random_states=signatures.random_states, checked=check))

@@ -14,19 +14,17 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.convert import convert
-from odt_sim.export.inlining import inlined
-from odt_sim.export.keras2_names import deprecations_ignored
+from odt_sim.export.inlining import inlined, temporary_variables
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.trace import arguments_of
 from odt_sim.export.optimizers import settings_of
 from odt_sim.export.output_losses import compiled_outputs
 from odt_sim.export.self_check.exports import check_functions
-from odt_sim.export.served_model import load
-from odt_sim.export.signatures import Program, emit_signatures, handle
+from odt_sim.export.signatures import Program, Signatures, emit_signatures, handle
+from odt_sim.export.sources import load
 from odt_sim.export.stateful_random import untracked_states
-from odt_sim.export.temporary_variables import temporary_variables
 from odt_sim.export.tracing import Function, traced
-from odt_sim.export.user_functions import keras_models
+from odt_sim.export.user_functions import deprecations_ignored, keras_models
 from odt_sim.export.user_parameters import is_generator, parameters_of
 from odt_sim.model.contract import REQUIRED
 from odt_sim.model.flatbuffer import fingerprint
@@ -114,10 +112,7 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
         states=states,
         generators=[v for v in states if is_generator(v)],
     )
-    signatures = emit_signatures(program)
-    content = convert(signatures)
-    if check:
-        check_functions(str(path), content, program, signatures, perf_counter() - started)
+    signatures, content = emitted_file(str(path), program, started, check=check)
     if not functions.keys() >= set(REQUIRED):
         return content
     manifest = Manifest(
@@ -129,6 +124,22 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
         checked=check,
     )
     return with_metadata(content, METADATA_NAME, manifest.to_json().encode())
+
+
+def emitted_file(name: str, program: Program, started: float, *, check: bool) -> tuple[Signatures, bytes]:
+    """Return the signatures of traced functions, and the file with them, which is compared with the functions if `check`.
+
+    Args:
+        name: The name of the functions' source, for errors.
+        program: The functions.
+        started: When the export began, as `perf_counter`.
+        check: Whether to compare the file with the functions.
+    """
+    signatures = emit_signatures(program)
+    content = convert(signatures)
+    if check:
+        check_functions(name, content, program, signatures, perf_counter() - started)
+    return signatures, content
 
 
 @contextmanager

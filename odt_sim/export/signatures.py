@@ -1,4 +1,12 @@
-"""Emit traced functions that share variables as the signatures of a trainable model."""
+"""Emit traced functions that share variables as the signatures of a trainable model.
+
+LiteRT.js refuses a file in which any signature has an input or output of a type other than float32, int32 or uint8.
+Inside the graph, types stay as traced: a step count, for example, is an int64 variable that crosses the border as
+int32.
+
+READ_VARIABLE resizes a scalar when it runs. LiteRT's CompiledModel, and therefore LiteRT.js, then returns memory
+other than the result. So an additional op returns each scalar variable.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,19 +17,45 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
-from odt_sim.export.blocked_slots import blocked_slots, variables_of
-from odt_sim.export.border import bordered
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace, creation, emit
-from odt_sim.export.lowering.calls import written
-from odt_sim.export.lowering.row_blocks import BlockedVariable
-from odt_sim.export.tracing import Function
+from odt_sim.export.lowering.control_flow import written
+from odt_sim.export.tracing import Function, unordered
+
+PASSED = (tf.int32, tf.uint8)
+
+
+def bordered(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
+    """Return the graph of a function with named arguments; integers except uint8, and booleans, cross as int32."""
+    inner = {spec.name: spec.dtype for spec in arguments}
+
+    def cast(**values: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = function(**{name: tf.cast(value, inner[name]) for name, value in values.items()})
+        return {name: _returned(output) for name, output in outputs.items()}
+
+    return unordered(cast, [tf.TensorSpec(spec.shape, passed(spec.dtype), spec.name) for spec in arguments])
+
+
+def passed(dtype: tf.DType) -> tf.DType:
+    """Return the type that represents a type at the border."""
+    return tf.int32 if (dtype.is_integer or dtype.is_bool) and dtype not in PASSED else dtype
+
+
+def _returned(output: tf.Tensor) -> tf.Tensor:
+    if output.shape.rank == 0 and _is_variable(output):
+        output = tf.gather(tf.reshape(output, [1]), 0)  # the converter removes simpler copies
+    return tf.cast(output, passed(output.dtype))
+
+
+def _is_variable(tensor: tf.Tensor) -> bool:
+    op = tensor.op
+    while op.type == "Identity":
+        op = op.inputs[0].op
+    return bool(op.type == "ReadVariableOp")
+
 
 Variable = Any
 """A variable of Keras or TensorFlow."""
-
-Kept = Any
-"""A variable of a file: a `tf.Variable` or a `BlockedVariable`."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +130,7 @@ def emit_signatures(program: Program, origins: dict[str, str] | None = None) -> 
     traces = {key: inlined(trace) for key, trace in program.traces.items()}
     operations = _live(traces, weights)
     changed = _changed(traces, operations)
-    slots: Mapping[int, Kept] = copies([v for v in program.states if handle(v) in changed], "s", named=program.named)
-    slots = slots if program.named else blocked_slots(slots, traces, operations)
+    slots = copies([v for v in program.states if handle(v) in changed], "s", named=program.named)
     variables = {**weights, **slots, **offsets}
     constants = {handle(v): np.asarray(v.numpy()) for v in program.states if handle(v) not in slots}
     inputs = {handle(v): tf.TensorSpec(v.shape, v.dtype, name) for name, v in program.inputs.items()}
@@ -114,7 +147,7 @@ def emit_signatures(program: Program, origins: dict[str, str] | None = None) -> 
     if offsets:
         functions["set_gradient_offset"] = writer(offsets, numbered("b", offsets))
     module = tf.Module()
-    module.variables_of_model = variables_of(variables.values())
+    module.variables_of_model = list(variables.values())
     random = {handle(v) for v in program.generators}
     random_states = tuple(i for i, key in enumerate(slots) if key in random)
     return Signatures(module, functions, random_states, tuple(slots))
@@ -151,7 +184,7 @@ def emitted(
     key: str,
     trace: Trace,
     operations: list[tf.Operation],
-    variables: Mapping[int, Kept | NDArray[Any]],
+    variables: Mapping[int, tf.Variable | NDArray[Any]],
     inputs: Mapping[int, tf.TensorSpec],
     native: Callable[[tf.Operation], bool] | None = None,
     origins: dict[str, str] | None = None,
@@ -187,38 +220,23 @@ def numbered(prefix: str, variables: Collection[Any]) -> list[str]:
     return [f"{prefix}{i}" for i in range(len(variables))]
 
 
-def reader(variables: Mapping[int, Kept], names: Sequence[str]) -> Function:
+def reader(variables: Mapping[int, tf.Variable], names: Sequence[str]) -> Function:
     """Return a function that returns the variables under the given names."""
 
     def read() -> dict[str, tf.Tensor]:
-        reads = (_value(v) for v in variables.values())
+        reads = (creation.read(v.handle, v.dtype) for v in variables.values())
         return dict(zip(names, reads, strict=True))
 
     return bordered(read, [])
 
 
-def writer(variables: Mapping[int, Kept], names: Sequence[str]) -> Function:
+def writer(variables: Mapping[int, tf.Variable], names: Sequence[str]) -> Function:
     """Return a function that sets the variables; its output only prevents the converter from removing it."""
     named = dict(zip(names, variables.values(), strict=True))
 
     def restore(**values: tf.Tensor) -> dict[str, tf.Tensor]:
         for name, variable in named.items():
-            if isinstance(variable, BlockedVariable):
-                variable.assign(values[name])
-            else:
-                creation.assign(variable.handle, values[name])
+            creation.assign(variable.handle, values[name])
         return {"count": tf.constant(len(named))}
 
-    return bordered(restore, [_spec(v, name) for name, v in named.items()])
-
-
-def _value(variable: Kept) -> tf.Tensor:
-    if isinstance(variable, BlockedVariable):
-        return variable.read().tensor()
-    return creation.read(variable.handle, variable.dtype)
-
-
-def _spec(variable: Kept, name: str) -> tf.TensorSpec:
-    if isinstance(variable, BlockedVariable):
-        return tf.TensorSpec([sum(variable.rows), variable.width], tf.float32, name)
-    return tf.TensorSpec(variable.shape, variable.dtype, name)
+    return bordered(restore, [tf.TensorSpec(v.shape, v.dtype, name) for name, v in named.items()])

@@ -9,8 +9,8 @@ from odt_sim.export.interface import interface_of
 from odt_sim.export.lowering import Trace
 from odt_sim.export.parameters import leaf_layers, random_states_of
 from odt_sim.export.precision import with_float32_inputs
-from odt_sim.export.pytorch.cut import ADVICE
 from odt_sim.export.pytorch.module import Module, split_module
+from odt_sim.export.pytorch.nodes import ADVICE
 from odt_sim.export.signatures import handle
 
 RANDOM = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.calls import bodies
+from odt_sim.export.lowering.control_flow import bodies
 from odt_sim.export.lowering.registry import Refusal
 from odt_sim.export.user_parameters import GENERATOR, is_generator
 

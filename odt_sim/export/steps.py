@@ -1,8 +1,8 @@
-"""Trace a Keras model: inference, and training steps for all or some of its weights."""
+"""Trace a Keras model: inference, training steps for all or some of its weights, and an optimizer's schedule and end."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.inlining import inlined
-from odt_sim.export.interface import Interface, reason
+from odt_sim.export.interface import Subject, reason
 from odt_sim.export.lowering import Trace
+from odt_sim.export.optimizers import Schedule
 from odt_sim.export.own_steps import (
     WEIGHT,
     batch_losses,
@@ -26,31 +27,32 @@ from odt_sim.export.own_steps import (
     summed,
     with_added,
 )
-from odt_sim.export.padding_rows import without_padding
+from odt_sim.export.padding_rows import (
+    Call,
+    calls_of,
+    has_own_code,
+    normalizations,
+    other_count,
+    recorded,
+    regularized,
+    without_padding,
+)
 from odt_sim.export.parameters import all_layers, leaf_layers
 from odt_sim.export.random_batches import same_mean
-from odt_sim.export.row_orders import Call, calls_of, has_own_code, normalizations, other_count, recorded, regularized
 from odt_sim.export.signatures import handle
-from odt_sim.export.sparse_gradients import fixed_shapes
 from odt_sim.export.tracing import traced, unrolled
-from odt_sim.export.training import Training
+from odt_sim.export.training import Training, fixed_shapes
 from odt_sim.model.names import full
 
 
 def trace_infer(
-    model: keras.Model,
-    interface: Interface,
-    batch_size: int | None,
-    *,
-    x: str = "x",
-    output: str = "logits",
-    training: bool = False,
-    masks_too: bool = False,
+    subject: Subject, *, x: str = "x", output: str = "logits", training: bool = False, masks_too: bool = False
 ) -> Trace:
     """Trace `infer(x) -> logits`, optionally with other names; `training` is Keras' argument.
 
     With `masks_too`, it also returns the `mask` of each output that has one, int32, with 1 for positions that count.
     """
+    model, interface = subject.model, subject.interface
 
     def infer(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
         outputs = keras.tree.flatten(model(interface.arguments(flat), training=training))
@@ -60,15 +62,16 @@ def trace_infer(
         return {full(output, name): value for name, value in named.items()} | (counted if masks_too else {})
 
     with unrolled(model):
-        return inlined(traced(infer, interface.specs(batch_size, x), names_of(model)))
+        return inlined(traced(infer, subject.specs(x), names_of(model)))
 
 
-def trace_losses(model: keras.Model, interface: Interface, training: Training, batch_size: int | None) -> Trace:
+def trace_losses(subject: Subject, training: Training) -> Trace:
     """Trace `loss(logits, y, mask) -> losses`: each example's loss, `[batch]`, without regularization.
 
     If the model's class computes the loss, the function takes `x` instead of masks.
     """
-    shapes = dict(zip(interface.output_names, interface.output_shapes(batch_size), strict=True))
+    interface = subject.interface
+    shapes = dict(zip(interface.output_names, interface.output_shapes(subject.batch_size), strict=True))
     arguments = [tf.TensorSpec(shape, name=full("logits", name)) for name, shape in shapes.items()]
     count = len(arguments)
     masked = [name for name, objective in zip(shapes, training.objectives, strict=True) if objective.masked]
@@ -82,30 +85,25 @@ def trace_losses(model: keras.Model, interface: Interface, training: Training, b
         return {**named, "losses": training.total(losses)}
 
     arguments += training.targets
-    if overrides_loss(model):
-        return _trace_own_losses(model, interface, training, [*arguments, *interface.specs(batch_size)], batch_size)
-    return inlined(traced(loss, [*arguments, *masks], names_of(model)))
+    if overrides_loss(subject.model):
+        return _trace_own_losses(subject, training, [*arguments, *subject.specs()])
+    return inlined(traced(loss, [*arguments, *masks], names_of(subject.model)))
 
 
-def _trace_own_losses(
-    model: keras.Model,
-    interface: Interface,
-    training: Training,
-    arguments: Sequence[tf.TensorSpec],
-    batch_size: int | None,
-) -> Trace:
+def _trace_own_losses(subject: Subject, training: Training, arguments: Sequence[tf.TensorSpec]) -> Trace:
     """Trace the model's `compute_loss` of each example; of the whole batch if it depends on the others of any number."""
+    model = subject.model
 
     def trace(losses_of: Callable[..., tf.Tensor]) -> Trace:
         def loss(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
             count = len(training.targets)
             y = None if training.without_targets else flat[count : 2 * count]
-            return {"losses": losses_of(model, interface, flat[2 * count :], y, flat[:count])}
+            return {"losses": losses_of(model, subject.interface, flat[2 * count :], y, flat[:count])}
 
         return inlined(traced(loss, arguments, names_of(model)))
 
     with unrolled(model), compiled_as(model, training.optimizer, partial(training.of_batch, model)):
-        if batch_size is not None:
+        if subject.batch_size is not None:
             return trace(example_losses)
         whole = trace(batch_losses)
         try:
@@ -115,15 +113,13 @@ def _trace_own_losses(
         return each if same_mean(each.concrete, whole.concrete) else whole
 
 
-def trace_train(
-    model: keras.Model, interface: Interface, training: Training, batch_size: int | None, *, x: str = "x"
-) -> Trace:
+def trace_train(subject: Subject, training: Training, *, x: str = "x") -> Trace:
     """Trace `train(x, y, sample_weight) -> loss`, which changes the trainable weights.
 
     Terms add their inputs, and offsets add `mu`. If the training names gradients, the step also returns them.
     """
-    step, method = _step(model, interface, training, batch_size, x), own_method(model)
-    calls = _recorded_calls(model, interface, training, batch_size, x)
+    model, step = subject.model, _step(subject, training, x)
+    method, calls = own_method(model), _recorded_calls(subject, training, x)
 
     def train(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
         with without_padding(model, flat[step.examples], calls):
@@ -133,7 +129,7 @@ def trace_train(
         trace = traced(train, step.arguments, names_of(model))
         if not method:
             return inlined(trace)
-        check_weighted(trace, model, [handle(v) for v in model.trainable_variables], batch_size)
+        check_weighted(trace, model, [handle(v) for v in model.trainable_variables], subject.batch_size)
         return inlined(trace, temporary={handle(v): v.value for m in model.metrics for v in m.variables})
 
 
@@ -163,9 +159,10 @@ class _Step:
     examples: int
 
 
-def _step(model: keras.Model, interface: Interface, training: Training, count: int | None, x: str) -> _Step:
-    """Return a model's training step for a number of examples."""
-    inputs = interface.specs(count, x)
+def _step(subject: Subject, training: Training, x: str) -> _Step:
+    """Return a model's training step."""
+    model, interface, count = subject.model, subject.interface, subject.batch_size
+    inputs = subject.specs(x)
     targets = [tf.TensorSpec([count, *spec.shape[1:]], spec.dtype, spec.name) for spec in training.targets]
     arguments = [*inputs, *targets, tf.TensorSpec([count], name="sample_weight")]
     further = training.terms.specs(count)
@@ -200,17 +197,15 @@ def _step(model: keras.Model, interface: Interface, training: Training, count: i
     return _Step(run, arguments, examples)
 
 
-def _recorded_calls(
-    model: keras.Model, interface: Interface, training: Training, batch_size: int | None, x: str
-) -> list[Call]:
+def _recorded_calls(subject: Subject, training: Training, x: str) -> list[Call]:
     """Return the calls that normalize or regularize in a step with another number of examples.
 
     They are empty if the batch is always the first axis, as in Keras' layers, or if the model fixes the number of examples.
     """
+    model, count = subject.model, other_count(subject.batch_size)
     if not has_own_code(model) or not (normalizations(model) or regularized(model)):
         return []
-    count = other_count(batch_size)
-    step = _step(model, interface, training, count, x)
+    step = _step(replace(subject, batch_size=count), training, x)
     try:
         with _traceable(model, training), recorded(model) as tensors:
             trace = traced(step.run, step.arguments, names_of(model))
@@ -273,3 +268,30 @@ def only(model: keras.Model, trained: Sequence[keras.layers.Layer]) -> Iterator[
 def names_of(model: keras.Model) -> list[str]:
     """Return the names of a model's layers."""
     return [layer.name for layer in leaf_layers(model)]
+
+
+def trace_options(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, schedule: Schedule | None
+) -> dict[str, Trace]:
+    """Trace `schedule` if there is a schedule, and `finalize` if the optimizer averages the weights."""
+    traces = {} if schedule is None else {"schedule": trace_schedule(schedule)}
+    return traces | ({"finalize": trace_finalize(model, optimizer)} if optimizer.use_ema else {})
+
+
+def trace_schedule(schedule: Schedule) -> Trace:
+    """Trace `schedule(step) -> learning_rate`: the rate of a step, counted from 0, as Keras computes it."""
+
+    def rate(step: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"learning_rate": tf.cast(schedule(tf.cast(step, tf.int64)), tf.float32)}
+
+    return inlined(traced(rate, [tf.TensorSpec([], tf.int32, name="step")], ()))
+
+
+def trace_finalize(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Trace:
+    """Trace `finalize() -> done`, which sets the weights to their moving averages, as `fit` does at the end."""
+
+    def finalize() -> dict[str, tf.Tensor]:
+        optimizer.finalize_variable_values(model.trainable_variables)
+        return {"done": tf.constant(1)}
+
+    return inlined(traced(finalize, [], names_of(model)))

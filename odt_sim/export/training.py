@@ -1,17 +1,55 @@
 """The loss and the gradients of a model's training steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.tensorflow import numpy as keras_numpy  # the only place to extend `keras.ops.divide`
 from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
 from odt_sim.export.objective import Objective
 from odt_sim.export.terms.applied import AppliedTerms
+
+
+@contextmanager
+def fixed_shapes() -> Iterator[None]:
+    """Keep the indices of sparse gradients in divisions while a training step is traced."""
+    own = keras_numpy.divide
+    keras_numpy.divide = _division(own)
+    try:
+        yield
+    finally:
+        keras_numpy.divide = own
+
+
+def _division(own: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def divide(x1: Any, x2: Any) -> Any:
+        """Return the rows S_i / D[i] of S / D for sparse S and dense D."""
+        if (
+            not isinstance(x1, tf.IndexedSlices)
+            or isinstance(x2, tf.IndexedSlices)
+            or not len(getattr(x2, "shape", ()))
+        ):
+            return own(x1, x2)
+        return tf.IndexedSlices(own(x1.values, _rows(x2, x1.indices)), x1.indices, x1.dense_shape)
+
+    return divide
+
+
+def _rows(x: Any, places: tf.Tensor) -> tf.Tensor:
+    """Return rows of D; if D = sqrt(E) or E + e, compute them from only these rows of E."""
+    op = getattr(x, "op", None)
+    if op is not None and op.type == "Sqrt":
+        return tf.sqrt(_rows(op.inputs[0], places))
+    if op is not None and op.type == "AddV2" and op.inputs[1].shape.rank == 0:
+        return _rows(op.inputs[0], places) + op.inputs[1]
+    return tf.gather(x, places)
+
 
 NEARLY_NONE = 1e-16  # above the value that a device writes for a weight of 0, and below the rounding of other weights
 

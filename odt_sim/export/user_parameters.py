@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.calls import written
+from odt_sim.export.lowering.control_flow import written
 from odt_sim.export.parameters import NORMALIZING, unique
 from odt_sim.model.manifest import Parameter
 

@@ -1,6 +1,6 @@
 """Signatures that return and set variables, with types that every LiteRT runtime can pass.
 
-As in exports, see `odt_sim.export.border`, signatures take and return integers and booleans as int32.
+As in exports, see `odt_sim.export.signatures`, signatures take and return integers and booleans as int32.
 """
 
 from collections.abc import Iterable, Sequence

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from odt_sim.export.converter_input import drop_unused, merge_equal, write_converter_input
+from odt_sim.export.convert import drop_unused, merge_equal, write_converter_input
 from odt_sim.export.tracing import named
 
 

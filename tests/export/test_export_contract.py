@@ -11,7 +11,7 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from odt_sim.device.device import Device
-from odt_sim.export import border, convert_saved_model, export_model, save_model
+from odt_sim.export import convert_saved_model, export_model, save_model, signatures
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.trainable import TrainableModel
@@ -248,7 +248,7 @@ def test_int64_at_the_border_loads_and_trains_to_the_same_bits(tmp_path: Path, m
     x, y = random.integers(0, 6, (12, 4)), random.integers(0, 3, 12)
     options = {"loss": "sparse_categorical_crossentropy", "optimizer": "adam", "batch_size": BATCH}
     now = TrainableModel.load(export_model(dropped(), tmp_path / "now.tflite", **options))
-    monkeypatch.setattr(border, "PASSED", (tf.int32, tf.uint8, tf.int64))
+    monkeypatch.setattr(signatures, "PASSED", (tf.int32, tf.uint8, tf.int64))
     before = TrainableModel.load(export_model(dropped(), tmp_path / "before.tflite", **options))
     for model, dtype in ((now, "int32"), (before, "int64")):
         assert {model.x.dtype, model.slots[0].dtype, *(model.slots[i].dtype for i in model.random_states)} == {dtype}

@@ -17,9 +17,9 @@ from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import export_model
 from odt_sim.export.optimizers import optimizer_of, schedule_of, settings_of
-from odt_sim.export.option_signatures import trace_schedule
 from odt_sim.export.parameters import all_layers
 from odt_sim.export.signatures import Program, emit_signatures
+from odt_sim.export.steps import trace_schedule
 from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.trainable import TrainableModel
 

@@ -4,17 +4,7 @@ To add a built-in op, write a function decorated by `@imports("NAME")` in its fa
 TensorFlow op.
 """
 
-from odt_sim.export.importing import (  # noqa: F401 - each registers its ops
-    arithmetic,
-    control_flow,
-    convolution,
-    products,
-    random,
-    shapes,
-    slicing,
-    tensor_lists,
-    variables,
-)
+from odt_sim.export.importing import arithmetic, control_flow, products, shapes  # noqa: F401 - each registers its ops
 from odt_sim.export.importing.program import Program
 
 __all__ = ["Program"]

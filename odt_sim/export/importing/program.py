@@ -9,11 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from odt_sim.errors import ExportError, ModelError
-from odt_sim.export.importing.flex import emitted
-from odt_sim.export.importing.random import States, random_states
-from odt_sim.export.importing.registry import IMPORTS, Operator, Value
+from odt_sim.export.importing.control_flow import States, random_states
+from odt_sim.export.importing.registry import IMPORTS, Operator, Value, emitted
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.constant_folding import FOLDED
+from odt_sim.export.lowering.creation import FOLDED
 from odt_sim.export.lowering.registry import Refusal
 from odt_sim.export.tracing import named
 from odt_sim.model.graph import Graph, Handle, Op, Subgraph, Tensor

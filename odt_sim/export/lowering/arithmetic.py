@@ -1,11 +1,100 @@
-"""Elementwise arithmetic without a TFLite op, and its gradients."""
+"""Arithmetic without a TFLite op, and its gradients: numbers, bits, tests for NaN and infinity, quantization."""
+
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.image_rows import elementwise
-from odt_sim.export.lowering.integers import bitwise_and as common_bits
-from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
+from odt_sim.export.lowering.creation import evaluated, known
+from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes, lowers
+
+
+@computes("Invert")
+def invert(x: tf.Tensor) -> tf.Tensor:
+    """Compute Y = the bits of X inverted: -1 - X in two's complement."""
+    return -1 - x
+
+
+def _power_of_two(exponent: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.pow(2.0, tf.cast(exponent, tf.float32)), exponent.dtype)
+
+
+@computes("LeftShift")
+def left_shift(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
+    """Compute Y = X 2^bits."""
+    return x * _power_of_two(bits)
+
+
+@computes("RightShift")
+def right_shift(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
+    """Compute Y = floor(X / 2^bits)."""
+    return x // _power_of_two(bits)
+
+
+def common_bits(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """Return the common bits of integers, by X + Y = (X xor Y) + 2 (X and Y); last bits are separate to avoid overflow."""
+    high_x, high_y, different = x // 2, y // 2, tf.bitwise.bitwise_xor(x, y)
+    return high_x + high_y - different // 2 + (x - 2 * high_x) * (y - 2 * high_y)
+
+
+@computes("BitwiseOr")
+def bitwise_or(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """Compute Z = (X xor Y) + (X and Y)."""
+    return tf.bitwise.bitwise_xor(x, y) + common_bits(x, y)
+
+
+@lowers("Bucketize")
+def bucketize(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = the number of boundaries that are at most X."""
+    (x,) = inputs
+    return [_count(tf.expand_dims(x, -1) >= tf.constant(op.get_attr("boundaries"), x.dtype), tf.int32)]
+
+
+@lowers("LowerBound", "UpperBound")
+def bound(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = the number of a row's sorted numbers that are below (`UpperBound`: at most) each value of the row."""
+    numbers, values = (tf.expand_dims(t, axis) for t, axis in zip(inputs, (1, 2), strict=True))
+    before = numbers < values if op.type == "LowerBound" else numbers <= values
+    return [_count(before, op.outputs[0].dtype)]
+
+
+def _count(condition: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return tf.cast(tf.reduce_sum(tf.cast(condition, tf.int32), -1), dtype)
+
+
+def _size(traced: tf.Tensor, size: tf.Tensor) -> int:
+    """Return the size of a count, which is also known if its minimum and maximum size are equal."""
+    bounds = []
+    for kind in (
+        "Minimum",
+        "Maximum",
+    ):  # the traced size is min(maximum, max(minimum, needed size))
+        numbers = [evaluated(t) for t in traced.op.inputs] if traced.op.type == kind else []
+        bounds += [int(n) for n in numbers if n is not None]
+        traced = next((t for t, n in zip(traced.op.inputs, numbers, strict=False) if n is None), traced)
+    return bounds[0] if len(bounds) == 2 and bounds[0] == bounds[1] else int(known(size))
+
+
+@lowers("DenseBincount")
+def bincount(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = the count of each number below the size (or the sum of its weights), for each row of a matrix."""
+    x, _, weights = inputs
+    places = tf.one_hot(x, _size(op.inputs[1], inputs[1]), dtype=op.outputs[0].dtype)
+    if op.get_attr("binary_output"):
+        return [tf.reduce_max(places, -2)]
+    weighted = places * tf.expand_dims(weights, -1) if weights.shape.num_elements() else places
+    return [tf.reduce_sum(weighted, -2)]
+
+
+@lowers("InTopKV2")
+def in_top_k(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = whether fewer than k predictions of a row exceed the prediction of its target."""
+    predictions, targets, k = inputs
+    if predictions.shape[-1] is None:
+        raise Refusal("needs a fixed number of classes; give the model a fixed shape")
+    chosen = tf.one_hot(targets, predictions.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
+    own = tf.reduce_max(tf.where(chosen, predictions, np.float32(-np.inf)), -1, keepdims=True)
+    return [_count(predictions > own, k.dtype) < k]
 
 
 @computes("Reciprocal", "Inv")
@@ -20,11 +109,8 @@ def rsqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
     On x86, XNNPACK's RSQRT of 0 is NaN instead of infinity, so UnitNormalization would turn a row of zeros into NaN.
     """
-    return [elementwise(tf.math.rsqrt if _above_zero(op.inputs[0].op) else _inverse_root, *inputs)]
-
-
-def _inverse_root(x: tf.Tensor) -> tf.Tensor:
-    return 1.0 / tf.abs(tf.sqrt(x))
+    (x,) = inputs
+    return [tf.math.rsqrt(x) if _above_zero(op.inputs[0].op) else 1.0 / tf.abs(tf.sqrt(x))]
 
 
 @lowers("Sqrt")
@@ -33,8 +119,8 @@ def sqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
     The converter turns A / sqrt(X) into A times XNNPACK's RSQRT of X, which is NaN for X = 0, unless an op is in between.
     """
-    y = elementwise(tf.sqrt, *inputs)
-    return [elementwise(tf.abs, y) if _divides(op.outputs[0]) and not _above_zero(op.inputs[0].op) else y]
+    y = tf.sqrt(inputs[0])
+    return [tf.abs(y) if _divides(op.outputs[0]) and not _above_zero(op.inputs[0].op) else y]
 
 
 def _divides(x: tf.Tensor) -> bool:
@@ -140,3 +226,78 @@ def xdivy(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 def xlog1py(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Compute Z = X log(1 + Y), and 0 where X = 0."""
     return xlogy(x, 1.0 + y)
+
+
+@computes("IsNan")
+def is_nan(x: tf.Tensor) -> tf.Tensor:
+    """Compute Y = (X != X), since NaN differs from itself."""
+    return tf.not_equal(x, x)
+
+
+@computes("IsInf")
+def is_inf(x: tf.Tensor) -> tf.Tensor:
+    """Compute Y = (X = X and X - X != 0), because XNNPACK's absolute value of infinity is not infinite."""
+    return tf.logical_and(tf.equal(x, x), tf.not_equal(x - x, 0.0))
+
+
+@computes("CheckNumerics")
+def check_numerics(x: tf.Tensor) -> tf.Tensor:
+    """Compute Y = X, because a file cannot stop at NaN or infinity."""
+    return tf.identity(x)
+
+
+class Steps(NamedTuple):
+    """The steps of a quantization.
+
+    Attributes:
+        low: The lowest number.
+        high: The highest number.
+        size: The size of a step.
+    """
+
+    low: tf.Tensor
+    high: tf.Tensor
+    size: tf.Tensor
+
+
+def _steps(op: tf.Operation, low: tf.Tensor, high: tf.Tensor) -> Steps:
+    """Return the steps of a range, shifted so that 0 is a step."""
+    first, last = float(op.get_attr("narrow_range")), 2.0 ** op.get_attr("num_bits") - 1.0
+    size = (high - low) / (last - first)
+    zero = tf.clip_by_value(tf.floor(first - low / size + 0.5), first, last)
+    return Steps((first - zero) * size, (last - zero) * size, size)
+
+
+def _range(op: tf.Operation, inputs: list[Value]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the ends of an op's range: its last two inputs, or its attributes."""
+    if "Args" in op.type:
+        return tf.constant(op.get_attr("min")), tf.constant(op.get_attr("max"))
+    low, high = inputs[-2:]
+    return low, high
+
+
+@lowers("FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel")
+def fake_quant(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = X clipped to the range and rounded to its steps."""
+    steps = _steps(op, *_range(op, inputs))
+    zero = tf.floor(0.5 - steps.low / steps.size)
+    shifted = tf.clip_by_value(inputs[0], steps.low, steps.high) - steps.low
+    return [tf.floor(shifted / steps.size - zero + 0.5) * steps.size]
+
+
+@lowers(
+    "FakeQuantWithMinMaxArgsGradient",
+    "FakeQuantWithMinMaxVarsGradient",
+    "FakeQuantWithMinMaxVarsPerChannelGradient",
+)
+def fake_quant_gradient(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute dX = dY inside the range, else 0; the gradients of the ends are the sums of dY below and above."""
+    gradient, x = inputs[:2]
+    steps = _steps(op, *_range(op, inputs))
+    below, above = x < steps.low, x > steps.high
+    zero = tf.zeros_like(gradient)
+    inside = tf.where(tf.logical_or(below, above), zero, gradient)
+    if "Args" in op.type:
+        return [inside]
+    axes = list(range(len(x.shape) - 1 if "PerChannel" in op.type else len(x.shape)))
+    return [inside, *(tf.reduce_sum(tf.where(outside, gradient, zero), axes) for outside in (below, above))]

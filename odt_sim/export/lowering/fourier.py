@@ -9,8 +9,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.export.lowering.complex_numbers import Complex, constant, of_real, on_complex
-from odt_sim.export.lowering.constant_folding import known
-from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.creation import known, reshaped
 from odt_sim.export.lowering.open_batch import OPEN
 from odt_sim.export.lowering.registry import Refusal, Value, tensor_of
 

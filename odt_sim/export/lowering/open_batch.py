@@ -15,8 +15,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.export.lowering.constant_folding import FOLDED, copied, evaluated, folded, known
-from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.creation import FOLDED, copied, evaluated, folded, known, reshaped
 from odt_sim.export.lowering.registry import Deferred, Refusal, Value, tensor_of
 
 PROBES = (12, 101)

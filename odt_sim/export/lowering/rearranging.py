@@ -4,10 +4,9 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.export.lowering.constant_folding import known
-from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.creation import known, reshaped
+from odt_sim.export.lowering.matrices import band_of, diagonal_of, matrix_of, offset_of, with_diagonal
 from odt_sim.export.lowering.open_batch import OPEN
-from odt_sim.export.lowering.open_matrices import band_of, diagonal_of, matrix_of, offset_of, with_diagonal
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes, lowers
 
 

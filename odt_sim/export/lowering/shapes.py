@@ -1,11 +1,12 @@
-"""Ops that return tensors unchanged, repeated or reshaped."""
+"""Ops that return tensors unchanged, repeated, joined or reshaped."""
+
+from math import prod
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.export.lowering.constant_folding import known
-from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.creation import known, reshaped
 from odt_sim.export.lowering.open_batch import OPEN, Sizes
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
 
@@ -111,3 +112,66 @@ def _tiled(x: tf.Tensor, times: tf.Tensor) -> tf.Tensor:
         return tf.tile(x, times)
     product = tf.matmul(reshaped(x, [1, -1, 1]), tf.ones([1, 1, fixed[-1]], x.dtype))
     return reshaped(product, [*(OPEN if size is None else size for size in x.shape[:-1]), fixed[-1]])
+
+
+@lowers("ConcatV2")
+def concat(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = [X_1 X_2 ...] along an axis.
+
+    TFLite's converter replaces the concatenation of all slices of a tensor by a reshape, whatever the axes of slicing and
+    concatenation are. If these differ, the slices are stacked instead.
+    """
+    parts = list(op.inputs)[:-1]
+    sliced, place = parts[0].op, int(known(inputs[-1])) % len(op.outputs[0].shape)
+    whole = sliced.type == "Unpack" and [t.ref() for t in parts] == [t.ref() for t in sliced.outputs]
+    if not whole or sliced.get_attr("axis") % len(sliced.inputs[0].shape) == place:
+        return [tf.concat(inputs[:-1], place)]
+    stacked = tf.stack(inputs[:-1], place)
+    sizes = [-1 if size is None else size for size in op.outputs[0].shape]
+    return [reshaped(stacked, sizes)]
+
+
+KERNEL = 4  # the most axes that TFLite's kernels support
+
+
+def _sizes(x: tf.Tensor) -> list[int]:
+    if None in x.shape[1:]:
+        raise Refusal("has an axis of variable size; give the model a fixed shape")
+    return [OPEN, *(int(n) for n in x.shape[1:])]
+
+
+@lowers("SpaceToBatchND")
+def space_to_batch(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y: each position within the blocks of padded X becomes a separate batch; axis by axis, from the last."""
+    x, blocks, pads = inputs
+    if len(x.shape) <= KERNEL:
+        return [tf.raw_ops.SpaceToBatchND(input=x, block_shape=blocks, paddings=pads)]
+    around = [[0, 0], *known(pads).tolist()]
+    x = tf.pad(x, around + [[0, 0]] * (len(x.shape) - len(around)))
+    for axis, block in reversed(list(enumerate(known(blocks).tolist(), 1))):
+        if block > 1:
+            _, *others = _sizes(x)
+            before, size, after = prod(others[: axis - 1]), others[axis - 1] // block, prod(others[axis:])
+            apart = reshaped(x, [OPEN, before, size, block, after])
+            others[axis - 1] = size
+            x = reshaped(tf.transpose(apart, [3, 0, 1, 2, 4]), [OPEN, *others])
+    return [x]
+
+
+@lowers("BatchToSpaceND")
+def batch_to_space(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y: the positions of each block side by side again, without the cropped positions; axis by axis."""
+    x, blocks, crops = inputs
+    if len(x.shape) <= KERNEL:
+        return [tf.raw_ops.BatchToSpaceND(input=x, block_shape=blocks, crops=crops)]
+    for axis, block in enumerate(known(blocks).tolist(), 1):
+        if block > 1:
+            _, *others = _sizes(x)
+            before, size, after = prod(others[: axis - 1]), others[axis - 1], prod(others[axis:])
+            apart = reshaped(x, [block, OPEN, before, size, after])
+            others[axis - 1] = size * block
+            x = reshaped(tf.transpose(apart, [1, 2, 3, 0, 4]), [OPEN, *others])
+    for axis, (first, last) in enumerate(known(crops).tolist(), 1):
+        if first or last:
+            x = tf.split(x, [first, x.shape[axis] - first - last, last], axis)[1]
+    return [x]

@@ -1,4 +1,4 @@
-"""A traced function."""
+"""A traced function, and its accesses to variables."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -7,7 +7,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.calls import written
+from odt_sim.export.lowering.control_flow import READS, written
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,43 @@ class Trace:
             if layer
             else f"{op.name!r} (outside layers: in a function of the model, the loss or the optimizer)"
         )
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """The accesses of a function to variables.
+
+    Attributes:
+        read: The handle ids of the variables that the function reads, in order.
+        changed: The handle ids of the variables that it changes.
+        takes_inputs: Whether it has inputs.
+    """
+
+    read: tuple[int, ...]
+    changed: frozenset[int]
+    takes_inputs: bool
+
+    @classmethod
+    def of(cls, trace: Trace, random: Collection[int]) -> "Accesses":
+        """Return the accesses of a traced signature; `random` contains the handle ids of random ops' states."""
+        operations = trace.concrete.graph.get_operations()
+        read = [t.op.name for op in operations if op.type in READS for t in op.inputs if t.dtype == tf.resource]
+        changed = {t.op.name for op in operations for t in written(op)}
+        return cls(
+            tuple(dict.fromkeys(trace.variables[name] for name in read)),
+            frozenset(trace.variables[name] for name in changed).difference(random),
+            bool(trace.arguments),
+        )
+
+    @property
+    def infers(self) -> bool:
+        """Whether the function computes outputs from inputs and weights, without changing variables."""
+        return self.takes_inputs and bool(self.read) and not self.changed
+
+    @property
+    def trains(self) -> bool:
+        """Whether the function has inputs and changes variables that it reads."""
+        return self.takes_inputs and bool(self.changed.intersection(self.read))
 
 
 def arguments_of(concrete: tf.types.experimental.ConcreteFunction) -> list[tf.TensorSpec]:

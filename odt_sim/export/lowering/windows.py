@@ -8,8 +8,7 @@ from itertools import groupby
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.constants import integers, reshaped
-from odt_sim.export.lowering.image_rows import elementwise, is_reshaped, rows_of
+from odt_sim.export.lowering.creation import integers, reshaped
 from odt_sim.export.lowering.registry import Refusal
 
 ALL = slice(None)
@@ -139,11 +138,7 @@ def part(x: tf.Tensor, rows: slice = ALL, columns: slice = ALL) -> tf.Tensor:
     ranges = [range(*own.indices(size)) for own, size in zip((rows, columns), x.shape[1:3], strict=True)]
     if [len(own) for own in ranges] == x.shape[1:3]:
         return x
-    if not (is_reshaped(x) and all(own.step == 1 for own in ranges)):
-        return cut(x, *ranges, range(x.shape[3]))
-    own, across = ranges
-    lines = cut(rows_of(x), own, range(across.start * x.shape[3], across.stop * x.shape[3]))
-    return reshaped(lines, [-1 if x.shape[0] is None else x.shape[0], len(own), len(across), x.shape[3]])
+    return cut(x, *ranges, range(x.shape[3]))
 
 
 def cut(x: tf.Tensor, *ranges: range) -> tf.Tensor:
@@ -259,4 +254,4 @@ def dilated(x: tf.Tensor, down: int, right: int) -> tf.Tensor:
 
 def sum_of(parts: Iterable[tf.Tensor]) -> tf.Tensor:
     """Return the sum of tensors of one shape, added one by one: ADD is faster than ADD_N."""
-    return reduce(lambda a, b: elementwise(operator.add, a, b), parts)
+    return reduce(operator.add, parts)

@@ -13,14 +13,18 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.errors import ExportError, ExportWarning
-from odt_sim.export.pytorch.blocks import inlined
-from odt_sim.export.pytorch.decomposition import decomposed
-from odt_sim.export.pytorch.nodes import check_buffers
-from odt_sim.export.pytorch.own_gradients import check_gradients, own_gradients
+from odt_sim.export.pytorch.checks import (
+    check_gradients,
+    check_module,
+    check_outputs,
+    check_real,
+    own_gradients,
+    untraceable,
+)
+from odt_sim.export.pytorch.decomposition import decomposed, inlined
+from odt_sim.export.pytorch.modes import Mode
+from odt_sim.export.pytorch.nodes import check_buffers, row_orders
 from odt_sim.export.pytorch.program import Program, Variables, array_of, dtype_of
-from odt_sim.export.pytorch.random import Mode
-from odt_sim.export.pytorch.refusals import check_module, check_outputs, check_real, untraceable
-from odt_sim.export.pytorch.row_orders import row_orders
 
 STATISTICS = ("running_mean", "running_var")
 

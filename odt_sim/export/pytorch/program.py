@@ -11,23 +11,26 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
+from odt_sim.export.padding_rows import Order
 from odt_sim.export.pytorch import convolution, elementwise, fourier, indexing, products, reductions, resizing, shapes
-from odt_sim.export.pytorch.cut import ADVICE, embedding_node, nodes_after, nodes_until
+from odt_sim.export.pytorch.modes import RANDOM, Mode
 from odt_sim.export.pytorch.nodes import (
+    ADVICE,
     changes_first,
     described,
+    embedding_node,
     is_constant,
     is_read_by_other_views,
     is_view,
     name_of,
+    nodes_after,
+    nodes_until,
+    path_of,
     scope_of,
+    structured,
 )
-from odt_sim.export.pytorch.normalization import batch_norm
-from odt_sim.export.pytorch.outputs import structured
-from odt_sim.export.pytorch.random import RANDOM, Mode
+from odt_sim.export.pytorch.reductions import batch_norm
 from odt_sim.export.pytorch.registry import OPS, Refusal
-from odt_sim.export.pytorch.row_orders import path_of
-from odt_sim.export.row_orders import Order
 
 FAMILIES = (convolution, elementwise, fourier, indexing, products, reductions, resizing, shapes)
 """The modules that register functions."""

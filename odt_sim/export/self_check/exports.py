@@ -8,9 +8,9 @@ import keras
 import numpy as np
 
 from odt_sim.errors import ExportError, ExportWarning, one_line
-from odt_sim.export.accesses import Accesses
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.distributions import OTHER_NUMBERS
+from odt_sim.export.lowering.random import OTHER_NUMBERS
+from odt_sim.export.lowering.trace import Accesses
 from odt_sim.export.own_steps import own_method
 from odt_sim.export.self_check.agreement import Disagreement, Draw, disagreement
 from odt_sim.export.self_check.file_side import FileSide

@@ -9,9 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.interface import Interface
-from odt_sim.export.loss_probes import NUMBERED, settings_of_loss
 from odt_sim.export.losses import CLASSIFIERS
-from odt_sim.export.objective import Objective
+from odt_sim.export.objective import NUMBERED, Objective, settings_of_loss
 from odt_sim.export.parameters import all_layers
 from odt_sim.export.random_batches import drawn
 from odt_sim.export.self_check.side import Array

@@ -18,7 +18,7 @@ from odt_sim.export.pytorch.module import (
     masks_given,
     no_caches,
 )
-from odt_sim.export.pytorch.outputs import as_keras
+from odt_sim.export.pytorch.nodes import as_keras
 from odt_sim.export.self_check.keras_side import KerasSide
 from odt_sim.export.self_check.side import Part
 

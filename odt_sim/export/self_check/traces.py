@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.constant_folding import copied
+from odt_sim.export.lowering.creation import copied
 from odt_sim.export.self_check.side import Array, Arrays
 from odt_sim.export.tracing import named
 

@@ -1,4 +1,4 @@
-"""Terms that strategies add to a model's training loss, one file per term."""
+"""Terms that strategies add to a model's training loss."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,12 +7,14 @@ from hydra.utils import get_method
 
 from odt_sim.errors import ExportError
 from odt_sim.export.terms.category_embedding import CATEGORY_EMBEDDING
-from odt_sim.export.terms.contrastive import CONTRASTIVE
-from odt_sim.export.terms.distillation import DISTILLATION
-from odt_sim.export.terms.logit_shift import LOGIT_SHIFT
-from odt_sim.export.terms.mean_embedding import MEAN_EMBEDDING
-from odt_sim.export.terms.not_true_distillation import NOT_TRUE_DISTILLATION
-from odt_sim.export.terms.prototypes import PROTOTYPES
+from odt_sim.export.terms.shipped import (
+    CONTRASTIVE,
+    DISTILLATION,
+    LOGIT_SHIFT,
+    MEAN_EMBEDDING,
+    NOT_TRUE_DISTILLATION,
+    PROTOTYPES,
+)
 from odt_sim.export.terms.term import Term, own_term, term
 
 __all__ = ["PROX", "TERMS", "Term", "term", "terms_of"]

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.interface import Interface
+from odt_sim.export.interface import Subject
 from odt_sim.export.objective import Objective
 from odt_sim.export.own_steps import own_method
 from odt_sim.export.split_model import split_before_head
@@ -90,13 +90,7 @@ class AppliedTerms:
         return tf.add_n(losses)
 
 
-def apply(
-    terms: Sequence[Term],
-    model: keras.Model,
-    interface: Interface,
-    groups: Mapping[int, str],
-    objectives: Sequence[Objective],
-) -> AppliedTerms:
+def apply(terms: Sequence[Term], subject: Subject, objectives: Sequence[Objective]) -> AppliedTerms:
     """Return terms adapted to the sizes of a model.
 
     Raises:
@@ -104,9 +98,10 @@ def apply(
     """
     if not terms:
         return AppliedTerms()
+    model = subject.model
     if own_method(model):
         raise ExportError(f"terms: {type(model).__name__} has its own {own_method(model)}; compute the term there")
-    shape = interface.output_shapes(None)[0]
+    shape = subject.interface.output_shapes(None)[0]
     classifies = len(objectives) == 1 and task_of(objectives[0].name) == "classification" and shape.rank == 2
     wrong = [each.name for each in terms if each.classifies and not (classifies and shape[-1] > 1)]
     if wrong:
@@ -120,7 +115,7 @@ def apply(
             f"terms: expected a loss that counts every label, found ignore_class={ignored}; leave it out, and these "
             "examples out of the data"
         )
-    body, head = split_before_head(model, groups) if any(each.embeds for each in terms) else (None, None)
+    body, head = split_before_head(model, subject.groups) if any(each.embeds for each in terms) else (None, None)
     if body is not None and len(body.output.shape) != 2:
         raise ExportError(
             f"terms: expected embeddings [batch, features], found shape {body.output.shape}; leave them out"

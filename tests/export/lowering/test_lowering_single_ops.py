@@ -13,7 +13,7 @@ from single_ops import OPS, Call
 
 from odt_sim.export.convert import convert
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.calls import bodies
+from odt_sim.export.lowering.control_flow import bodies
 from odt_sim.export.lowering.registry import LOWERINGS
 from odt_sim.export.signatures import Program, emit_signatures
 

@@ -1,23 +1,23 @@
-"""Convolutions as matrix products with banded kernels (see `banded_kernels`): rank-3 BATCH_MATMUL, which XNNPACK runs.
+"""Convolutions and their kernels' gradients as products with banded kernels (see `bands`): rank-3 BATCH_MATMUL, by XNNPACK.
 
-Moving memory costs as much as the products. So usually only columns are joined, into a few wide blocks. Each kernel row
-gives one product, and the products are added up, each at its height. With few channels, rows are joined, too.
+Moving memory costs as much as the products. So only columns are joined, into a few wide blocks. Each kernel row gives one
+product, and the products are added up, each at its height.
 """
 
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.banded_kernels import Band
-from odt_sim.export.lowering.constants import reshaped
-from odt_sim.export.lowering.joined_columns import (
+from odt_sim.export.lowering.bands import (
+    Band,
     Bands,
+    concatenated,
     first_row,
     joined_columns,
-    joined_pixels,
     lines_from,
     matrices,
     rows_under,
 )
+from odt_sim.export.lowering.creation import reshaped
 from odt_sim.export.lowering.registry import Memo
 from odt_sim.export.lowering.windows import sum_of
 
@@ -45,11 +45,6 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
         return reshaped(product, [-1, rows.blocks, columns.blocks, product.shape[2]])
     weights = _placed(kernel, columns, adjoint=adjoint)
     width = columns.blocks * weights.shape[2]
-    if joins_rows(bands, *weights.shape[1:]):
-        product = tf.matmul(matrices(joined_pixels(x, bands)), reshaped(weights, [1, -1, weights.shape[2]]))
-        return reshaped(
-            product, [-1, rows.blocks, columns.blocks * columns.outputs, weights.shape[2] // columns.outputs]
-        )
     lines = tf.split(weights, rows.kernel) if rows.kernel > 1 else [weights]  # XNNPACK has no SPLIT into one part
     joined = joined_columns(x, bands, memo)
     places = sorted({o for o, _, _ in rows.taps})
@@ -66,12 +61,6 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
 def _pointwise(band: Band) -> bool:
     """Return whether each position depends only on the same input position, and no pooling leaves positions unused."""
     return band.kernel == band.inputs == band.outputs == 1 and band.blocks == band.size
-
-
-def joins_rows(bands: Bands, taken: int, given: int) -> bool:
-    """Return whether to join the rows under a kernel, too: with few channels, joined rows are small next to the product."""
-    rows, _ = bands
-    return rows.outputs == 1 and len(rows.taps) == rows.kernel > 1 and rows.kernel * taken <= 2 * given
 
 
 def _product(joined: list[tf.Tensor], weights: tf.Tensor, m: int, bands: Bands) -> tf.Tensor:
@@ -104,3 +93,36 @@ def _placed(kernel: tf.Tensor, columns: Band, *, adjoint: bool) -> tf.Tensor:
 def placement(columns: Band, height: int) -> tf.Tensor:
     """Return the band's placement, repeated for each of `height` kernel rows."""
     return tf.constant(np.repeat(columns.placement[np.newaxis], height, 0))
+
+
+def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo) -> tf.Tensor:
+    """Return dW, `[height, width, channels, filters]`: for each kernel row, the rows of joined(X) under it times dY.
+
+    Args:
+        x: `[batch, height, width, channels]`.
+        gradient: The gradient of the output of `convolved`, `[batch, rows, columns, filters]`.
+        bands: The dependence of that output on `x`.
+        memo: Values shared between lowerings.
+    """
+    rows, columns = bands
+    channels, filters = x.shape[3], gradient.shape[3]
+    gradient = reshaped(gradient, [-1, rows.blocks, columns.blocks, columns.outputs * filters])
+    joined = joined_columns(x, bands, memo)
+    products = [_adjoint_product(rows_under(joined[m % rows.inputs], m, rows), gradient) for _, _, m in rows.taps]
+    total = concatenated(products, 0)
+    if not columns.trivial:
+        total = reshaped(total, [rows.kernel, -1, channels, columns.outputs, filters])
+        total = reshaped(tf.transpose(total, [0, 1, 3, 2, 4]), [rows.kernel, -1, channels * filters])
+        total = tf.matmul(placement(columns, rows.kernel), total, transpose_a=True)
+    return reshaped(total, [rows.kernel, columns.kernel, channels, filters])
+
+
+def _adjoint_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """Return A^T B, `[1, columns of A, columns of B]`; long sums are split into parts, which reduces the error.
+
+    Args:
+        a: `[batch, rows, blocks, columns of A]`.
+        b: `[batch, rows, blocks, columns of B]`.
+    """
+    product = tf.matmul(matrices(a), matrices(b), transpose_a=True)
+    return product if product.shape[0] == 1 else tf.reduce_sum(product, 0, keepdims=True)
