@@ -7,9 +7,6 @@ from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from odt_sim.data.columns import Array, Rows
 from odt_sim.device.examples import Examples
 from odt_sim.model.weights import Weights
@@ -36,28 +33,6 @@ class Embedded(NamedTuple):
     embeddings: Array
 
 
-class _Entry(NamedTuple):
-    """An entry of a cache.
-
-    Attributes:
-        x: A weak reference to the array with the embedded rows, compared by identity.
-        embedded: The embeddings.
-    """
-
-    x: "weakref.ref[Rows]"
-    embedded: Embedded
-
-    def matches(self, examples: Examples, body: str) -> bool:
-        """Return whether the entry belongs to these examples and this body."""
-        embedded = self.embedded
-        same = embedded.body == body and self.x() is examples.x
-        return same and embedded.rows == _bytes_of(examples.index)
-
-
-def _bytes_of(index: NDArray[np.int64] | None) -> bytes | None:
-    return None if index is None else index.tobytes()
-
-
 class EmbeddingCache:
     """Embeddings by device and split, with least-recently-used eviction, for any number of threads.
 
@@ -71,7 +46,7 @@ class EmbeddingCache:
         """Create an empty cache of at most `limit` bytes."""
         self._limit = limit
         self._bytes = 0
-        self._entries: OrderedDict[tuple[int, str], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[int, str], tuple[weakref.ref[Rows], Embedded]] = OrderedDict()
         self._lock = Lock()
         self.on_computed: Callable[[Embedded], None] | None = None
 
@@ -92,13 +67,14 @@ class EmbeddingCache:
             body: The digest of the body's parameters.
             embed: Computes the embeddings.
         """
-        key = device, split
+        key, rows = (device, split), None if examples.index is None else examples.index.tobytes()
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None and entry.matches(examples, body):
-                self._entries.move_to_end(key)
-                return entry.embedded.embeddings
-        computed = Embedded(device, split, _bytes_of(examples.index), body, embed())
+            if key in self._entries:
+                x, embedded = self._entries[key]
+                if embedded.body == body and x() is examples.x and embedded.rows == rows:
+                    self._entries.move_to_end(key)
+                    return embedded.embeddings
+        computed = Embedded(device, split, rows, body, embed())
         self.add(computed, examples.x)
         if self.on_computed:
             self.on_computed(computed)
@@ -109,19 +85,17 @@ class EmbeddingCache:
         key, size = (embedded.device, embedded.split), embedded.embeddings.nbytes
         with self._lock:
             self._drop(key)
-            if size <= self._limit:
-                self._keep(key, _Entry(weakref.ref(x), embedded), size)
-
-    def _keep(self, key: tuple[int, str], entry: _Entry, size: int) -> None:
-        while self._bytes + size > self._limit:
-            self._drop(next(iter(self._entries)))
-        self._entries[key] = entry
-        self._bytes += size
+            if size > self._limit:
+                return
+            while self._bytes + size > self._limit:
+                self._drop(next(iter(self._entries)))
+            self._entries[key] = weakref.ref(x), embedded
+            self._bytes += size
 
     def _drop(self, key: tuple[int, str]) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._bytes -= entry.embedded.embeddings.nbytes
+        if key in self._entries:
+            _, embedded = self._entries.pop(key)
+            self._bytes -= embedded.embeddings.nbytes
 
 
 _DIGESTS = weakref.WeakKeyDictionary[Weights, str]()

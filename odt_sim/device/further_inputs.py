@@ -48,8 +48,17 @@ class FurtherInputs:
             ModelError: The model has no such input.
             DataError: A value has another shape or dtype, or a weight is negative, NaN or infinite.
         """
-        values = {name: _checked(model, name, value, rows, what) for name, value in inputs.items()}
-        of_rows = {name: value for name, value in values.items() if _declared(model, name).of_rows}
+        declared = dict(model.train_inputs)
+        if SAMPLE_WEIGHT in model.capabilities:
+            declared[SAMPLE_WEIGHT] = _WEIGHTS
+        for name in inputs:
+            if name not in declared:
+                raise ModelError(
+                    f"{what}: {model.where} has no training input {name!r}, found {', '.join(declared) or 'none'}; export "
+                    "it with a term that takes it (terms=[...])"
+                )
+        values = {name: _checked(name, value, declared[name], rows, what) for name, value in inputs.items()}
+        of_rows = {name: value for name, value in values.items() if declared[name].of_rows}
         return cls(of_rows, {name: value for name, value in values.items() if name not in of_rows})
 
     def rows(self, order: NDArray[np.int64]) -> Arrays:
@@ -74,21 +83,9 @@ def _weighted(batch: Batch) -> Batch:
     return batch._replace(sample_weight=batch.sample_weight * batch.inputs[SAMPLE_WEIGHT], inputs=inputs)
 
 
-def _declared(model: TrainableModel, name: str) -> TrainInput:
-    return _WEIGHTS if name == SAMPLE_WEIGHT else model.train_inputs[name]
-
-
-def _checked(model: TrainableModel, name: str, value: Any, rows: int, what: str) -> NDArray[Any]:
-    if name not in model.train_inputs and not (name == SAMPLE_WEIGHT and name in model.capabilities):
-        weights = [SAMPLE_WEIGHT] if SAMPLE_WEIGHT in model.capabilities else []
-        names = ", ".join([*model.train_inputs, *weights]) or "none"
-        raise ModelError(
-            f"{what}: {model.where} has no training input {name!r}, found {names}; export it with a term that takes it "
-            "(terms=[...])"
-        )
-    declared = _declared(model, name)
+def _checked(name: str, value: Any, declared: TrainInput, rows: int, what: str) -> NDArray[Any]:
     array = np.asarray(value)
-    shape = _shape(declared, rows)
+    shape = tuple(rows if size is None else size for size in declared.shape)
     if array.shape != shape or not np.can_cast(array.dtype, declared.dtype, "same_kind"):
         raise DataError(
             f"{what}: training input {name!r}: expected {declared.dtype} {list(shape)}, found {array.dtype} "
@@ -99,22 +96,14 @@ def _checked(model: TrainableModel, name: str, value: Any, rows: int, what: str)
         array = array.astype(declared.dtype, copy=False)
     if name != SAMPLE_WEIGHT:
         return array
-    _check_weights(array, what)
-    return np.where(array == 0, np.float32(LEAST_WEIGHT), array)
-
-
-def _check_weights(weights: NDArray[Any], what: str) -> None:
-    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    wrong = ~(np.isfinite(array) & (array >= 0))
     if wrong.any():
         row = int(wrong.argmax())
         raise DataError(
-            f"{what}: training input {SAMPLE_WEIGHT!r}: expected finite numbers of at least 0, found {weights[row]} "
+            f"{what}: training input {SAMPLE_WEIGHT!r}: expected finite numbers of at least 0, found {array[row]} "
             f"for example {row}"
         )
-
-
-def _shape(declared: TrainInput, rows: int) -> tuple[int, ...]:
-    return tuple(rows if size is None else size for size in declared.shape)
+    return np.where(array == 0, np.float32(LEAST_WEIGHT), array)
 
 
 def checked_call(model: TrainableModel, signature: str, inputs: Mapping[str, Any], what: str) -> Arrays:

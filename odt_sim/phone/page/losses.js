@@ -11,7 +11,7 @@ const EPSILON = 1e-7; // as in Keras: a probability of zero has a finite loss
 /** @typedef {import("./litert.js").Value} Value */
 
 /**
- * What an output and its target mean, and which figures there are of them; see `odt_sim/phone/description.py`.
+ * What an output and its target mean, and which figures there are of them; see `odt_sim/phone/routes.py`.
  *
  * @typedef {object} Output
  * @property {string} name Empty for a model with one output.
