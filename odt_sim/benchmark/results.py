@@ -15,9 +15,8 @@ from odt_sim.files import write_file
 from odt_sim.metrics.names import higher_is_better
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import document
+from odt_sim.report.columns import COSTS, comparison_columns
 from odt_sim.report.comparison import Comparison, Configuration, compare
-from odt_sim.report.comparison_columns import comparison_columns
-from odt_sim.report.costs import COSTS
 from odt_sim.report.formatting import over_seeds
 from odt_sim.report.pairing import Paired, pair_all, returning_by
 from odt_sim.report.significance import FEWEST, Tested, student, units

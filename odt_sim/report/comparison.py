@@ -9,16 +9,12 @@ from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.names import is_metric
 from odt_sim.metrics.rounds import check_target, still_improves
 from odt_sim.persistence.run import Run, find_runs, load_run
-from odt_sim.report.baseline import join_local, training_key
-from odt_sim.report.comparison_columns import Column, comparison_columns
-from odt_sim.report.data_settings import data_key
+from odt_sim.report.columns import Column, comparison_columns
 from odt_sim.report.formatting import Spread, over_seeds
-from odt_sim.report.grouping import group_runs
-from odt_sim.report.hurt import COLUMNS as HURT_COLUMNS
-from odt_sim.report.hurt import Hurt, hurt_devices
-from odt_sim.report.models import with_common_models
-from odt_sim.report.overrides import written_differences
+from odt_sim.report.gains import HURT_COLUMNS, Hurt, hurt_devices, join_local, training_key
+from odt_sim.report.grouping import group_runs, with_common_models
 from odt_sim.report.pairing import Paired, pair_all
+from odt_sim.report.run_settings import data_key, written_differences
 from odt_sim.report.selection import Selection, select, selected_only
 
 

@@ -8,22 +8,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from odt_sim.metrics.fleet import split_seen
-from odt_sim.report.baseline import known_gains
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.formatting import difference_unit
-from odt_sim.report.style import WIDTH, Array, axis_unit, percent_factor, scale_axis, strokes, wrap_label
+from odt_sim.report.gains import known_gains
+from odt_sim.report.style import WIDTH, Array, axis_unit, figure_of, percent_factor, scale_axis, strokes, wrap_label
 
 
-def draw_distribution(figure: Figure, comparison: Comparison) -> None:
-    """Draw `devices_on` in a figure of suitable size."""
+def draw_devices(axes: Axes, comparison: Comparison, *, alone: bool = False) -> None:
+    """Draw the devices' test metric over its quartiles and deciles, a row per configuration; unseen devices are rings.
+
+    Args:
+        axes: The axes to draw on.
+        comparison: The comparison.
+        alone: Whether to give the figure a suitable size.
+    """
     names = [wrap_label(row.label) for row in comparison.rows]
-    figure.set_size_inches(WIDTH, 0.9 + len(names) * max(0.85, *(0.3 + 0.2 * name.count("\n") for name in names)))
-    devices_on(figure.add_subplot(), comparison)
-
-
-def devices_on(axes: Axes, comparison: Comparison) -> None:
-    """Draw the devices' test metric over its quartiles and deciles, a row per configuration; unseen devices are rings."""
-    names = [wrap_label(row.label) for row in comparison.rows]
+    if alone:
+        height = max(0.85, *(0.3 + 0.2 * name.count("\n") for name in names))
+        figure_of(axes).set_size_inches(WIDTH, 0.9 + len(names) * height)
     styles = strokes(comparison.rows)
     fleets = [_values(row, comparison.metric) for row in comparison.rows]
     pooled = np.concatenate([values for fleet in fleets for values in fleet])

@@ -12,7 +12,7 @@ from odt_sim.metrics.fleet import gains
 from odt_sim.metrics.names import higher_is_better
 from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run import Run
-from odt_sim.report.data_settings import data_difference, data_digest, data_key, same_data
+from odt_sim.report.run_settings import data_difference, data_digest, data_key, same_data
 from odt_sim.report.selection import Selection
 from odt_sim.report.significance import FEWEST, Unit, by_key, holm, signs, student, units
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from odt_sim.counting import few
 from odt_sim.persistence.run import Run
 from odt_sim.report.comparison import Comparison
-from odt_sim.report.data_settings import data_digest, data_settings
+from odt_sim.report.run_settings import data_digest, data_settings
 
 NOT_RECORDED = "not recorded"
 MOST_NAMED = 3  # configurations that a value lists

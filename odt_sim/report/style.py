@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Literal, cast
@@ -113,6 +113,17 @@ def figure_of(axes: Axes) -> Figure:
     """Return the whole figure of axes, even if they are in a subfigure."""
     figure: Any = axes.figure
     return cast(Figure, figure.figure)
+
+
+def on_figure(draw: Callable[..., None], comparison: Any, **options: Any) -> Callable[[Figure], None]:
+    """Return a function that draws a plot of single axes on an empty figure, of the size that suits the plot.
+
+    Args:
+        draw: Draws on axes, with `alone=True` in a figure of a suitable size.
+        comparison: The comparison to draw.
+        **options: Further arguments of `draw`.
+    """
+    return lambda figure: draw(figure.add_subplot(), comparison, **options, alone=True)
 
 
 def percent_factor(metric: str) -> float:

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from odt_sim.persistence.run import find_started_runs
-from odt_sim.report.overrides import written_differences
+from odt_sim.report.run_settings import written_differences
 from odt_sim.report.style import colors_of
 from odt_sim.watch.job import Job
 

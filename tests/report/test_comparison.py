@@ -8,11 +8,12 @@ from written_runs import round_record, write_hydra, write_run
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.tasks import TASK_METRICS
 from odt_sim.persistence.run_folder import SUMMARY, RunFolder
+from odt_sim.report.columns import comparison_columns
 from odt_sim.report.comparison import compare
-from odt_sim.report.comparison_columns import comparison_columns
-from odt_sim.report.comparison_csv import comparison_records
-from odt_sim.report.description import other_seeds, reported, result
+from odt_sim.report.description import result
+from odt_sim.report.notes import other_seeds, reported
 from odt_sim.report.page import page_html
+from odt_sim.report.records import comparison_records
 
 COLUMN = {column.key: column for column in comparison_columns(TASK_METRICS["classification"])}
 
