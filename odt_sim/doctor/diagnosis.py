@@ -1,18 +1,17 @@
 """The diagnosis of a file from its declarations and from experiments: findings, and where it trains."""
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.doctor import findings as kinds
-from odt_sim.doctor.file_checks import check_file
+from odt_sim.doctor.experiments import OF_SEVERAL
+from odt_sim.doctor.file_checks import NEEDED, check_file, manifest_of
 from odt_sim.doctor.findings import Finding, Kind
 from odt_sim.doctor.run_checks import check_trial, loss_text
-from odt_sim.doctor.several import EXPERIMENTS as SEVERAL
 from odt_sim.doctor.subject import Roles
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
@@ -21,30 +20,20 @@ from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.contract import REQUIRED
 from odt_sim.model.graph import Graph, Handle
 from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.manifest import METADATA_NAME, Manifest
+from odt_sim.model.manifest import METADATA_NAME
 from odt_sim.model.roles import Corrections, find_roles
 from odt_sim.model.trainable import TrainableModel, read_file
 
-EXPLAIN: Sequence[tuple[frozenset[Kind], frozenset[Kind]]] = (
-    (frozenset({kinds.NOT_FINITE}), frozenset({kinds.DIVERGES, kinds.LOSS_NOT_FINITE})),
-    (frozenset({kinds.INFERENCE_TRAINS}), frozenset({kinds.RANDOM_INFERENCE, kinds.BATCH_DEPENDENT})),
+EXPLAIN: Sequence[tuple[Set[Kind], Set[Kind]]] = (
+    ({kinds.NOT_FINITE}, {kinds.DIVERGES, kinds.LOSS_NOT_FINITE}),
+    ({kinds.INFERENCE_TRAINS}, {kinds.RANDOM_INFERENCE, kinds.BATCH_DEPENDENT}),
     (
-        frozenset(
-            {
-                kinds.RANDOM_INFERENCE,
-                kinds.BATCH_DEPENDENT,
-                kinds.INFERENCE_TRAINS,
-                kinds.OTHER_ORDER,
-                kinds.NOT_WRITTEN,
-                kinds.DIVERGES,
-            }
-        ),
-        frozenset({kinds.UNEXPLAINED, kinds.LOSS_NOT_FINITE}),
+        {kinds.RANDOM_INFERENCE, kinds.BATCH_DEPENDENT, kinds.INFERENCE_TRAINS}
+        | {kinds.OTHER_ORDER, kinds.NOT_WRITTEN, kinds.DIVERGES},
+        {kinds.UNEXPLAINED, kinds.LOSS_NOT_FINITE},
     ),
 )
 """Causes, and the findings that follow from each of them."""
-
-ROLES = ("train", "infer", "embed", "parameters", "restore")
 
 
 @dataclass(frozen=True)
@@ -131,13 +120,13 @@ class _Examination:
         self, path: Path, content: bytes, graph: Graph, corrections: Corrections | None, flex_python: str | None
     ) -> None:
         self._path, self._content, self._graph = path, content, graph
-        self._own, self._manifest = METADATA_NAME in graph.metadata, _manifest(graph, str(path))
+        self._own, self._manifest = METADATA_NAME in graph.metadata, manifest_of(graph, str(path))
         known = {role: role for role in REQUIRED if role in graph.signatures} if self._own else corrections
         self._browser = ""  # why browsers cannot train it
         self._found = found = find_roles(graph, str(path), known)
         self._roles: Roles = {
             role: {"name": found[role].signature, **found[role].inputs, **found[role].outputs}
-            for role in ROLES
+            for role in NEEDED
             if role in found and graph.signatures[found[role].signature].declared
         }
         self._missing, self._corrections, self._flex_python = found.missing, corrections, flex_python
@@ -154,7 +143,7 @@ class _Examination:
         measured: dict[str, Any] = {}
         if runtime is not None:
             content, roles, refused = self._completed(flex=runtime.runs_flex)
-            trial = tried(content, str(self._path), roles, runtime, SEVERAL if self._several else None)
+            trial = tried(content, str(self._path), roles, runtime, OF_SEVERAL if self._several else None)
             ran = list(check_trial(trial, {**roles, **self._roles}, self._variables(), self._frozen()))
             if refused and not any(finding.kind.prevents for finding in [*declared, *ran]):
                 ran.append(Finding(kinds.REFUSED, "", refused))
@@ -225,46 +214,28 @@ class _Examination:
         return {**figures, "loss": (loss_text(loss) if loss else None) or named}
 
 
-def _manifest(graph: Graph, where: str) -> Manifest | None:
-    """Return a file's manifest; None if it has none, or a damaged one, which loading the model reports."""
-    text = graph.metadata.get(METADATA_NAME)
-    with suppress(ModelError):
-        return None if text is None else Manifest.from_json(text, where)
-    return None
-
-
 def _verdicts(found: tuple[Finding, ...], runtime: RuntimeChoice | None, refused: str) -> dict[str, Verdict]:
     preventing = [finding for finding in found if finding.kind.prevents]
-    flex = [finding for finding in preventing if finding.kind is kinds.FLEX_IN_STEP]
-    others = [finding for finding in preventing if finding not in flex]
-    ids = ", ".join(dict.fromkeys(finding.kind.id for finding in others))
-    litert = _litert(flex, ids)
-    return {"litert": litert, "flex": _flex(flex, ids, runtime), "browser": _browser(litert, refused)}
-
-
-def _litert(flex: list[Finding], ids: str) -> Verdict:
+    flex = ", ".join(finding.where for finding in preventing if finding.kind is kinds.FLEX_IN_STEP)
+    ids = ", ".join(dict.fromkeys(each.kind.id for each in preventing if each.kind is not kinds.FLEX_IN_STEP))
+    see = f"see {ids}"
     if flex:
-        places = ", ".join(finding.where for finding in flex)
-        return Verdict(
-            False, f"Flex ops in {places}; rewrite them with odt-sim deflex{f', and see {ids}' if ids else ''}"
-        )
-    return Verdict(not ids, f"see {ids}" if ids else "tried here")
-
-
-def _flex(flex: list[Finding], ids: str, runtime: RuntimeChoice | None) -> Verdict:
+        advice = f"Flex ops in {flex}; rewrite them with odt-sim deflex"
+        litert = Verdict(False, f"{advice}, and {see}" if ids else advice)
+    else:
+        litert = Verdict(not ids, see if ids else "tried here")
     if ids:
-        return Verdict(False, f"see {ids}")
-    if not flex:
-        return Verdict(True, "training needs no Flex ops")
-    if runtime is not None and runtime.runs_flex:
-        return Verdict(True, "tried here in TensorFlow's interpreter")
-    return Verdict(None, "not tried; pass --flex-python")
-
-
-def _browser(litert: Verdict, refused: str) -> Verdict:
+        with_flex = Verdict(False, see)
+    elif not flex:
+        with_flex = Verdict(True, "training needs no Flex ops")
+    elif runtime is not None and runtime.runs_flex:
+        with_flex = Verdict(True, "tried here in TensorFlow's interpreter")
+    else:
+        with_flex = Verdict(None, "not tried; pass --flex-python")
+    browser = Verdict(not refused, refused or "judged by its declarations; to try it: odt-sim phone FILE")
     if not litert.trains:
-        return Verdict(False, "it does not train on LiteRT")
-    return Verdict(not refused, refused or "judged by its declarations; to try it: odt-sim phone FILE")
+        browser = Verdict(False, "it does not train on LiteRT")
+    return {"litert": litert, "flex": with_flex, "browser": browser}
 
 
 def _refusal(model: TrainableModel) -> str:

@@ -1,5 +1,6 @@
 """Checks of a file's declarations, without running it."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,12 +11,12 @@ from ai_edge_litert import schema_py_generated as schema
 from odt_sim.counting import counted, few
 from odt_sim.doctor import findings as kinds
 from odt_sim.doctor.findings import Finding
-from odt_sim.doctor.lost_activations import lost_activations
 from odt_sim.doctor.places import places
 from odt_sim.doctor.subject import Roles
 from odt_sim.errors import ModelError
 from odt_sim.model.browsers import TYPES
-from odt_sim.model.graph import Graph, Op, Tensor
+from odt_sim.model.graph import ACTIVATIONS, Graph, Op, Tensor
+from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.names import parts
 
 NEEDED = ("train", "infer", "embed", "parameters", "restore")
@@ -23,6 +24,18 @@ NEEDED = ("train", "infer", "embed", "parameters", "restore")
 
 MOST = 12
 """The most places that a finding names."""
+
+_NAMED = re.compile(rf"(.*/)?({'|'.join(ACTIVATIONS)})[_\d]*")
+_COMPUTED = (*map(str.upper, ACTIVATIONS), "RELU_N1_TO_1")
+
+
+def manifest_of(graph: Graph, where: str) -> Manifest | None:
+    """Return a file's manifest; None if it has none, or a damaged one, which loading the model reports."""
+    text = graph.metadata.get(METADATA_NAME)
+    try:
+        return None if text is None else Manifest.from_json(text, where)
+    except ModelError:
+        return None
 
 
 def check_file(graph: Graph, roles: Roles, missing: str) -> Iterator[Finding]:
@@ -173,3 +186,22 @@ def _batch(graph: Graph, roles: Roles) -> Iterator[Finding]:
     if tensor is not None and tensor.shape_signature and tensor.shape_signature[0] > 0:
         rows = tensor.shape_signature[0]
         yield Finding(kinds.STATIC_BATCH, own["name"], f"{counted(rows, 'row')} in each call")
+
+
+def lost_activations(graph: Graph, signature: str) -> Iterator[str]:
+    """Yield the outputs of products in a signature that are named after an activation, which no op computes.
+
+    TensorFlow's converter makes `relu(x @ w)` one op, FULLY_CONNECTED with an activation, and names its output after both.
+    If a signature assigns w and no bias is added, it then turns that op into BATCH_MATMUL, which has no activation. Only the
+    activation's name remains. If the activation is the signature's output, not even the name remains: the file equals one
+    without the activation.
+    """
+    for index in graph.reachable(graph.signatures[signature].subgraph):
+        subgraph = graph.subgraphs[index]
+        activated = {i for op in subgraph.ops if op.kind in _COMPUTED for i in op.inputs}
+        for op in subgraph.ops:
+            if op.kind == "BATCH_MATMUL" and op.outputs[0] not in activated:
+                tensor = subgraph.tensors[op.outputs[0]]
+                _, *fused = tensor.name.split(";")
+                if len(tensor.shape) == 2 and any(_NAMED.fullmatch(name) for name in fused):
+                    yield tensor.name

@@ -1,8 +1,11 @@
 """A file under examination: its engine, its signatures by role, and examples that fit it."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +27,9 @@ LENGTH = 8
 
 RATE = np.float32(0.01)
 """The value of an input that is a single number, such as a learning rate."""
+
+SECONDS, MOST_CALLS = 0.4, 200
+"""The limits of the time for which a call is timed, after the first call."""
 
 Inputs = dict[str, Array]
 
@@ -194,3 +200,15 @@ def _other(tensor: TensorInfo, rows: int) -> Array:
 def _filled(x: Array, size: int) -> Array:
     """Return rows padded with the last one up to a number."""
     return x if len(x) == size else np.concatenate([x, np.repeat(x[-1:], size - len(x), axis=0)])
+
+
+def milliseconds(call: Callable[[], Any]) -> float:
+    """Return the median time of a call in milliseconds, without the first call."""
+    call()
+    times = list[float]()
+    until = time.perf_counter() + SECONDS
+    while not times or (time.perf_counter() < until and len(times) < MOST_CALLS):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    return median(times) * 1000

@@ -3,25 +3,53 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
+from odt_sim.doctor.file_checks import manifest_of
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
 from odt_sim.files import refuse_source, write_file
 from odt_sim.model.graph import Graph, Subgraph
 from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.trainable import read_file
 from odt_sim.model_page.drawing import HIDDEN, RUNNERS, drawing, runner
-from odt_sim.model_page.histogram import Values, values_of
 from odt_sim.templates import rendered
 
 LARGEST = 1024
 """The size in bytes from which a constant that is not a variable's initial value is listed."""
+
+
+BINS = 32
+WIDTH, HEIGHT = 160, 36
+"""The bins and the size of a histogram."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of a tensor.
+
+    Attributes:
+        least: The smallest finite value; None if there is none.
+        mean: The mean of the finite values.
+        greatest: The largest finite value.
+        deviation: Their standard deviation.
+        not_finite: The number of NaN and infinite values.
+        picture: The histogram.
+    """
+
+    least: float | None
+    mean: float | None
+    greatest: float | None
+    deviation: float | None
+    not_finite: int
+    picture: Markup
 
 
 class Signature(NamedTuple):
@@ -114,17 +142,9 @@ def _texts(subgraph: Subgraph, tensors: Mapping[str, int]) -> list[str]:
     return [f"{key} {subgraph.tensors[i].text}" for key, i in tensors.items()]
 
 
-def _manifest(graph: Graph, where: str) -> Manifest | None:
-    text = graph.metadata.get(METADATA_NAME)
-    try:
-        return Manifest.from_json(text, where) if text is not None else None
-    except ModelError:
-        return None
-
-
 def _names(graph: Graph, where: str) -> dict[str, str]:
     """Return the author's names of variables, where a manifest declares them."""
-    manifest = _manifest(graph, where)
+    manifest = manifest_of(graph, where)
     if manifest is None or "parameters" not in graph.signatures:
         return {}
     entry = graph.signatures["parameters"]
@@ -158,8 +178,42 @@ def _constants(graph: Graph) -> list[Weight]:
 
 
 def _values(tensor: Any) -> Values | None:
+    """Return the statistics and the histogram of a tensor; None if it is damaged, empty or not of numbers."""
     try:
         array = tensor.value()
     except ModelError:
         return None
-    return values_of(array) if array.dtype.kind in "fiub" and array.size else None
+    if array.dtype.kind not in "fiub" or not array.size:
+        return None
+    flat = np.asarray(array, np.float64).reshape(-1)
+    finite = flat[np.isfinite(flat)]
+    if not finite.size:
+        return Values(None, None, None, None, flat.size, Markup(""))
+    least, greatest = float(finite.min()), float(finite.max())
+    counts, _ = np.histogram(finite, bins=BINS) if greatest > least else (np.array([finite.size]), None)
+    return Values(
+        least,
+        float(finite.mean()),
+        greatest,
+        float(finite.std()),
+        flat.size - finite.size,
+        _picture(counts, least, greatest),
+    )
+
+
+def _picture(counts: NDArray[Any], least: float, greatest: float) -> Markup:
+    width, most = WIDTH / len(counts), counts.max()
+    if len(counts) == 1:  # one value: a thin bar in the middle
+        bars = f'<rect x="{WIDTH / 2 - 2}" y="0" width="4" height="{HEIGHT}"/>'
+    else:
+        heights = [max(1.0, HEIGHT * count / most) if count else 0.0 for count in counts]
+        bars = "".join(
+            f'<rect x="{i * width:.1f}" y="{HEIGHT - height:.1f}" width="{width - 0.6:.1f}" height="{height:.1f}"/>'
+            for i, height in enumerate(heights)
+            if height
+        )
+    label = f"histogram from {least:.3g} to {greatest:.3g}"
+    return Markup(
+        f'<svg class="histogram" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
+        f'aria-label="{label}">{bars}</svg>'
+    )
