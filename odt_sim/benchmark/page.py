@@ -3,12 +3,17 @@
 from functools import partial
 from pathlib import Path
 
-from odt_sim.benchmark.diagram import draw_ranks
+from matplotlib.figure import Figure
+
+from odt_sim.benchmark.ranks import cliques
 from odt_sim.benchmark.results import Results
 from odt_sim.benchmark.sections import BEST, RANKS, SERVED, facts, finding, headline, sections
 from odt_sim.report.page import rendered_page, write_page
 from odt_sim.report.pictures import Picture, picture
+from odt_sim.report.style import PALETTE, WIDTH
 from odt_sim.report.table import markdown_table
+
+BAR, LABEL = 0.6, 1.0  # heights of a bar and a label, in rows
 
 HEADING = "## Results"
 _IN_MARKDOWN = (RANKS, BEST, SERVED)
@@ -34,6 +39,47 @@ def diagram(results: Results) -> list[Picture]:
         "differ by at most the critical difference."
     )
     return [picture("ranks", "Critical-difference diagram", caption, partial(draw_ranks, results=results), after=RANKS)]
+
+
+def draw_ranks(figure: Figure, results: Results) -> None:
+    """Draw the critical-difference diagram of Demsar (2006): average ranks, with bars over indistinguishable strategies.
+
+    The better half is labelled on the left.
+    """
+    average = results.ranks().mean(axis=0).tolist()
+    bars = cliques(average, results.critical_difference or 0.0)
+    half = (len(average) + 1) // 2
+    top = 1 + BAR * len(bars) + LABEL
+    rows = top + half * LABEL
+    figure.set_size_inches(WIDTH, 0.9 + 0.24 * rows)
+    axes = figure.add_subplot()
+    color = axes.xaxis.label.get_color()
+    for place, (first, last) in enumerate(bars):
+        axes.plot([average[first] - 0.1, average[last] + 0.1], [1 + BAR * place] * 2, color=PALETTE[0], linewidth=4)
+    low, high = 1.0, max(len(average), 2)
+    margin = 0.3 * (high - low)
+    for place, (name, rank) in enumerate(zip(results.ranked_strategies, average, strict=True)):
+        left = place < half
+        row = top + LABEL * (place if left else len(average) - 1 - place)
+        end = low - 0.05 * margin if left else high + 0.05 * margin
+        axes.plot([rank, rank, end], [0, row, row], color=color, linewidth=0.8)
+        text = f"{name}  {rank:.1f}" if left else f"{rank:.1f}  {name}"
+        axes.text(end, row, f"{text} " if left else f" {text}", ha="right" if left else "left", va="center", fontsize=9)
+    if (difference := results.critical_difference) is not None:  # its length, above the scale
+        axes.plot([1, 1 + difference], [-1.4, -1.4], color=color, linewidth=1.5, marker="|")
+        text = f"critical difference {difference:.1f}"
+        axes.text(1 + difference / 2, -1.6, text, ha="center", va="bottom", fontsize=9)
+    axes.set(xlim=(low - margin, high + margin), ylim=(rows, -2.2))
+    axes.grid(visible=False)
+    axes.xaxis.tick_top()
+    axes.set_yticks([])
+    for name, spine in axes.spines.items():
+        spine.set_visible(name == "top")
+    axes.spines["top"].set_position(("data", 0))
+    axes.spines["top"].set_bounds(low, high)
+    axes.spines["top"].set_color(color)
+    axes.set_xticks([tick for tick in axes.get_xticks() if low <= tick <= high])
+    axes.tick_params(axis="x", length=4)
 
 
 def page_html(results: Results, drawn: list[Picture]) -> str:

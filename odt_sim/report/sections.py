@@ -9,10 +9,9 @@ from odt_sim.metrics.fleet import split_seen
 from odt_sim.metrics.names import is_metric, title_of
 from odt_sim.metrics.units import readable, significant
 from odt_sim.persistence.run import Run
-from odt_sim.report import paired_description
 from odt_sim.report.columns import COST, HOUR, NEW_USERS, OTHER, OVER_TIME, PHONES, SERVED, Column
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.description import config_of, on_each_data, title
+from odt_sim.report.description import against, config_of, on_each_data, pairs_method, pairs_result, title
 from odt_sim.report.equal_budgets import equal_budgets
 from odt_sim.report.formatting import (
     UNKNOWN,
@@ -137,7 +136,7 @@ def paired_table(comparison: Comparison) -> Table:
     """Return the gains of each configuration over its reference; without rows if none could be paired."""
     known = [row for row in comparison.paired if row.pairs]
     refused = [f"Not paired: {row.label}, {row.refused}." for row in comparison.paired if row.refused]
-    name = paired_description.against(comparison)
+    name = against(comparison)
     if not known:
         return Table(name, "No configuration could be paired.", notes=refused)
     names, cells = named_rows(comparison), [_paired_cells(row, comparison.metric) for row in known]
@@ -145,10 +144,10 @@ def paired_table(comparison: Comparison) -> Table:
         cells = [{"reference": _label_cell(row), **of_row} for row, of_row in zip(known, cells, strict=True)]
     return Table(
         name,
-        paired_description.pairs_result(comparison),
+        pairs_result(comparison),
         ["strategy", *cells[0]],
         [names[row.label]._replace(cells=[*of_row.values()]) for row, of_row in zip(known, cells, strict=True)],
-        [paired_description.pairs_method(comparison), *refused],
+        [pairs_method(comparison), *refused],
     )
 
 

@@ -5,10 +5,9 @@ from rich.text import Text
 
 from odt_sim.metrics.names import is_percent, title_of
 from odt_sim.report.comparison import Comparison
-from odt_sim.report.description import on_each_data
+from odt_sim.report.description import against, fewest, on_each_data, pairs_unit, tested_over
 from odt_sim.report.formatting import score
 from odt_sim.report.notes import failures, hurt_by_one, notes, optimism
-from odt_sim.report.paired_description import against, fewest, pairs_unit, tested_over
 from odt_sim.report.provenance import differences
 from odt_sim.report.sections import figure_cell, named_rows, paired_table
 from odt_sim.report.table import Table, terminal_table

@@ -7,8 +7,7 @@ from odt_sim.extras import package
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
-from odt_sim.trackers.base import Tracker, WrittenReport, trained_model
-from odt_sim.trackers.flat import round_figures, summary_figures
+from odt_sim.trackers.base import Tracker, WrittenReport, round_figures, summary_figures, trained_model
 
 START, END = ".start", ".end"
 """Suffixes of the event files with the settings and with the status of the run."""
