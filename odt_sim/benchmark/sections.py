@@ -1,7 +1,6 @@
 """Tables and captions of a benchmark, for its page and for Markdown."""
 
-from collections.abc import Sequence
-
+from odt_sim.benchmark.ranks import Array
 from odt_sim.benchmark.results import MEAN, Results, TaskResult
 from odt_sim.counting import counted
 from odt_sim.metrics.names import higher_is_better
@@ -109,26 +108,24 @@ def _ranks(results: Results) -> Table:
         *(f"rank,\n{QUESTIONS[key]}" for key in shown),
         *(f"{title} /\n{results.reference}" for title in COST_HEADINGS.values()),
     ]
-    rows = [
-        Row(
-            name,
-            [
-                _rank_cell(ranked.mean(axis=0).tolist(), place),
-                Cell(f"{seeds[:, place].min():.1f} to {seeds[:, place].max():.1f}" if len(seeds) > 1 else UNKNOWN),
-                *_against_cells(results, name),
-                *(_rank_cell(by_question[key].mean(axis=0).tolist(), place) for key in shown),
-                *(_ratio(results.relative(name, key)) for key in COST_HEADINGS),
-            ],
-        )
-        for place, name in enumerate(results.ranked_strategies)
-    ]
-    rows += [_unranked_row(results, name, len(shown)) for name in _ordered(results)[len(rows) :]]
+    rows = []
+    for place, name in enumerate(_ordered(results)):
+        ranks, notes = [Cell(UNKNOWN)] * (2 + len(shown)), []
+        if place < len(results.ranked_strategies):
+            span = f"{seeds[:, place].min():.1f} to {seeds[:, place].max():.1f}" if len(seeds) > 1 else UNKNOWN
+            average, *others = (
+                _rank_cell(of_tasks, place) for of_tasks in (ranked, *(by_question[key] for key in shown))
+            )
+            ranks = [average, Cell(span), *others]
+        else:
+            notes = [f"{sum(name in task.rows for task in results.tasks)} of {counted(len(results.tasks), 'task')}"]
+        against = [task.against(name) for task in results.tasks]
+        counts = ["", ""] if name == results.reference else [str(against.count(1)), str(against.count(-1))]
+        costs = [results.relative(name, key) for key in COST_HEADINGS]
+        ratios = [Cell(UNKNOWN if cost is None else f"{cost:.2f}") for cost in costs]
+        rows.append(Row(name, [*ranks[:2], *map(Cell, counts), *ranks[2:], *ratios], notes))
     test = results.friedman
-    tested = (
-        ""
-        if test is None
-        else f" Friedman's chi-square {test.chi_square:.1f}, F {test.f:.2f}, p {probability(test.p)}."
-    )
+    tested = f" Friedman's chi-square {test.chi_square:.1f}, F {test.f:.2f}, p {probability(test.p)}." if test else ""
     caption = (
         "Strategies are ranked on each task by their mean over seen users and seeds (1 is best); ranks are averaged over "
         f"tasks. Each task is one observation, since seeds are not new tasks.{tested} Range over single seeds: lowest and "
@@ -140,59 +137,30 @@ def _ranks(results: Results) -> Table:
     return Table(RANKS, caption, headings, rows)
 
 
-def _against_cells(results: Results, name: str) -> list[Cell]:
-    """Return the numbers of tasks on which a strategy is significantly better and worse than the reference."""
-    if name == results.reference:
-        return [Cell(""), Cell("")]
-    against = [task.against(name) for task in results.tasks]
-    return [Cell(str(against.count(1))), Cell(str(against.count(-1)))]
-
-
-def _unranked_row(results: Results, name: str, questions: int) -> Row:
-    run = sum(name in task.rows for task in results.tasks)
-    costs = [_ratio(results.relative(name, key)) for key in COST_HEADINGS]
-    unknown = [Cell(UNKNOWN)] * questions
-    return Row(
-        name,
-        [Cell(UNKNOWN), Cell(UNKNOWN), *_against_cells(results, name), *unknown, *costs],
-        notes=[f"{run} of {counted(len(results.tasks), 'task')}"],
-    )
-
-
-def _rank_cell(average: Sequence[float], place: int) -> Cell:
-    return Cell(f"{average[place]:.1f}", best=average[place] == min(average))
-
-
-def _ratio(value: float | None) -> Cell:
-    return Cell(UNKNOWN if value is None else f"{value:.2f}")
+def _rank_cell(ranks: Array, place: int) -> Cell:
+    """Return the average rank of a strategy over tasks, from ranks `[tasks, strategies]`."""
+    average = ranks.mean(axis=0)
+    return Cell(f"{average[place]:.1f}", best=bool(average[place] == average.min()))
 
 
 def _best(results: Results) -> Table:
     headings = ["task", *QUESTIONS.values(), *(f"fewest {title}\namong the best" for title in COST_HEADINGS.values())]
-    rows = [Row(task.name, [*_best_cells(task), *_cheapest_cells(task)]) for task in results.tasks]
+    rows = []
+    for task in results.tasks:
+        best = {key: task.best(key) for key in QUESTIONS}
+        cells = [Cell(n, [_score(task.value(n, key), task)]) if n else Cell(UNKNOWN) for key, n in best.items()]
+        level = task.level_with(best[MEAN]) if best[MEAN] else []
+        for key in COST_HEADINGS:
+            name = task.cheapest(key, level)
+            cost = significant((task.cost(name, key) if name else None) or 0.0)
+            cells.append(Cell(name, [f"{_score(task.value(name, MEAN), task)}, {cost}"]) if name else Cell(UNKNOWN))
+        rows.append(Row(task.name, cells))
     caption = (
         "The best strategy by each metric, with its value. Among the best: of the strategies that are not significantly "
         "worse than the best mean (paired test), the one that sends and receives the fewest bytes (MB), and the one with the "
         "fewest training steps, including one deployment."
     )
     return Table(BEST, caption, headings, rows)
-
-
-def _best_cells(task: TaskResult) -> list[Cell]:
-    found = {key: task.best(key) for key in QUESTIONS}
-    return [Cell(name, [_score(task.value(name, key), task)]) if name else Cell(UNKNOWN) for key, name in found.items()]
-
-
-def _cheapest_cells(task: TaskResult) -> list[Cell]:
-    best = task.best(MEAN)
-    level = task.level_with(best) if best else []
-    found = {key: task.cheapest(key, level) for key in COST_HEADINGS}
-    return [
-        Cell(name, [f"{_score(task.value(name, MEAN), task)}, {significant(task.cost(name, key) or 0.0)}"])
-        if name
-        else Cell(UNKNOWN)
-        for key, name in found.items()
-    ]
 
 
 def _figures(results: Results, key: str, title: str) -> Table:
@@ -211,12 +179,11 @@ def _figures(results: Results, key: str, title: str) -> Table:
 
 
 def _costs(results: Results, key: str, title: str, caption: str) -> Table:
-    rows = [Row(name, [_cost_cell(task.cost(name, key)) for task in results.tasks]) for name in _ordered(results)]
+    rows = []
+    for name in _ordered(results):
+        costs = [task.cost(name, key) for task in results.tasks]
+        rows.append(Row(name, [Cell(UNKNOWN if cost is None else significant(cost)) for cost in costs]))
     return Table(title, caption, ["strategy", *(task.name for task in results.tasks)], rows)
-
-
-def _cost_cell(value: float | None) -> Cell:
-    return Cell(UNKNOWN if value is None else significant(value))
 
 
 def _figure_cell(task: TaskResult, name: str, key: str, best: str | None) -> Cell:
@@ -244,13 +211,11 @@ def _tasks(results: Results) -> Table:
     names = ["data", "partition", "model", "devices", "unseen devices", "devices per round", "rounds", "local epochs"]
     known = {task.name: description.settings(task.comparison) for task in results.tasks if task.comparison}
     rows = [Row(name, [Cell(settings.get(each, UNKNOWN)) for each in names]) for name, settings in known.items()]
-    notes = [note for task in results.tasks if (note := _improving(task))]
+    notes = []
+    for task in results.tasks:
+        if count := sum(bool(row.improving) for row in task.rows.values()):
+            notes.append(f"{task.name}: {count} of {len(task.rows)} strategies were still improving at the end.")
     return Table("Tasks", "", ["task", *names], rows, notes)
-
-
-def _improving(task: TaskResult) -> str:
-    found = [name for name, row in task.rows.items() if row.improving]
-    return f"{task.name}: {len(found)} of {len(task.rows)} strategies were still improving at the end." if found else ""
 
 
 def _settings(results: Results) -> Table:

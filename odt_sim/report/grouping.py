@@ -174,36 +174,35 @@ def with_common_models(runs: Sequence[Run]) -> list[Run]:
     Args:
         runs: Complete runs.
     """
-    texts: dict[str, str] = {}
+    models: dict[str, str] = {}
     clocks: dict[str, str] = {}
     for members in _of_one_model(runs):
         files = [(run.settings or {})["model"] for run in members]
         name = files[0].rpartition(" ")[0]
-        texts |= dict.fromkeys(files, f"{name} {(members[0].complete.model_digest or '')[:12]}")
-        clocks |= _common_calibration(members)
-    return [_with_model(run, texts, clocks) for run in runs]
-
-
-def _common_calibration(runs: Sequence[Run]) -> dict[str, str]:
-    """Return one calibration for all files of a model; empty if a file has several."""
-    found = {(s["model"], s[CALIBRATION]) for run in runs if CALIBRATION in (s := run.settings or {})}
-    files = {file for file, _ in found}
-    return dict.fromkeys(files, min(digest for _, digest in found)) if len(found) == len(files) > 0 else {}
+        models |= dict.fromkeys(files, f"{name} {(members[0].complete.model_digest or '')[:12]}")
+        found = {(s["model"], s[CALIBRATION]) for run in members if CALIBRATION in (s := run.settings or {})}
+        calibrated = {file for file, _ in found}
+        if len(found) == len(calibrated) > 0:  # no file has several
+            clocks |= dict.fromkeys(calibrated, min(digest for _, digest in found))
+    changed = []
+    for run in runs:
+        settings = dict(run.settings or {})
+        if (file := settings.get("model", "")) in models:
+            clock = {CALIBRATION: clocks[file]} if file in clocks and CALIBRATION in settings else {}
+            summary = replace(run.complete, settings={**settings, "model": models[file], **clock})
+            run = replace(run, summary=summary)
+        changed.append(run)
+    return changed
 
 
 def _of_one_model(runs: Sequence[Run]) -> list[list[Run]]:
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Run]] = {}
     for run in runs:
         if (digest := run.complete.model_digest) and "model" in (run.settings or {}):
-            groups.setdefault((digest, _configured(run)), []).append(run)
+            settings = text_settings("model", run.config.get("model")).items()
+            trained = sorted(item for item in settings if item[0].split(".")[1:2] not in _OF_THE_EXPORT)
+            groups.setdefault((digest, tuple(trained)), []).append(run)
     return [group for (_, configured), group in groups.items() if configured or not _ambiguous(group)]
-
-
-def _configured(run: Run) -> tuple[tuple[str, str], ...]:
-    """Return the settings of a run's model from its configuration; empty for a run from Python."""
-    settings = text_settings("model", run.config.get("model"))
-    trained = (item for item in settings.items() if item[0].split(".")[1:2] not in _OF_THE_EXPORT)
-    return tuple(sorted(trained))
 
 
 def _ambiguous(runs: Sequence[Run]) -> bool:
@@ -213,12 +212,3 @@ def _ambiguous(runs: Sequence[Run]) -> bool:
         version = (run.complete.environment or {}).get("odt_sim", "")
         files.setdefault((run.name, version), set()).add((run.settings or {})["model"])
     return any(len(of_strategy) > 1 for of_strategy in files.values())
-
-
-def _with_model(run: Run, texts: Mapping[str, str], clocks: Mapping[str, str]) -> Run:
-    settings = run.settings or {}
-    file = settings.get("model", "")
-    if file not in texts:
-        return run
-    clock = {CALIBRATION: clocks[file]} if file in clocks and CALIBRATION in settings else {}
-    return replace(run, summary=replace(run.complete, settings={**settings, "model": texts[file], **clock}))
