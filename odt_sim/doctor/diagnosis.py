@@ -138,13 +138,17 @@ class _Examination:
 
     def diagnosis(self) -> Diagnosis:
         declared = list(check_file(self._graph, self._roles, self._missing))
-        runtime = self._runtime(declared)
+        runtime: RuntimeChoice | None = LITERT
+        if any(finding.kind is kinds.FLEX_IN_STEP for finding in declared):
+            runtime = RuntimeChoice("flex", self._flex_python) if self._flex_python else None  # none here
         ran: list[Finding] = []
         measured: dict[str, Any] = {}
         if runtime is not None:
             content, roles, refused = self._completed(flex=runtime.runs_flex)
+            parameters = self._manifest.parameters if self._own and self._manifest is not None else ()
+            frozen = {f"a{i}" for i, parameter in enumerate(parameters) if not parameter.moves}
             trial = tried(content, str(self._path), roles, runtime, OF_SEVERAL if self._several else None)
-            ran = list(check_trial(trial, {**roles, **self._roles}, self._variables(), self._frozen()))
+            ran = list(check_trial(trial, {**roles, **self._roles}, self._variables(), frozen))
             if refused and not any(finding.kind.prevents for finding in [*declared, *ran]):
                 ran.append(Finding(kinds.REFUSED, "", refused))
             measured = self._measured(trial.result("speed"), trial.result("loss"), runtime)
@@ -165,7 +169,11 @@ class _Examination:
             added = TrainableModel.from_content(content, where=where, flex=flex)
         except ModelError as error:
             return self._content, self._roles, str(error).removeprefix(f"{where}: ")
-        self._manifest, self._browser = self._manifest or added.manifest, _refusal(added)
+        self._manifest = self._manifest or added.manifest
+        try:
+            check_for_browsers(added)
+        except ModelError as error:
+            self._browser = str(error).removeprefix(f"{where}: ")
         if {"parameters", "restore"} <= self._roles.keys():
             return self._content, self._roles, ""
         return content, {role: {"name": role} for role in REQUIRED}, ""
@@ -181,12 +189,6 @@ class _Examination:
             explained.add(kinds.UNEXPLAINED)
         return [finding for finding in found if finding.kind not in explained]
 
-    def _runtime(self, declared: list[Finding]) -> RuntimeChoice | None:
-        """Return the runtime for the file; None if there is none here."""
-        if not any(finding.kind is kinds.FLEX_IN_STEP for finding in declared):
-            return LITERT
-        return RuntimeChoice("flex", self._flex_python) if self._flex_python else None
-
     def _variables(self) -> dict[str, str]:
         """Return the author's name of each output of the reading signature."""
         if self._manifest is not None and (self._own or "parameters" not in self._found):
@@ -196,12 +198,6 @@ class _Examination:
         flow = self._found.flow("parameters")
         sources = {name: [s for s in flow.of_output(name) if isinstance(s, Handle)] for name in flow.entry.outputs}
         return {name: handles[0].name for name, handles in sources.items() if len(handles) == 1}
-
-    def _frozen(self) -> set[str]:
-        """Return the outputs of the reading signature that the file's manifest calls frozen."""
-        if not self._own or self._manifest is None:
-            return set()
-        return {f"a{i}" for i, p in enumerate(self._manifest.parameters) if not p.moves}
 
     def _measured(self, speed: Any, loss: Any, runtime: RuntimeChoice) -> dict[str, Any]:
         figures = {"runtime": runtime.name, **(speed or {})}
@@ -236,12 +232,3 @@ def _verdicts(found: tuple[Finding, ...], runtime: RuntimeChoice | None, refused
     if not litert.trains:
         browser = Verdict(False, "it does not train on LiteRT")
     return {"litert": litert, "flex": with_flex, "browser": browser}
-
-
-def _refusal(model: TrainableModel) -> str:
-    """Return why browsers cannot train a model; empty if nothing is known."""
-    try:
-        check_for_browsers(model)
-    except ModelError as error:
-        return str(error).removeprefix(f"{model.where}: ")
-    return ""

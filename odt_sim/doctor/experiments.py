@@ -76,13 +76,9 @@ def _working_targets(subject: Subject) -> tuple[int, ...] | None:
     for shape in ((*first, *outputs.shape[1:]), first, (*first, 1)):
         tried = subject.with_targets(shape)
         y = targets(tried.input("train", "y"), random, outputs.shape, len(x))
-        if not _error(partial(_step, tried, subject.trained_on(engine, x), y)):
+        if not _error(partial(tried.train, tried.start(), subject.trained_on(engine, x), y)):
             return shape
     return None
-
-
-def _step(subject: Subject, x: Array, y: Array) -> None:
-    subject.train(subject.start(), x, y)
 
 
 def loss(subject: Subject) -> Result:
@@ -113,13 +109,9 @@ def _random_weights(subject: Subject, names: Mapping[str, str], random: np.rando
     for written, name in names.items():
         value = read[name]
         noise = random.normal(0, 0.3 / np.sqrt(max(1, value.shape[0] if value.ndim > 1 else 10)), value.shape)
-        made[written] = (np.abs(noise) + 0.5 if _is_scale(value) else np.nan_to_num(value) + noise).astype(value.dtype)
+        scale = value.ndim < 2 and value.size > 0 and bool((value > 0).all())  # or a variance: it must stay above 0
+        made[written] = (np.abs(noise) + 0.5 if scale else np.nan_to_num(value) + noise).astype(value.dtype)
     return made
-
-
-def _is_scale(value: Array) -> bool:
-    """Return whether a value may be a variance or a scale, which must stay above 0."""
-    return value.ndim < 2 and value.size > 0 and bool((value > 0).all())
 
 
 def _shared_names(subject: Subject) -> dict[str, str]:
@@ -132,14 +124,12 @@ def _shared_names(subject: Subject) -> dict[str, str]:
         return {name: name for name in written}
     if len(read) != len(written):
         return {}
-    pairs = zip(sorted(written, key=_numbered), sorted(read, key=_numbered), strict=True)
-    return dict(pairs)
 
+    def numbered(name: str) -> tuple[str, int]:  # a10 comes after a9
+        letters = name.rstrip("0123456789")
+        return letters, int(name[len(letters) :] or 0)
 
-def _numbered(name: str) -> tuple[str, int]:
-    """Return a key that sorts a10 after a9."""
-    digits = len(name) - len(name.rstrip("0123456789"))
-    return (name[: len(name) - digits], int(name[len(name) - digits :] or 0))
+    return dict(zip(sorted(written, key=numbered), sorted(read, key=numbered), strict=True))
 
 
 def step(subject: Subject) -> Result:
@@ -197,7 +187,11 @@ def order(subject: Subject) -> Result:
     if not written:
         return {"compared": 0, "moved": [], "lost": []}
     declared = subject.signatures[subject.name("restore")].inputs
-    inputs = {name: _as_declared(value, declared[name].shape) for name, value in written.items()}
+    inputs = dict(written)
+    for name, value in written.items():
+        shape = declared[name].shape
+        if min(shape, default=0) >= 0 and np.prod(shape) == value.size:  # such as a transposed kernel
+            inputs[name] = value.reshape(shape)
     engine.call(subject.name("restore"), **inputs)
     found = {name: float(value.reshape(-1)[0]) for name, value in subject.parameters(engine).items() if value.size}
     numbers = {1.0 + i: name for i, name in enumerate(names)}
@@ -205,14 +199,6 @@ def order(subject: Subject) -> Result:
     moved = [[name, own] for name, own in back.items() if names[name] != own]
     lost = [name for name, own in names.items() if name not in back and own in found]
     return {"compared": len(names), "moved": moved, "lost": lost}
-
-
-def _as_declared(value: Array, shape: tuple[int, ...]) -> Array:
-    """Return a value in the declared shape if that has as many elements, such as a transposed kernel."""
-    fixed = [size for size in shape if size >= 0]
-    if len(fixed) == len(shape) and int(np.prod(fixed)) == value.size:
-        return value.reshape(shape)
-    return value
 
 
 def mode(subject: Subject) -> Result:

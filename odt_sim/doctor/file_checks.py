@@ -74,10 +74,19 @@ def _ops(graph: Graph, roles: Roles) -> Iterator[Finding]:
         flex = flex_ops(graph, name)
         if flex:
             kind = kinds.FLEX_IN_STEP if name in needed else kinds.FLEX_ELSEWHERE
-            yield Finding(kind, name, "; ".join(f"{op}{_at(found)}" for op, found in flex.items()))
+            yield Finding(kind, name, "; ".join(f"{op}{_where(found)}" for op, found in flex.items()))
     custom = sorted({op.kind for name in needed for op in graph.ops(name) if is_custom(op)})
     if custom:
         yield Finding(kinds.CUSTOM_OPS, "", ", ".join(custom))
+
+
+def _where(found: list[str]) -> str:
+    """Return the places of some ops of one kind."""
+    counts = Counter(place for place in found if place)
+    named = [place if count == 1 else f"{place} ({count})" for place, count in counts.most_common()]
+    if named:
+        return f" at {few(named, MOST)}"
+    return f" ({len(found)} times)" if len(found) > 1 else ""
 
 
 def is_custom(op: Op) -> bool:
@@ -93,14 +102,6 @@ def flex_ops(graph: Graph, signature: str) -> dict[str, list[str]]:
             if op.flex:
                 found.setdefault(op.kind, []).append(str(place))
     return dict(sorted(found.items()))
-
-
-def _at(found: list[str]) -> str:
-    """Return the places of some ops of one kind."""
-    counts = Counter(place for place in found if place)
-    named = [place if count == 1 else f"{place} ({count})" for place, count in counts.most_common()]
-    times = f" ({len(found)} times)" if len(found) > 1 and not named else ""
-    return times + (f" at {few(named, MOST)}" if named else "")
 
 
 def _browser(graph: Graph) -> Iterator[Finding]:
@@ -148,7 +149,8 @@ def _state(graph: Graph, roles: Roles) -> Iterator[Finding]:
     for role in ("train", "infer"):
         if role in roles:
             yield from _uninitialized(graph, roles[role]["name"])
-    weights = [handle for handle in assigned if _used_by(graph, roles, "infer", handle)]
+    used = None if "infer" not in roles else graph.read_by(roles["infer"]["name"])
+    weights = [handle for handle in assigned if used is None or handle in used]
     returned, set_by = (
         {handle for name in others if graph.signatures[name].declared for handle in touched(name)}
         for touched in (graph.read_by, graph.assigned_by)
@@ -158,15 +160,10 @@ def _state(graph: Graph, roles: Roles) -> Iterator[Finding]:
         yield Finding(kinds.NO_READER, "", f"read only by {', '.join(others_read) or 'the step'}")
     if "restore" not in roles:
         yield Finding(kinds.NO_WRITER, "", "no signature takes arrays of the weights' shapes and assigns them")
-    slots = [handle for handle in assigned if handle not in weights]
-    unsaved = [handle.name for handle in slots if handle not in returned or handle not in set_by]
-    kept = [name for name in unsaved if any(h.name == name for h in graph.read_by(train))]
+    slots = [handle for handle in assigned if handle not in weights and handle in graph.read_by(train)]
+    kept = [handle.name for handle in slots if handle not in returned or handle not in set_by]
     if kept:
         yield Finding(kinds.UNSAVED, train, few(kept, MOST))
-
-
-def _used_by(graph: Graph, roles: Roles, role: str, handle: Any) -> bool:
-    return role not in roles or handle in graph.read_by(roles[role]["name"])
 
 
 def _uninitialized(graph: Graph, signature: str) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """The plots of the fleet's mean by round, simulated time and energy, with names at the lines' ends."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -79,7 +79,19 @@ def draw_over(axes: Axes, comparison: Comparison, axis: Axis, *, alone: bool = F
     axes.set_xlabel(label)
     if axis is ROUNDS:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    _draw_lines(axes, comparison, [(row, factor * positions, values) for row, positions, values in lines])
+    styles, ends = strokes(comparison.rows), []
+    for row, positions, values in lines:
+        points, mean, stroke = factor * positions, values.mean(axis=0), styles[row.label]
+        marker = "o" if len(points) == 1 else None
+        axes.plot(points, mean, color=stroke.color, linestyle=stroke.line, linewidth=2, marker=marker)
+        if len(values) > 1:
+            std = values.std(axis=0, ddof=1)
+            axes.fill_between(points, mean - std, mean + std, color=stroke.color, alpha=0.15, linewidth=0)
+        ends.append(End(float(points[-1]), float(mean[-1]), wrap_label(row.label), stroke.color))
+    scale_axis(axes, "y", comparison.metric, np.concatenate([line.get_ydata(orig=False) for line in axes.lines]))
+    axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
+    axes.margins(x=0.01)
+    _name_ends(axes, ends)
 
 
 def _curve(row: Configuration, metric: str, axis: Axis) -> tuple[Array, Array] | None:
@@ -97,37 +109,13 @@ def _curve(row: Configuration, metric: str, axis: Axis) -> tuple[Array, Array] |
         return None
     grid = curves[0][0]
     if any(not np.array_equal(positions, grid) for positions, _ in curves):
-        first, last = (
-            pick(ends) for pick, ends in ((max, [p[0] for p, _ in curves]), (min, [p[-1] for p, _ in curves]))
-        )
+        first = max(positions[0] for positions, _ in curves)
+        last = min(positions[-1] for positions, _ in curves)
         if first > last:
             return None
         grid = np.linspace(first, last, _GRID)
     values = np.array([np.interp(grid, *curve) for curve in curves])
     return grid, values * percent_factor(metric)
-
-
-def _draw_lines(axes: Axes, comparison: Comparison, lines: Iterable[tuple[Configuration, Array, Array]]) -> None:
-    """Draw the mean of the metric over an axis, with a band for several seeds.
-
-    Args:
-        axes: The axes to draw on.
-        comparison: The comparison.
-        lines: Configurations, each with its positions on the axis, `[points]`, and its metric, `[seeds, points]`.
-    """
-    styles, ends = strokes(comparison.rows), []
-    for row, points, values in lines:
-        stroke, mean = styles[row.label], values.mean(axis=0)
-        marker = "o" if len(points) == 1 else None
-        axes.plot(points, mean, color=stroke.color, linestyle=stroke.line, linewidth=2, marker=marker)
-        if len(values) > 1:
-            std = values.std(axis=0, ddof=1)
-            axes.fill_between(points, mean - std, mean + std, color=stroke.color, alpha=0.15, linewidth=0)
-        ends.append(End(float(points[-1]), float(mean[-1]), wrap_label(row.label), stroke.color))
-    scale_axis(axes, "y", comparison.metric, np.concatenate([line.get_ydata(orig=False) for line in axes.lines]))
-    axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
-    axes.margins(x=0.01)
-    _name_ends(axes, ends)
 
 
 def _name_ends(axes: Axes, ends: Sequence[End]) -> None:

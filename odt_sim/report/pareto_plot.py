@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -65,18 +64,18 @@ def fronts(drawn: Sequence[Point], metric: str) -> list[list[Point]]:
     for point in (point for point in drawn if not point.row.pruned):
         groups.setdefault(data_key(point.row.runs[0]), []).append(point)
     sign = 1 if higher_is_better(metric) else -1
+
+    def losses(point: Point) -> tuple[float, float]:
+        return point.cost.mean, -sign * point.score.mean
+
+    def dominates(point: Point, other: Point) -> bool:
+        (cost, loss), (other_cost, other_loss) = losses(point), losses(other)
+        return losses(point) != losses(other) and cost <= other_cost and loss <= other_loss
+
     return [
-        sorted(
-            (point for point in group if not any(_dominates(other, point, sign) for other in group)),
-            key=lambda point: (point.cost.mean, sign * point.score.mean),
-        )
+        sorted((point for point in group if not any(dominates(other, point) for other in group)), key=losses)
         for group in groups.values()
     ]
-
-
-def _dominates(point: Point, other: Point, sign: int) -> bool:
-    mine, theirs = ((each.cost.mean, -sign * each.score.mean) for each in (point, other))
-    return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
 
 
 def draw_pareto(axes: Axes, comparison: Comparison, cost: Cost, *, alone: bool = False) -> None:
@@ -88,55 +87,37 @@ def draw_pareto(axes: Axes, comparison: Comparison, cost: Cost, *, alone: bool =
         cost: The cost.
         alone: Whether to give the figure a suitable size.
     """
-    names = [_name(point.row) for point in points(comparison, cost)]
+    known = points(comparison, cost)
+    [(label, unit)] = readable([cost.axis], [[point.cost.mean for point in known]])
+    drawn = [replace(point, cost=point.cost.times(unit)) for point in known]
+    names = [wrap_label(point.row.label) + ("\n(pruned)" if point.row.pruned else "") for point in drawn]
     if alone:
         height = 4.2 + 0.2 * max(0, sum(1 + name.count("\n") for name in names) - 8)
         figure_of(axes).set_size_inches(WIDTH, height)
-    (label, drawn), factor = _in_suited_unit(cost, points(comparison, cost)), percent_factor(comparison.metric)
-    best = fronts(drawn, comparison.metric)
+    factor, best = percent_factor(comparison.metric), fronts(drawn, comparison.metric)
     for front in best:
-        axes.plot(*_steps(front, factor).T, color=axes.xaxis.label.get_color(), linewidth=1, alpha=0.5, zorder=1)
+        xs, ys = zip(*((point.cost.mean, factor * point.score.mean) for point in front), strict=True)
+        axes.step(xs, ys, where="post", color=axes.xaxis.label.get_color(), linewidth=1, alpha=0.5, zorder=1)
     styles = strokes(comparison.rows)
     colors = [styles[point.row.label].color for point in drawn]
     for point, color in zip(drawn, colors, strict=True):
-        _draw_point(axes, point, factor, color)
+        axes.errorbar(
+            point.cost.mean,
+            factor * point.score.mean,
+            xerr=point.cost.std or None,
+            yerr=factor * (point.score.std or 0.0) or None,
+            fmt="o",
+            markersize=_DOT,
+            color=color,
+            ecolor=(color, 0.45),
+            elinewidth=1.2,
+        )
     _scale(axes, drawn, comparison.metric)
     axes.set_xlabel(label)
     axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
     on_front = {id(point) for front in best for point in front}
     weights = ["bold" if id(point) in on_front else "normal" for point in drawn]
     _draw_names(axes, [(p.cost.mean, factor * p.score.mean) for p in drawn], names, colors, weights)
-
-
-def _name(row: Configuration) -> str:
-    return wrap_label(row.label) + ("\n(pruned)" if row.pruned else "")
-
-
-def _in_suited_unit(cost: Cost, known: Sequence[Point]) -> tuple[str, list[Point]]:
-    """Return the axis label, and the points in the unit that suits the largest cost."""
-    [(label, factor)] = readable([cost.axis], [[point.cost.mean for point in known]])
-    return label, [replace(point, cost=point.cost.times(factor)) for point in known]
-
-
-def _steps(front: Sequence[Point], factor: float) -> Array:
-    """Return the corners, `[corners, 2]`, of the step line of the best score at each cost."""
-    ends = [(point.cost.mean, factor * point.score.mean) for point in front]
-    between = [[left, (right[0], left[1])] for left, right in pairwise(ends)]
-    return np.array([corner for pair in between for corner in pair] + ends[-1:], np.float64)
-
-
-def _draw_point(axes: Axes, point: Point, factor: float, color: str) -> None:
-    axes.errorbar(
-        point.cost.mean,
-        factor * point.score.mean,
-        xerr=point.cost.std or None,
-        yerr=factor * (point.score.std or 0.0) or None,
-        fmt="o",
-        markersize=_DOT,
-        color=color,
-        ecolor=(color, 0.45),
-        elinewidth=1.2,
-    )
 
 
 def _scale(axes: Axes, drawn: Sequence[Point], metric: str) -> None:

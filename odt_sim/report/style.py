@@ -138,17 +138,14 @@ def axis_unit(metric: str) -> str:
 
 def wrap_label(label: str) -> str:
     """Return a label with one override per line, in lines of at most 26 characters; numbers are not broken."""
-    return "\n".join(line for part in label.split(" ") for line in _lines(part))
-
-
-def _lines(part: str) -> list[str]:
-    """Return the lines of a part of a label, each with as many words as fit."""
-    lines = [""]
-    for word in (piece for whole in _WORD.findall(part) for piece in wrap(whole, _LINE)):
-        if lines[-1] and len(lines[-1]) + len(word) > _LINE:
-            lines.append("")
-        lines[-1] += word
-    return lines
+    lines = []
+    for part in label.split(" "):
+        lines.append("")
+        for word in (piece for whole in _WORD.findall(part) for piece in wrap(whole, _LINE)):
+            if lines[-1] and len(lines[-1]) + len(word) > _LINE:
+                lines.append("")
+            lines[-1] += word
+    return "\n".join(lines)
 
 
 def scale_axis(axes: Axes, direction: Literal["x", "y"], metric: str, values: Array) -> bool:

@@ -107,7 +107,7 @@ def test_names_cover_neither_each_other_nor_points(count):
 def test_front_is_drawn_and_bold():
     figure = draw([row("local", 0.5, 0), row("fedavg", 0.7, 10), row("ditto", 0.6, 20)])
     (axes,) = figure.axes
-    np.testing.assert_allclose(axes.lines[0].get_xydata(), [(0, 50), (10, 50), (10, 70)])
+    np.testing.assert_allclose(axes.lines[0].get_path().vertices, [(0, 50), (10, 50), (10, 70)])
     assert {text.get_text(): text.get_weight() for text in axes.texts} == {
         "local": "bold",
         "fedavg": "bold",
