@@ -44,8 +44,7 @@ def join_local(runs: Sequence[Run], match_key: Callable[[Run], Hashable]) -> lis
     for run in runs:
         if run.name == "local":
             baselines.setdefault(key(run), run)
-    matches = [baselines.get(key(run), run) for run in runs]
-    return [run if match is run else _joined(run, match) for run, match in zip(runs, matches, strict=True)]
+    return [run if (match := baselines.get(key(run), run)) is run else _joined(run, match) for run in runs]
 
 
 def training_key(run: Run) -> tuple[Any, ...]:
@@ -71,14 +70,13 @@ def known_gains(rows: Sequence[Row], metrics: Sequence[str], reference: str) -> 
 
 def _joined(run: Run, baseline: Run) -> Run:
     by_device = {record.device: record for record in baseline.devices}
-    devices = (_with_local(record, by_device.get(record.device), run.metrics) for record in run.devices)
+    devices = []
+    for record in run.devices:
+        local = by_device.get(record.device)
+        if local is not None and local.examples == record.examples:  # otherwise another split: not the same device
+            record = DeviceRecord.of({**record, **{f"local_{m}": local.get(m) for m in run.metrics}})
+        devices.append(record)
     return replace(run, devices=tuple(devices))
-
-
-def _with_local(record: DeviceRecord, local: DeviceRecord | None, metrics: Sequence[str]) -> DeviceRecord:
-    if local is None or local.examples != record.examples:
-        return record  # another split of the data: not the same device
-    return DeviceRecord.of({**record, **{f"local_{metric}": local.get(metric) for metric in metrics}})
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,13 @@ def hurt_devices(runs: Sequence[Run], reference: str, *, unseen: bool = False) -
         return None
     lost = np.concatenate(losses)
     by_one = int(np.sum(lost <= 1 + 1e-6)) if kind_of(runs[0].metrics[0]).counts else None
-    return Hurt(sum(map(len, indicators)), len(lost), by_one, _interval(*units(indicators, column is not None)))
+    unit, values = units(indicators, column is not None)
+    interval = None
+    if unit != "seeds":
+        interval = wilson(float(values.mean()), len(values))
+    elif np.ptp(values) and (tested := student(values, FEWEST[unit])):
+        interval = max(0.0, tested.interval[0]), min(1.0, tested.interval[1])
+    return Hurt(sum(map(len, indicators)), len(lost), by_one, interval)
 
 
 def wilson(fraction: float, count: int) -> tuple[float, float]:
@@ -151,10 +155,3 @@ def wilson(fraction: float, count: int) -> tuple[float, float]:
     centre = (fraction + z * z / (2 * count)) / (1 + z * z / count)
     half = z * (fraction * (1 - fraction) / count + (z / (2 * count)) ** 2) ** 0.5 / (1 + z * z / count)
     return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def _interval(unit: str, values: Array) -> tuple[float, float] | None:
-    if unit != "seeds":
-        return wilson(float(values.mean()), len(values))
-    tested = student(values, FEWEST["seeds"]) if np.ptp(values) else None
-    return (max(0.0, tested.interval[0]), min(1.0, tested.interval[1])) if tested else None
