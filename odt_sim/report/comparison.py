@@ -131,21 +131,30 @@ class Comparison:
             or (column.key == "rounds_to_target" and self.target is not None)
         )
 
-    def best(self, column: Column, rows: Sequence[Configuration]) -> float | None:
-        """Return the best mean of a column in rows on the same data; None without one, or if more than half share it."""
-        means = [figure.mean for row in rows if not row.pruned and (figure := row.values[column.key])]
-        return None if column.higher_is_better is None else best_mean(means, higher_is_better=column.higher_is_better)
+    def best(self, values: Mapping[str, Spread | None], *, higher_is_better: bool) -> frozenset[str]:
+        """Return the configurations, of those that no pruner ended, with the best mean on each data.
+
+        Args:
+            values: A figure by configuration; None if unknown.
+            higher_is_better: Whether larger is better.
+
+        Returns:
+            Their labels; none on data on which more than half share the best mean.
+        """
+        found = set[str]()
+        for rows in self.by_data:
+            means = {row.label: figure.mean for row in rows if not row.pruned and (figure := values.get(row.label))}
+            best = (max if higher_is_better else min)(means.values(), default=None)
+            winners = {label for label, mean in means.items() if mean == best}
+            found |= winners if len(winners) <= len(means) / 2 else set()
+        return frozenset(found)
 
     def is_best(self, row: Configuration, column: Column) -> bool:
         """Return whether a configuration has the best mean of a column on its data."""
-        figure, rivals = row.values[column.key], next(rows for rows in self.by_data if row in rows)
-        return figure is not None and not row.pruned and figure.mean == self.best(column, rivals)
-
-
-def best_mean(means: Sequence[float], *, higher_is_better: bool) -> float | None:
-    """Return the best of the means of configurations; None without one, or if more than half share it."""
-    best = (max if higher_is_better else min)(means, default=None)
-    return best if best is not None and means.count(best) <= len(means) / 2 else None
+        if column.higher_is_better is None:
+            return False
+        values = {other.label: other.values[column.key] for other in self.rows}
+        return row.label in self.best(values, higher_is_better=column.higher_is_better)
 
 
 def compare(folders: Sequence[Path], **options: Any) -> Comparison:

@@ -9,7 +9,7 @@ from odt_sim.metrics.names import higher_is_better
 from odt_sim.metrics.units import significant
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run import Run
-from odt_sim.report.comparison import Comparison, best_mean
+from odt_sim.report.comparison import Comparison
 from odt_sim.report.formatting import Spread, over_seeds
 
 _ROUNDING = 1e-9
@@ -66,12 +66,8 @@ def _at(comparison: Comparison, unit: str) -> AtBudget | None:
     for row in comparison.unpruned:
         within = [[score for total, score in spent[id(run)] if total <= limit * (1 + _ROUNDING)] for run in row.runs]
         values[row.label] = over_seeds([scores[-1] for scores in within]) if all(within) else None
-    best = set[str]()
-    for rows in comparison.by_data:
-        means = {row.label: spread.mean for row in rows if (spread := values.get(row.label))}
-        highest = best_mean([*means.values()], higher_is_better=higher_is_better(comparison.metric))
-        best |= {label for label, mean in means.items() if mean == highest}
-    return AtBudget(unit, limit, values, frozenset(best))
+    best = comparison.best(values, higher_is_better=higher_is_better(comparison.metric))
+    return AtBudget(unit, limit, values, best)
 
 
 def _spent(run: Run, unit: str, metric: str) -> Sequence[tuple[float, float]]:
