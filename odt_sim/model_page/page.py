@@ -105,7 +105,7 @@ def model_page(content: bytes, where: str) -> str:
     }
     return rendered(
         "model.html",
-        "odt_sim.model_page",
+        *("odt_sim.model_page", "odt_sim.report"),
         title=Path(where).name,
         bytes=len(content),
         signatures=list(signatures.values()),
