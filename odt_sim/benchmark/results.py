@@ -127,13 +127,13 @@ class TaskResult:
         """Return the strategy with the best value of a column over the most devices; None if no value is known."""
         sign = 1 if self.column(key).higher_is_better else -1
         values = ((name, self.value(name, key)) for name in self.rows)
-        known = {name: (sum(self.devices(name, key)), sign * value) for name, value in values if value is not None}
-        return max(known, key=known.__getitem__, default=None)
+        ranked = {name: (sum(self.devices(name, key)), sign * value) for name, value in values if value is not None}
+        return max(ranked, key=ranked.__getitem__, default=None)
 
     def cheapest(self, key: str, among: Sequence[str]) -> str | None:
         """Return the strategy with the lowest cost; None if no cost is known."""
-        known = {name: cost for name in among if (cost := self.cost(name, key)) is not None}
-        return min(known, key=known.__getitem__, default=None)
+        costs = {name: cost for name in among if (cost := self.cost(name, key)) is not None}
+        return min(costs, key=costs.__getitem__, default=None)
 
     def level_with(self, strategy: str) -> list[str]:
         """Return a strategy, then all that are not significantly worse by the paired test with Holm's adjustment."""
@@ -175,15 +175,15 @@ class Results:
         return self._ranks(self.ranked_strategies, key)
 
     def _ranks(self, names: Sequence[str], key: str) -> Array:
-        known = [task for task in self.tasks if any(task.value(name, key) is not None for name in names)]
-        return np.array([task.ranks(names, key) for task in known]).reshape(-1, len(names))
+        tasks = [task for task in self.tasks if any(task.value(name, key) is not None for name in names)]
+        return np.array([task.ranks(names, key) for task in tasks]).reshape(-1, len(names))
 
     def seed_ranks(self) -> Array:
         """Return the average ranks of `ranked_strategies` over tasks by single seeds, `[seeds, strategies]`."""
         names = self.ranked_strategies
         seeds = min((len(row.runs) for task in self.tasks for row in task.rows.values()), default=0)
-        found = [np.mean([task.ranks(names, MEAN, seed) for task in self.tasks], axis=0) for seed in range(seeds)]
-        return np.array(found).reshape(-1, len(names))
+        averages = [np.mean([task.ranks(names, MEAN, seed) for task in self.tasks], axis=0) for seed in range(seeds)]
+        return np.array(averages).reshape(-1, len(names))
 
     @cached_property
     def friedman(self) -> Friedman | None:
@@ -204,10 +204,10 @@ class Results:
     def relative(self, strategy: str, key: str) -> float | None:
         """Return a cost relative to the reference's, the geometric mean over tasks with both; None without any."""
         pairs = [(task.cost(strategy, key), task.cost(self.reference, key)) for task in self.tasks]
-        known = [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
-        if not known:
+        ratios = [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
+        if not ratios:
             return None
-        return float(np.exp(np.mean(np.log(known)))) if all(known) else 0.0
+        return float(np.exp(np.mean(np.log(ratios)))) if all(ratios) else 0.0
 
     @property
     def seconds(self) -> float:

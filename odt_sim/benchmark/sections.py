@@ -82,7 +82,7 @@ def facts(results: Results) -> dict[str, str]:
 
 def sections(results: Results) -> list[Table]:
     """Return all sections."""
-    found = [
+    tables = [
         _ranks(results),
         _best(results),
         _figures(results, MEAN, SERVED),
@@ -92,7 +92,7 @@ def sections(results: Results) -> list[Table]:
         _settings(results),
         _left_out(results),
     ]
-    return [section for section in found if section.rows or section.notes]
+    return [section for section in tables if section.rows or section.notes]
 
 
 def _ranks(results: Results) -> Table:

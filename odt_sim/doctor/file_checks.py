@@ -80,13 +80,13 @@ def _ops(graph: Graph, roles: Roles) -> Iterator[Finding]:
         yield Finding(kinds.CUSTOM_OPS, "", ", ".join(custom))
 
 
-def _where(found: list[str]) -> str:
+def _where(named_places: list[str]) -> str:
     """Return the places of some ops of one kind."""
-    counts = Counter(place for place in found if place)
+    counts = Counter(place for place in named_places if place)
     named = [place if count == 1 else f"{place} ({count})" for place, count in counts.most_common()]
     if named:
         return f" at {few(named, MOST)}"
-    return f" ({len(found)} times)" if len(found) > 1 else ""
+    return f" ({len(named_places)} times)" if len(named_places) > 1 else ""
 
 
 def is_custom(op: Op) -> bool:

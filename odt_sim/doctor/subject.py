@@ -96,16 +96,16 @@ class Subject:
             filled = np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
             outputs = engine.call(self.name(role), **{declared.name: filled}, **others)
             main = output or next((name for name in ("logits", "output") if name in outputs), None)
-            found = outputs[main] if main in outputs else next(iter(outputs.values()))
-            parts.append(found[: len(rows)])
+            result = outputs[main] if main in outputs else next(iter(outputs.values()))
+            parts.append(result[: len(rows)])
         return np.concatenate(parts)
 
     def train(self, engine: Engine, x: Array, y: Array) -> float:
         """Run a step and return its loss."""
-        own = self.roles["train"]
-        names = {own.get("x", "x"): x, own.get("y", "y"): y}
+        names_of = self.roles["train"]
+        names = {names_of.get("x", "x"): x, names_of.get("y", "y"): y}
         outputs = engine.call(self.name("train"), **{**self._others("train", len(x)), **names})
-        loss = outputs.get(own.get("loss", "loss"))
+        loss = outputs.get(names_of.get("loss", "loss"))
         return float(np.asarray(next(iter(outputs.values())) if loss is None else loss).reshape(-1)[0])
 
     def _others(self, role: str, rows: int = ROWS) -> Inputs:

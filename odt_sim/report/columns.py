@@ -299,9 +299,9 @@ def _by_availability(run: Run, metric: str) -> tuple[float, float] | None:
         None if all evaluated seen devices are equally available, or without a clock.
     """
     seen, _ = split_seen(run.devices)
-    known = [row for row in seen if row.get("available") is not None and row.get(metric) is not None]
-    if not known:
+    evaluated = [row for row in seen if row.get("available") is not None and row.get(metric) is not None]
+    if not evaluated:
         return None
-    shares, values = (np.array([row[name] for row in known], np.float64) for name in ("available", metric))
+    shares, values = (np.array([row[name] for row in evaluated], np.float64) for name in ("available", metric))
     rare = shares <= np.quantile(shares, RARE)
     return None if rare.all() else (float(values[rare].mean()), float(values[~rare].mean()))

@@ -141,13 +141,13 @@ class Comparison:
         Returns:
             Their labels; none on data on which more than half share the best mean.
         """
-        found = set[str]()
+        labels = set[str]()
         for rows in self.by_data:
             means = {row.label: figure.mean for row in rows if not row.pruned and (figure := values.get(row.label))}
             best = (max if higher_is_better else min)(means.values(), default=None)
             winners = {label for label, mean in means.items() if mean == best}
-            found |= winners if len(winners) <= len(means) / 2 else set()
-        return frozenset(found)
+            labels |= winners if len(winners) <= len(means) / 2 else set()
+        return frozenset(labels)
 
     def is_best(self, row: Configuration, column: Column) -> bool:
         """Return whether a configuration has the best mean of a column on its data."""

@@ -104,8 +104,8 @@ Ranking = Sequence[tuple[Configuration, Spread]]
 def _ranked(rows: Iterable[Configuration], metric: str) -> Ranking:
     """Return the configurations by test figure; of a strategy's several only the selected one."""
     candidates = [row for row in rows if row.selection.label in (None, row.label)]
-    known = [(row, figure) for row in candidates if (figure := row.values["weighted_mean"])]
-    return sorted(known, key=lambda pair: pair[1].mean, reverse=higher_is_better(metric))
+    ranked = [(row, figure) for row in candidates if (figure := row.values["weighted_mean"])]
+    return sorted(ranked, key=lambda pair: pair[1].mean, reverse=higher_is_better(metric))
 
 
 def _first(ranked: Ranking, comparison: Comparison, has: str) -> str:

@@ -147,11 +147,11 @@ def _code_settings(runs: Sequence[Run]) -> Callable[[Run], dict[str, str]]:
     Args:
         runs: The runs to compare.
     """
-    found: dict[tuple[str, str, str], set[str]] = {}
+    by_class: dict[tuple[str, str, str], set[str]] = {}
     for run in runs:
         for kind, name, digest in _user_classes(run):
-            found.setdefault((kind, name, run.code.get("python", "")), set()).add(digest)
-    changed = {(kind, name) for (kind, name, _), digests in found.items() if len(digests) > 1}
+            by_class.setdefault((kind, name, run.code.get("python", "")), set()).add(digest)
+    changed = {(kind, name) for (kind, name, _), digests in by_class.items() if len(digests) > 1}
     return lambda run: {f"{kind}.code": digest for kind, name, digest in _user_classes(run) if (kind, name) in changed}
 
 
@@ -180,10 +180,10 @@ def with_common_models(runs: Sequence[Run]) -> list[Run]:
         files = [(run.settings or {})["model"] for run in members]
         name = files[0].rpartition(" ")[0]
         models |= dict.fromkeys(files, f"{name} {(members[0].complete.model_digest or '')[:12]}")
-        found = {(s["model"], s[CALIBRATION]) for run in members if CALIBRATION in (s := run.settings or {})}
-        calibrated = {file for file, _ in found}
-        if len(found) == len(calibrated) > 0:  # no file has several
-            clocks |= dict.fromkeys(calibrated, min(digest for _, digest in found))
+        calibrations = {(s["model"], s[CALIBRATION]) for run in members if CALIBRATION in (s := run.settings or {})}
+        calibrated = {file for file, _ in calibrations}
+        if len(calibrations) == len(calibrated) > 0:  # no file has several
+            clocks |= dict.fromkeys(calibrated, min(digest for _, digest in calibrations))
     changed = []
     for run in runs:
         settings = dict(run.settings or {})

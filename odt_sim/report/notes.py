@@ -15,7 +15,7 @@ from odt_sim.report.formatting import after, attack_of, difference_unit, distinc
 
 def notes(comparison: Comparison) -> list[str]:
     """Return the remarks on a comparison that apply to it, without those on updates and on single columns."""
-    found = (
+    remarks = (
         other_seeds(comparison),
         never_trained(comparison),
         improving(comparison),
@@ -25,13 +25,13 @@ def notes(comparison: Comparison) -> list[str]:
         undefined(comparison),
         privacy(comparison),
     )
-    return [note for note in found if note]
+    return [note for note in remarks if note]
 
 
 def _note(sentence: str, listed: Iterable[str | None], separator: str = ", ") -> str | None:
     """Return a sentence with a list in place of `{}`; None if nothing is listed."""
-    known = separator.join(filter(None, listed))
-    return sentence.format(known) if known else None
+    items = separator.join(filter(None, listed))
+    return sentence.format(items) if items else None
 
 
 def failures(comparison: Comparison) -> list[tuple[str, str]]:
@@ -168,11 +168,13 @@ def _undefined(comparison: Comparison, metric: str) -> str:
 
 def privacy(comparison: Comparison) -> str | None:
     """Return the privacy promises of the runs; None without any."""
-    known = [(row.label, run.complete.privacy) for row in comparison.rows for run in row.runs if run.complete.privacy]
+    recorded = [
+        (row.label, run.complete.privacy) for row in comparison.rows for run in row.runs if run.complete.privacy
+    ]
     promises: dict[str, list[str]] = {}
-    for label, promise in known:
+    for label, promise in recorded:
         promises.setdefault(label, []).append(f"epsilon {_epsilon(promise)} at delta {promise['delta']:g}")
-    relations = distinct(promise.get("neighbours") for _, promise in known)
+    relations = distinct(promise.get("neighbours") for _, promise in recorded)
     meaning = f" (one device is one user; adjacency: {relations})" if relations else ""
     return _note(
         f"User-level differential privacy of the server's models{meaning}: {{}}.",
@@ -187,22 +189,22 @@ def _epsilon(promise: Mapping[str, Any]) -> str:
 
 def hurt_by_one(comparison: Comparison) -> str | None:
     """Return how many hurt devices (versus local) differ by one test example only; None if unknown or if none is hurt."""
-    known = [(row.label, hurt) for row in comparison.rows if (hurt := row.hurt["hurt_local"])]
+    harmed = [(row.label, hurt) for row in comparison.rows if (hurt := row.hurt["hurt_local"])]
     return _note(
         "Hurt vs local by at most one test example: {}.",
-        (f"{label} {hurt.by_one} of {hurt.hurt}" for label, hurt in known if hurt.one_example),
+        (f"{label} {hurt.by_one} of {hurt.hurt}" for label, hurt in harmed if hurt.one_example),
     )
 
 
 def optimism(comparison: Comparison) -> str | None:
     """Return what validation examples chose, and by how much validation and test figures differ; None if unknown."""
-    known = [figure.mean for row in comparison.rows if (figure := row.values["optimism"])]
-    if not known:
+    differences = [figure.mean for row in comparison.rows if (figure := row.values["optimism"])]
+    if not differences:
         return None
-    differ = distinct(signed(value, comparison.metric) for value in (min(known), max(known))).replace(", ", " to ")
+    extremes = [signed(value, comparison.metric) for value in (min(differences), max(differences))]
     return (
         f"Validation examples determine {_chosen(comparison)}, so validation metrics are optimistic. Validation minus test: "
-        f"{differ} {difference_unit(comparison.metric)}."
+        f"{' to '.join(dict.fromkeys(extremes))} {difference_unit(comparison.metric)}."
     )
 
 

@@ -45,12 +45,12 @@ class Point:
 
 def points(comparison: Comparison, cost: Cost) -> list[Point]:
     """Return the configurations with a known cost and score."""
-    known = []
+    drawn = []
     for row in comparison.rows:
         spent, score = over_seeds([cost.of_run(run) for run in row.runs]), row.values["weighted_mean"]
         if spent and score:
-            known.append(Point(row, spent, score))
-    return known
+            drawn.append(Point(row, spent, score))
+    return drawn
 
 
 def fronts(drawn: Sequence[Point], metric: str) -> list[list[Point]]:
@@ -87,9 +87,9 @@ def draw_pareto(axes: Axes, comparison: Comparison, cost: Cost, *, alone: bool =
         cost: The cost.
         alone: Whether to give the figure a suitable size.
     """
-    known = points(comparison, cost)
-    [(label, unit)] = readable([cost.axis], [[point.cost.mean for point in known]])
-    drawn = [replace(point, cost=point.cost.times(unit)) for point in known]
+    priced = points(comparison, cost)
+    [(label, unit)] = readable([cost.axis], [[point.cost.mean for point in priced]])
+    drawn = [replace(point, cost=point.cost.times(unit)) for point in priced]
     names = [wrap_label(point.row.label) + ("\n(pruned)" if point.row.pruned else "") for point in drawn]
     if alone:
         height = 4.2 + 0.2 * max(0, sum(1 + name.count("\n") for name in names) - 8)

@@ -54,13 +54,13 @@ def differences(comparison: Comparison) -> list[Difference]:
             if name in of_run:
                 values.setdefault(of_run[name], {})[label] = None
         if len(values) > 1:
-            known = divided.setdefault(tuple(map(tuple, values.values())), {})
-            known.setdefault(name.partition(_WITH_SEED)[0], (name, tuple(values)))  # one seed is enough
-    found = []
-    for groups, known in divided.items():
-        names, values_of = zip(*known.values(), strict=True)
-        found.append(Difference(names, [*zip(groups, zip(*values_of, strict=True), strict=True)]))
-    return found
+            same = divided.setdefault(tuple(map(tuple, values.values())), {})
+            same.setdefault(name.partition(_WITH_SEED)[0], (name, tuple(values)))  # one seed is enough
+    listed = []
+    for groups, same in divided.items():
+        names, values_of = zip(*same.values(), strict=True)
+        listed.append(Difference(names, [*zip(groups, zip(*values_of, strict=True), strict=True)]))
+    return listed
 
 
 def versions(runs: Sequence[Run]) -> str:

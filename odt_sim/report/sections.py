@@ -45,7 +45,7 @@ def sections(comparison: Comparison) -> list[Table]:
     if not comparison.rows:
         return []
     metric = title_of(comparison.metric)
-    found = [
+    tables = [
         figures_table(comparison, SERVED, _served_caption(comparison), [*excluded(comparison), *notes(comparison)]),
         *([paired_table(comparison)] if comparison.paired else []),
         Table(
@@ -83,7 +83,7 @@ def sections(comparison: Comparison) -> list[Table]:
             [note] if (note := undefined_others(comparison)) else [],
         ),
     ]
-    return [section for section in found if section.rows or section.notes]
+    return [section for section in tables if section.rows or section.notes]
 
 
 def latex(comparison: Comparison) -> str:
@@ -134,19 +134,19 @@ def figure_cell(comparison: Comparison, row: Configuration, column: Column, fact
 
 def paired_table(comparison: Comparison) -> Table:
     """Return the gains of each configuration over its reference; without rows if none could be paired."""
-    known = [row for row in comparison.paired if row.pairs]
+    pairs = [row for row in comparison.paired if row.pairs]
     refused = [f"Not paired: {row.label}, {row.refused}." for row in comparison.paired if row.refused]
     name = against(comparison)
-    if not known:
+    if not pairs:
         return Table(name, "No configuration could be paired.", notes=refused)
-    names, cells = named_rows(comparison), [_paired_cells(row, comparison.metric) for row in known]
-    if len({row.reference for row in known}) > 1:
-        cells = [{"reference": _label_cell(row), **of_row} for row, of_row in zip(known, cells, strict=True)]
+    names, cells = named_rows(comparison), [_paired_cells(row, comparison.metric) for row in pairs]
+    if len({row.reference for row in pairs}) > 1:
+        cells = [{"reference": _label_cell(row), **of_row} for row, of_row in zip(pairs, cells, strict=True)]
     return Table(
         name,
         pairs_result(comparison),
         ["strategy", *cells[0]],
-        [names[row.label]._replace(cells=[*of_row.values()]) for row, of_row in zip(known, cells, strict=True)],
+        [names[row.label]._replace(cells=[*of_row.values()]) for row, of_row in zip(pairs, cells, strict=True)],
         [pairs_method(comparison), *refused],
     )
 
@@ -194,12 +194,12 @@ def budgets_table(comparison: Comparison) -> Table:
 def classes_table(comparison: Comparison) -> Table:
     """Return the figures of each device class for each configuration on the clock; without rows if there is none."""
     names, metric = named_rows(comparison), comparison.metric
-    found = [(names[row.label], *item) for row in comparison.rows for item in of_classes(row.runs, metric).items()]
+    classes = [(names[row.label], *item) for row in comparison.rows for item in of_classes(row.runs, metric).items()]
     spent, factors = zip(
-        *readable([*_SPENT.values()], [[figures[key] or 0.0 for *_, figures in found] for key in _SPENT]), strict=True
+        *readable([*_SPENT.values()], [[figures[key] or 0.0 for *_, figures in classes] for key in _SPENT]), strict=True
     )
     rows = []
-    for name, device_class, figures in found:
+    for name, device_class, figures in classes:
         costs = [significant(factor * (figures[key] or 0.0)) for key, factor in zip(_SPENT, factors, strict=True)]
         never = f"{100 * (figures['never_reached'] or 0.0):.1f}"
         texts = [f"{figures['devices']:,.0f}", score(figures["score"], metric), *costs, never]
@@ -227,13 +227,13 @@ def of_classes(runs: Sequence[Run], metric: str) -> dict[str, dict[str, float | 
         work.
     """
     totals = [run.complete.fleet_totals["classes"] for run in runs if run.complete.fleet_totals]
-    found: dict[str, dict[str, float | None]] = {}
+    figures: dict[str, dict[str, float | None]] = {}
     for name in dict.fromkeys(name for of_run in totals for name in of_run):
         of_class = [of_run[name] for of_run in totals if name in of_run]
         devices = sum(each["devices"] for each in of_class)
         seen = [row for run in runs for row in split_seen(run.devices)[0] if row.get("device_class") == name]
         scores = [row[metric] for row in seen if row.get(metric) is not None]
-        found[name] = {
+        figures[name] = {
             "devices": devices / len(of_class),
             "never_reached": sum(each["never_reached"] for each in of_class) / devices,
             "score": float(np.mean(scores)) if scores else None,
@@ -241,17 +241,17 @@ def of_classes(runs: Sequence[Run], metric: str) -> dict[str, dict[str, float | 
             "megabytes": sum(each["bytes_wifi"] + each["bytes_cellular"] for each in of_class) / 1e6 / devices,
             "hours": sum(each["busy_seconds"] for each in of_class) / HOUR / devices,
         }
-    return found
+    return figures
 
 
 def devices_table(row: Configuration) -> Table:
-    """Return all devices of a configuration, over all seeds, with all known figures."""
+    """Return all devices of a configuration, over all seeds, with all recorded figures."""
     several = len(row.runs) > 1
     devices = [
         {"device": record.device, "seed": run.complete.seed, **record} for run in row.runs for record in run.devices
     ]
-    known = dict.fromkeys(key for device in devices for key in device if device[key] is not None)
-    columns = [key for key in known if key != "device" and (several or key != "seed")]
+    recorded = dict.fromkeys(key for device in devices for key in device if device[key] is not None)
+    columns = [key for key in recorded if key != "device" and (several or key != "seed")]
     rows = [
         Row(str(device["device"]), [Cell(device_text(device.get(column), column)) for column in columns])
         for device in devices

@@ -72,20 +72,20 @@ def paired_text(comparison: Comparison, width: int = 100) -> Group | None:
         comparison: The comparison.
         width: The terminal's width in characters; a narrower terminal shows fewer columns.
     """
-    known = [row for row in comparison.paired if row.pairs]
+    pairs = [row for row in comparison.paired if row.pairs]
     refused = [
         Text.assemble(("not paired  ", "bold"), f"{row.label}: {row.refused}")
         for row in comparison.paired
         if row.refused
     ]
-    if not known:
+    if not pairs:
         return Group(*refused) if refused else None
     table = paired_table(comparison)
-    tested = any(row.p is not None for row in known)
+    tested = any(row.p is not None for row in pairs)
     legend = (
-        f"CI and p: Student's t over {tested_over(known)}; p adjusted by Holm"
+        f"CI and p: Student's t over {tested_over(pairs)}; p adjusted by Holm"
         if tested
-        else f"no CI or p with fewer than {fewest(known)}"
+        else f"no CI or p with fewer than {fewest(pairs)}"
     )
     shown = Table(
         f"{against(comparison)}: {pairs_unit(comparison)}",
