@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 from odt_sim.doctor.file_checks import manifest_of
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
 from odt_sim.files import refuse_source, write_file
-from odt_sim.model.graph import Graph, Subgraph
+from odt_sim.model.graph import Graph
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.trainable import read_file
 from odt_sim.model_page.drawing import HIDDEN, RUNNERS, drawing, runner
@@ -27,8 +26,7 @@ LARGEST = 1024
 
 
 BINS = 32
-WIDTH, HEIGHT = 160, 36
-"""The bins and the size of a histogram."""
+"""The bins of a histogram."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Values:
         greatest: The largest finite value.
         deviation: Their standard deviation.
         not_finite: The number of NaN and infinite values.
-        picture: The histogram.
+        bars: The heights of the histogram's bars, from 0 to 1; a single one if all values are equal.
     """
 
     least: float | None
@@ -49,18 +47,7 @@ class Values:
     greatest: float | None
     deviation: float | None
     not_finite: int
-    picture: Markup
-
-
-class Signature(NamedTuple):
-    """A row of the table of signatures."""
-
-    name: str
-    inputs: list[str]
-    outputs: list[str]
-    ops: int
-    runners: list[tuple[str, str, int]]
-    milliseconds: float | None
+    bars: Sequence[float]
 
 
 class Weight(NamedTuple):
@@ -97,49 +84,43 @@ def model_page(content: bytes, where: str) -> str:
     graph = read_graph(content, where)
     ran = tried(content, where, {}, experiments=["runners"])
     found = ran.result("runners") or {}
-    names, layers = _names(graph, where), _layers(graph, where)
-    signatures = {name: _signature(graph, name, found.get(name, {})) for name in graph.signatures}
-    drawings = {
-        name: drawing(graph, entry.subgraph, _numbers(found.get(name, {})), layers)
-        for name, entry in graph.signatures.items()
-    }
+    names = _names(graph, where)
+    layers = {variable: name.rpartition("/")[0] or name for variable, name in names.items()}
+    signatures, drawings = [], {}
+    for name, entry in graph.signatures.items():
+        subgraph, of_signature = graph.subgraphs[entry.subgraph], found.get(name, {})
+        numbers = of_signature.get("delegated")
+        delegated = None if numbers is None else set(numbers)
+        drawn = [(i, op) for i, op in enumerate(subgraph.ops) if op.kind not in HIDDEN]
+        counts = Counter(runner(op, i, delegated) for i, op in drawn)
+        inputs, outputs = (
+            [f"{key} {subgraph.tensors[i].text}" for key, i in side.items()] for side in (entry.inputs, entry.outputs)
+        )
+        signatures.append(
+            {
+                "name": name,
+                "inputs": inputs,
+                "outputs": outputs,
+                "ops": len(drawn),
+                "runners": [(key, RUNNERS[key], counts[key]) for key in RUNNERS if counts[key]],
+                "milliseconds": of_signature.get("ms"),
+            }
+        )
+        drawings[name] = drawing(graph, entry.subgraph, delegated, layers)
+    data = json.dumps({"graphs": drawings, "runners": RUNNERS, "names": names}, separators=(",", ":"))
     return rendered(
         "model.html",
         *("odt_sim.model_page", "odt_sim.report"),
         title=Path(where).name,
         bytes=len(content),
-        signatures=list(signatures.values()),
+        signatures=signatures,
         variables=[_variable(names.get(v.name, v.name), v) for v in graph.variables.values()],
         constants=_constants(graph),
         runners=RUNNERS,
-        present={key for signature in signatures.values() for key, _, _ in signature.runners},
+        present={key for signature in signatures for key, _, _ in signature["runners"]},
         problem=next(iter({**ran.errors, **ran.deaths}.values()), ""),
-        graphs=Markup(_script_safe({"graphs": drawings, "runners": RUNNERS, "names": names})),
+        graphs=Markup(data.replace("<", "\\u003c").replace("\u2028", "\\u2028")),  # safe inside a script element
     )
-
-
-def _script_safe(data: Any) -> str:
-    """Return JSON that is safe inside a script element."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
-
-
-def _numbers(found: Mapping[str, Any]) -> set[int] | None:
-    delegated = found.get("delegated")
-    return None if delegated is None else set(delegated)
-
-
-def _signature(graph: Graph, name: str, found: Mapping[str, Any]) -> Signature:
-    entry = graph.signatures[name]
-    subgraph, delegated = graph.subgraphs[entry.subgraph], _numbers(found)
-    inputs, outputs = (_texts(subgraph, side) for side in (entry.inputs, entry.outputs))
-    drawn = [(i, op) for i, op in enumerate(subgraph.ops) if op.kind not in HIDDEN]
-    counts = Counter(runner(op, i, delegated) for i, op in drawn)
-    shares = [(key, RUNNERS[key], counts[key]) for key in RUNNERS if counts[key]]
-    return Signature(name, inputs, outputs, sum(counts.values()), shares, found.get("ms"))
-
-
-def _texts(subgraph: Subgraph, tensors: Mapping[str, int]) -> list[str]:
-    return [f"{key} {subgraph.tensors[i].text}" for key, i in tensors.items()]
 
 
 def _names(graph: Graph, where: str) -> dict[str, str]:
@@ -151,10 +132,6 @@ def _names(graph: Graph, where: str) -> dict[str, str]:
     read = {access.op.outputs[0]: access.handle.name for access in graph.accesses[entry.subgraph] if not access.assigns}
     pairs = ((f"a{i}", parameter.name) for i, parameter in enumerate(manifest.parameters))
     return {read[entry.outputs[key]]: name for key, name in pairs if entry.outputs.get(key) in read}
-
-
-def _layers(graph: Graph, where: str) -> dict[str, str]:
-    return {variable: name.rpartition("/")[0] or name for variable, name in _names(graph, where).items()}
 
 
 def _variable(name: str, variable: Any) -> Weight:
@@ -188,32 +165,13 @@ def _values(tensor: Any) -> Values | None:
     flat = np.asarray(array, np.float64).reshape(-1)
     finite = flat[np.isfinite(flat)]
     if not finite.size:
-        return Values(None, None, None, None, flat.size, Markup(""))
-    least, greatest = float(finite.min()), float(finite.max())
-    counts, _ = np.histogram(finite, bins=BINS) if greatest > least else (np.array([finite.size]), None)
+        return Values(None, None, None, None, flat.size, [])
+    counts, _ = np.histogram(finite, bins=BINS) if finite.max() > finite.min() else (np.array([finite.size]), None)
     return Values(
-        least,
+        float(finite.min()),
         float(finite.mean()),
-        greatest,
+        float(finite.max()),
         float(finite.std()),
         flat.size - finite.size,
-        _picture(counts, least, greatest),
-    )
-
-
-def _picture(counts: NDArray[Any], least: float, greatest: float) -> Markup:
-    width, most = WIDTH / len(counts), counts.max()
-    if len(counts) == 1:  # one value: a thin bar in the middle
-        bars = f'<rect x="{WIDTH / 2 - 2}" y="0" width="4" height="{HEIGHT}"/>'
-    else:
-        heights = [max(1.0, HEIGHT * count / most) if count else 0.0 for count in counts]
-        bars = "".join(
-            f'<rect x="{i * width:.1f}" y="{HEIGHT - height:.1f}" width="{width - 0.6:.1f}" height="{height:.1f}"/>'
-            for i, height in enumerate(heights)
-            if height
-        )
-    label = f"histogram from {least:.3g} to {greatest:.3g}"
-    return Markup(
-        f'<svg class="histogram" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
-        f'aria-label="{label}">{bars}</svg>'
+        (counts / counts.max()).tolist(),
     )

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rich.table import Table as RichTable
@@ -67,7 +67,7 @@ class Table:
     caption: str = ""
     headings: Sequence[str] = ()
     rows: Sequence[Row] = ()
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
 
 
 def terminal_table(table: Table, width: int, important: Sequence[str]) -> RichTable:
