@@ -149,7 +149,7 @@ def _best(results: Results) -> Table:
     for task in results.tasks:
         best = {key: task.best(key) for key in QUESTIONS}
         cells = [Cell(n, [_score(task.value(n, key), task)]) if n else Cell(UNKNOWN) for key, n in best.items()]
-        level = task.level_with(best[MEAN]) if best[MEAN] else []
+        level = task.level_with(first) if (first := best[MEAN]) else []
         for key in COST_HEADINGS:
             name = task.cheapest(key, level)
             cost = significant((task.cost(name, key) if name else None) or 0.0)

@@ -175,13 +175,13 @@ def _draw_names(
         chosen = next(free, 0)
         text.set_position(offsets[chosen] / pixels)
         assert text.arrow_patch is not None
-        text.arrow_patch.set_visible(chosen >= _DIRECTIONS)
+        text.arrow_patch.set_visible(chosen >= _DIRECTIONS or chosen % 4 > 0)  # unless the point is next to the name
         taken.append(boxes[chosen])
 
 
 def _offsets(distance: Array) -> Array:
     """Return the offsets of a name's centre to try, `[places, 2]`: around the point, on rectangles of growing size."""
-    angles = np.linspace(0, 2 * np.pi, _DIRECTIONS, endpoint=False)
+    angles = np.pi - np.linspace(0, 2 * np.pi, _DIRECTIONS, endpoint=False)  # left first: the front comes from below
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     square = circle / np.abs(circle).max(axis=1, keepdims=True)  # so that a name may touch its point
     return np.concatenate([square * distance * scale for scale in np.arange(1.0, 12.0, 0.5)])
