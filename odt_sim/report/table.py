@@ -16,7 +16,7 @@ _LATEX = {
     **{character: f"\\{character}" for character in "$&#_%"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"},
     **{"\N{MINUS SIGN}": "$-$", "±": r"$\pm$", "–": "--", "²": r"\textsuperscript{2}", "\N{NO-BREAK SPACE}": "~"},
-    **{"`": r"\textasciigrave{}", "'": r"\textquotesingle{}", "†": r"\dag{}", "×": r"$\times$"},
+    **{"`": r"\textasciigrave{}", "'": r"\textquotesingle{}", "×": r"$\times$"},
 }
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 
