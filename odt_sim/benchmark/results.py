@@ -65,7 +65,7 @@ class TaskResult:
         return [int(of_run.get("devices", 0)) if of_run else 0 for of_run in figures]
 
     def cost(self, strategy: str, key: str) -> float | None:
-        """Return the mean over seeds of a cost of `odt_sim.report.costs`; None if unknown or if it did not run."""
+        """Return the mean over seeds of a cost of `odt_sim.report.columns`; None if unknown or if it did not run."""
         of_run = next(cost.of_run for cost in COSTS if cost.key == key)
         spread = over_seeds(list(map(of_run, self.rows[strategy].runs))) if strategy in self.rows else None
         return None if spread is None else spread.mean
