@@ -44,7 +44,7 @@ def rounds(runs: Runs, ax: "Axes | None" = None) -> "Axes":
     Raises:
         ConfigurationError: No evaluated round has a value of the metric, or an argument has the wrong type.
     """
-    from odt_sim.report.rounds_plot import draw_rounds, rounds_on
+    from odt_sim.report.lines_plot import ROUNDS, draw_over
 
     comparison = _comparison(runs)
     if not any(record.get(comparison.metric) is not None for run in comparison.runs for record in run.rounds):
@@ -52,7 +52,7 @@ def rounds(runs: Runs, ax: "Axes | None" = None) -> "Axes":
             f"odt_sim.plot.rounds: no evaluated round has a value of {comparison.metric}, which may be undefined on "
             "the test examples; choose other runs, or run them with another run.metric"
         )
-    return _single(draw_rounds, rounds_on, comparison, ax)
+    return _drawn(draw_over, comparison, ax, axis=ROUNDS)
 
 
 def devices(runs: Runs, ax: "Axes | None" = None) -> "Axes":
@@ -65,9 +65,9 @@ def devices(runs: Runs, ax: "Axes | None" = None) -> "Axes":
     Raises:
         ConfigurationError: No run is complete.
     """
-    from odt_sim.report.devices_plot import devices_on, draw_distribution
+    from odt_sim.report.devices_plot import draw_devices
 
-    return _single(draw_distribution, devices_on, _comparison(runs), ax)
+    return _drawn(draw_devices, _comparison(runs), ax)
 
 
 def gains(runs: Runs, ax: "Axes | Iterable[Axes] | None" = None) -> "list[Axes]":
@@ -92,7 +92,7 @@ def gains(runs: Runs, ax: "Axes | Iterable[Axes] | None" = None) -> "list[Axes]"
             "odt_sim.plot.gains: the runs have no gains; add a run of strategy=local with the same seed"
         )
     if ax is None:
-        return _new(draw_gains, comparison)
+        return _new(partial(draw_gains, comparison=comparison))
     given = [_checked_axes(each) for each in (ax if isinstance(ax, Iterable) else [ax])]
     if len(given) != len(known):
         raise ConfigurationError(
@@ -116,16 +116,16 @@ def pareto(runs: Runs, cost: str = "megabytes", ax: "Axes | None" = None) -> "Ax
     Raises:
         ConfigurationError: The cost is unknown, or no run has it.
     """
-    from odt_sim.report.costs import COSTS
-    from odt_sim.report.pareto_plot import draw_pareto, pareto_on, points
+    from odt_sim.report.columns import COSTS
+    from odt_sim.report.pareto_plot import draw_pareto, points
 
     known = {each.key: each for each in COSTS}
-    if cost not in [*known]:
+    if cost not in known:
         raise ConfigurationError(f"odt_sim.plot.pareto: cost: expected one of {', '.join(known)}; found {cost!r}")
     comparison = _comparison(runs)
     if not points(comparison, known[cost]):
         raise ConfigurationError(f"odt_sim.plot.pareto: no run recorded {cost}; choose another cost")
-    return _single(partial(draw_pareto, cost=known[cost]), partial(pareto_on, cost=known[cost]), comparison, ax)
+    return _drawn(draw_pareto, comparison, ax, cost=known[cost])
 
 
 def _comparison(runs: Runs) -> "Comparison":
@@ -173,19 +173,17 @@ def _checked_axes(ax: Any) -> "Axes":
     return ax
 
 
-def _single(
-    draw: "Callable[[Figure, Comparison], None]",
-    draw_on: "Callable[[Axes, Comparison], None]",
-    comparison: "Comparison",
-    ax: "Axes | None",
-) -> "Axes":
+def _drawn(draw: "Callable[..., None]", comparison: "Comparison", ax: "Axes | None", **options: Any) -> "Axes":
+    """Draw on the given axes, or on those of a new figure, and return them."""
+    from odt_sim.report.style import on_figure
+
     if ax is None:
-        return _new(draw, comparison)[0]
-    draw_on(_checked_axes(ax), comparison)
+        return _new(on_figure(draw, comparison, **options))[0]
+    draw(_checked_axes(ax), comparison, **options)
     return ax
 
 
-def _new(draw: "Callable[[Figure, Comparison], None]", comparison: "Comparison") -> "list[Axes]":
+def _new(draw: "Callable[[Figure], None]") -> "list[Axes]":
     """Draw in a new figure in the report's style; pyplot shows it in a notebook."""
     import matplotlib
     from matplotlib import pyplot
@@ -196,5 +194,5 @@ def _new(draw: "Callable[[Figure, Comparison], None]", comparison: "Comparison")
     pyplot.draw_if_interactive()  # type: ignore[no-untyped-call]
     with matplotlib.rc_context(LIGHT.settings()):
         figure = pyplot.figure(layout="constrained")
-        draw(figure, comparison)
+        draw(figure)
     return figure.axes

@@ -113,7 +113,7 @@ class Results:
             ConfigurationError: pandas is not installed, or an option does not fit the runs.
         """
         from odt_sim.report.comparison import compare_runs
-        from odt_sim.report.comparison_csv import comparison_records
+        from odt_sim.report.records import comparison_records
 
         compared = compare_runs(self._runs, best=best, against=against, target=target, metric=metric)
         return _data_frame(comparison_records(compared))

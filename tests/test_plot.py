@@ -1,3 +1,5 @@
+from functools import partial
+
 import matplotlib
 import nbformat
 import numpy as np
@@ -12,9 +14,9 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.devices_plot import draw_gains
+from odt_sim.report.lines_plot import ROUNDS, draw_over
 from odt_sim.report.pictures import _png
-from odt_sim.report.rounds_plot import draw_rounds
-from odt_sim.report.style import DPI, LIGHT
+from odt_sim.report.style import DPI, LIGHT, on_figure
 
 matplotlib.use("agg")
 PLOTS = ("rounds", "devices", "pareto")
@@ -73,13 +75,17 @@ def test_gains_have_axes_for_each_configuration(sweep):
         odt_sim.plot.gains(sweep, ax=Figure().subplots())
 
 
-@pytest.mark.parametrize(("draw", "name"), [(draw_rounds, "rounds"), (draw_gains, "gains")])
-def test_plots_are_the_pictures_of_the_report(sweep, tmp_path, draw, name):
+@pytest.mark.parametrize("name", ["rounds", "gains"])
+def test_plots_are_the_pictures_of_the_report(sweep, tmp_path, name):
     getattr(odt_sim.plot, name)(sweep)
     with matplotlib.rc_context(LIGHT.settings()):
         pyplot.gcf().savefig(tmp_path / "plot.png", dpi=DPI)
     comparison = compare([sweep])
-    expected = _png(lambda figure: draw(figure, comparison), LIGHT)
+    drawn = {
+        "rounds": on_figure(draw_over, comparison, axis=ROUNDS),
+        "gains": partial(draw_gains, comparison=comparison),
+    }
+    expected = _png(drawn[name], LIGHT)
     (tmp_path / "report.png").write_bytes(expected)
     ours, theirs = (pyplot.imread(tmp_path / f"{each}.png") for each in ("plot", "report"))
     assert ours.shape == theirs.shape

@@ -108,7 +108,7 @@ def write_run(
         task=task,
         metrics=TASK_METRICS[task],
         cohort=None,
-        settings=settings,
+        settings=_recorded(strategy, overrides) if settings is None else settings,
         stopped=stopped,
     )
     folder.write_summary(summary)
@@ -142,6 +142,14 @@ def write_hydra(path: Path, overrides: Sequence[str], devices: int = 20, unseen:
     OmegaConf.save(merged, path / ".hydra" / "config.yaml")
     OmegaConf.save(OmegaConf.create({"hydra": {"runtime": {"choices": choices}}}), path / ".hydra" / "hydra.yaml")
     OmegaConf.save(OmegaConf.create(list(overrides)), path / ".hydra" / "overrides.yaml")
+
+
+def _recorded(strategy: str, overrides: Sequence[str]) -> dict[str, str]:
+    """Return the settings that a run with some overrides records."""
+    pairs = (override.lstrip("+").partition("=") for override in overrides)
+    changed = {key: value for key, _, value in pairs if key not in ("strategy", "seed") and not key.startswith("hydra")}
+    alpha = changed.pop("partition.alpha", "0.3")
+    return {"strategy": strategy, "data": "digits", "partition": f"dirichlet alpha={alpha}", **changed}
 
 
 def _device(index: int, value: float, examples: int, seen: bool, task: str) -> dict[str, Any]:

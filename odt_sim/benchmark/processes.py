@@ -1,4 +1,4 @@
-"""Processes that run a benchmark's cells in parallel; each runs many cells, since it takes seconds to start."""
+"""Processes that run a benchmark's cells in parallel, each in its own: a cell takes a minute, and a start seconds."""
 
 import signal
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from queue import SimpleQueue
+from threading import Event
 
 from odt_sim.benchmark.cells import Cell, Outcome, read_outcome, write_outcome
 from odt_sim.subprocesses import environment
@@ -15,84 +15,30 @@ INTERRUPTS = (-signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that w
 WORKER = (sys.executable, "-m", "odt_sim.cli.benchmark_worker")
 
 
-class _Worker:
-    """Worker process that is started for its first cell, and restarted if it died."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-        self._stopped = False
-
-    def run(self, cell: Cell) -> None:
-        """Run a cell to its end; if the process dies, the cell fails.
-
-        Raises:
-            InterruptedError: The process was stopped.
-            KeyboardInterrupt: The process was interrupted, so that the cell has no outcome.
-        """
-        process = self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(BrokenPipeError):
-            process.stdin.write(f"{cell.dumps()}\n")
-            process.stdin.flush()
-        answered = process.stdout.readline()
-        if self._stopped:
-            raise InterruptedError
-        if not answered:
-            code = process.wait()
-            if code in INTERRUPTS:  # a terminal's Ctrl-C goes to both processes, often to this one later
-                raise KeyboardInterrupt
-            reason = f"its process ended with exit code {code}"
-            _end(process)
-            self._process = None
-            write_outcome(cell, Outcome(status="failed", reason=reason, budget=cell.plan.budget, seeds=cell.plan.seeds))
-
-    def _started(self) -> subprocess.Popen[str]:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                WORKER,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                env=environment({"OPENBLAS_NUM_THREADS": "1"}),
-            )
-        return self._process
-
-    def stop(self) -> None:
-        """Kill the process."""
-        self._stopped = True
-        if self._process is not None:
-            _end(self._process)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        assert pipe is not None
-        with suppress(BrokenPipeError):
-            pipe.close()
-
-
 def run_cells(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]:
-    """Run cells, and yield each with its outcome as soon as it ends.
+    """Run cells, and yield each with its outcome as soon as it ends; if its process dies, it fails.
 
     Args:
         cells: The cells.
         jobs: The number of cells that run at the same time.
+
+    Raises:
+        KeyboardInterrupt: A process was interrupted, so that its cell has no outcome.
     """
-    workers = [_Worker() for _ in range(jobs)]
-    idle: SimpleQueue[_Worker] = SimpleQueue()
-    for worker in workers:
-        idle.put(worker)
+    processes: list[subprocess.Popen[str]] = []
+    stopping = Event()
 
     def run(cell: Cell) -> Outcome:
-        worker = idle.get()
-        try:
-            worker.run(cell)
-        finally:
-            idle.put(worker)
+        process = _started(cell)
+        processes.append(process)
+        if stopping.is_set():
+            process.kill()
+        code = process.wait()  # its standard input stays open until then: it ends when this process does
+        if code in INTERRUPTS:  # a terminal's Ctrl-C goes to both processes, often to this one later
+            raise KeyboardInterrupt
+        if code and not stopping.is_set():
+            reason = f"its process ended with exit code {code}"
+            write_outcome(cell, Outcome(status="failed", reason=reason, budget=cell.plan.budget, seeds=cell.plan.seeds))
         outcome = read_outcome(cell.path)
         assert outcome is not None
         return outcome
@@ -103,7 +49,31 @@ def run_cells(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]
         for future in as_completed(running):
             yield running[future], future.result()
     finally:
+        stopping.set()
         pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:
-            worker.stop()
+        for process in processes:
+            process.kill()
         pool.shutdown()
+        for process in processes:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+
+
+def _started(cell: Cell) -> subprocess.Popen[str]:
+    """Return the process of a cell, which writes its outcome and its output to the cell's files."""
+    cell.log.parent.mkdir(parents=True, exist_ok=True)
+    with cell.log.open("ab") as log:
+        process = subprocess.Popen(
+            WORKER,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            text=True,
+            env=environment({"OPENBLAS_NUM_THREADS": "1"}),
+        )
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.write(f"{cell.dumps()}\n")
+        process.stdin.flush()
+    return process

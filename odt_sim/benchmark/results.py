@@ -13,11 +13,9 @@ from odt_sim.benchmark.ranks import Array, Friedman, critical_difference, friedm
 from odt_sim.errors import CheckpointError
 from odt_sim.files import write_file
 from odt_sim.metrics.names import higher_is_better
-from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import document
+from odt_sim.report.columns import COSTS, Column, comparison_columns
 from odt_sim.report.comparison import Comparison, Configuration, compare
-from odt_sim.report.comparison_columns import comparison_columns
-from odt_sim.report.costs import COSTS
 from odt_sim.report.formatting import over_seeds
 from odt_sim.report.pairing import Paired, pair_all, returning_by
 from odt_sim.report.significance import FEWEST, Tested, student, units
@@ -59,29 +57,47 @@ class TaskResult:
         spread = self.rows[strategy].values.get(key) if strategy in self.rows else None
         return None if spread is None else spread.mean
 
-    def devices(self, strategy: str, key: str) -> int:
-        """Return the number of devices in a strategy's column, summed over seeds; 0 if it did not run."""
-        return sum(_devices(run, key) for run in self.rows[strategy].runs) if strategy in self.rows else 0
+    def devices(self, strategy: str, key: str) -> Sequence[int]:
+        """Return the number of devices in a strategy's column for each seed; empty if it did not run."""
+        part = {"unseen": "metrics_unseen", "unseen_adapted": "metrics_unseen_adapted"}.get(key, "metrics")
+        runs = self.rows[strategy].runs if strategy in self.rows else ()
+        figures = [(run.complete.get(part) or {}).get(run.metrics[0]) for run in runs]
+        return [int(of_run.get("devices", 0)) if of_run else 0 for of_run in figures]
 
     def cost(self, strategy: str, key: str) -> float | None:
-        """Return the mean over seeds of a cost of `odt_sim.report.costs`; None if unknown or if it did not run."""
+        """Return the mean over seeds of a cost of `odt_sim.report.columns`; None if unknown or if it did not run."""
         of_run = next(cost.of_run for cost in COSTS if cost.key == key)
         spread = over_seeds(list(map(of_run, self.rows[strategy].runs))) if strategy in self.rows else None
         return None if spread is None else spread.mean
 
-    def higher(self, key: str) -> bool:
-        """Return whether larger values of a column are better."""
-        return next(
-            column.higher_is_better is True for column in comparison_columns((self.metric,)) if column.key == key
-        )
+    def column(self, key: str) -> Column:
+        """Return a column of the comparison by its key."""
+        return next(column for column in comparison_columns((self.metric,)) if column.key == key)
+
+    def ranks(self, strategies: Sequence[str], key: str, seed: int | None = None) -> Array:
+        """Return the ranks of strategies by a column, `[strategies]`, over all seeds or by the run of one seed."""
+        column = self.column(key)
+        if seed is None:
+            found = [(self.value(name, key), sum(self.devices(name, key))) for name in strategies]
+        else:
+            ran = {name: row.runs[seed] for name, row in self.rows.items()}
+            found = [
+                (column.figure(ran[name]), self.devices(name, key)[seed]) if name in ran else (None, 0)
+                for name in strategies
+            ]
+        values, devices = zip(*found, strict=True)
+        known = [np.nan if value is None else value for value in values]
+        return ranks(known, higher_is_better=column.higher_is_better is True, devices=devices)
 
     def interval(self, strategy: str) -> Tested | None:
         """Return the 95 % interval of the mean over devices, over people or seeds as in reports; None with too few."""
         runs = self.rows[strategy].runs
         column = returning_by(runs)
         key = column or "device"
-        counted = [[record for record in run.devices if _counts(record, self.metric)] for run in runs]
-        values = [{str(record[key]): float(record[self.metric]) for record in records} for records in counted]
+        values = [
+            {str(record[key]): float(record[self.metric]) for record in run.devices if _counts(record, self.metric)}
+            for run in runs
+        ]
         if not all(values):
             return None
         unit, each = units(values, column is not None)
@@ -90,40 +106,40 @@ class TaskResult:
     @cached_property
     def paired(self) -> Mapping[str, Paired]:
         """The comparison of each strategy with the reference, FedAvg if it ran, with Holm's p over all strategies."""
-        labels = {row.label: name for name, row in self.rows.items()}
-        return {labels[each.label]: each for each in _pairs(self.rows) if each.label in labels}
+        return self._pairs()
+
+    def _pairs(self, against: str | None = None) -> Mapping[str, Paired]:
+        groups = {row.label: row.runs for row in self.rows.values()}
+        selections = {row.label: row.selection for row in self.rows.values()}
+        names = {row.label: name for name, row in self.rows.items()}
+        return {names[each.label]: each for each in pair_all(groups, selections, against) if each.label in names}
 
     def against(self, strategy: str) -> int:
         """Return 1 if a strategy is significantly better than the reference, -1 if significantly worse, else 0."""
-        found = self.paired.get(strategy)
-        if found is None or found.p_holm is None or found.p_holm >= LEVEL or found.difference is None:
+        return self._significant(self.paired[strategy]) if strategy in self.paired else 0
+
+    def _significant(self, pair: Paired) -> int:
+        if pair.p_holm is None or pair.p_holm >= LEVEL or pair.difference is None:
             return 0
-        return 1 if (found.difference > 0) == higher_is_better(self.metric) else -1
+        return 1 if (pair.difference > 0) == higher_is_better(self.metric) else -1
 
     def best(self, key: str) -> str | None:
         """Return the strategy with the best value of a column over the most devices; None if no value is known."""
-        sign = 1 if self.higher(key) else -1
+        sign = 1 if self.column(key).higher_is_better else -1
         values = ((name, self.value(name, key)) for name in self.rows)
-        known = {name: (self.devices(name, key), sign * value) for name, value in values if value is not None}
-        return max(known, key=known.__getitem__, default=None)
+        ranked = {name: (sum(self.devices(name, key)), sign * value) for name, value in values if value is not None}
+        return max(ranked, key=ranked.__getitem__, default=None)
 
     def cheapest(self, key: str, among: Sequence[str]) -> str | None:
         """Return the strategy with the lowest cost; None if no cost is known."""
-        known = {name: cost for name in among if (cost := self.cost(name, key)) is not None}
-        return min(known, key=known.__getitem__, default=None)
+        costs = {name: cost for name in among if (cost := self.cost(name, key)) is not None}
+        return min(costs, key=costs.__getitem__, default=None)
 
     def level_with(self, strategy: str) -> list[str]:
         """Return a strategy, then all that are not significantly worse by the paired test with Holm's adjustment."""
-        found = _pairs(self.rows, self.rows[strategy].label)
-        worse = {
-            each.label
-            for each in found
-            if each.p_holm is not None
-            and each.p_holm < LEVEL
-            and each.difference is not None
-            and (each.difference < 0) == higher_is_better(self.metric)
-        }
-        return [strategy, *(name for name, row in self.rows.items() if name != strategy and row.label not in worse)]
+        pairs = self._pairs(self.rows[strategy].label)
+        worse = {name for name, pair in pairs.items() if self._significant(pair) < 0}
+        return [strategy, *(name for name in self.rows if name != strategy and name not in worse)]
 
 
 @dataclass(frozen=True)
@@ -147,52 +163,27 @@ class Results:
     @cached_property
     def ranked_strategies(self) -> list[str]:
         """The strategies that are ranked, since they can run on every task, best average rank first."""
-        eligible = self._eligible
-        if not eligible or not self.tasks:
+        tasks = self.tasks
+        eligible = [name for name in self.strategies if all(task.outcomes[name].status != "refused" for task in tasks)]
+        if not eligible or not tasks:
             return eligible
         average = self._ranks(eligible, MEAN).mean(axis=0)
         return [eligible[place] for place in np.argsort(average, kind="stable")]
-
-    @property
-    def _eligible(self) -> list[str]:
-        return [each for each in self.strategies if all(task.outcomes[each].status != "refused" for task in self.tasks)]
 
     def ranks(self, key: str = MEAN) -> Array:
         """Return the ranks of `ranked_strategies` by a column, `[tasks, strategies]`, for tasks with the column."""
         return self._ranks(self.ranked_strategies, key)
 
-    def _ranks(self, strategies: Sequence[str], key: str) -> Array:
-        values = [(task, [task.value(each, key) for each in strategies]) for task in self.tasks]
-        return np.array(
-            [
-                ranks(
-                    [np.nan if value is None else value for value in of_task],
-                    higher_is_better=task.higher(key),
-                    devices=[task.devices(each, key) for each in strategies],
-                )
-                for task, of_task in values
-                if any(value is not None for value in of_task)
-            ]
-        ).reshape(-1, len(strategies))
+    def _ranks(self, names: Sequence[str], key: str) -> Array:
+        tasks = [task for task in self.tasks if any(task.value(name, key) is not None for name in names)]
+        return np.array([task.ranks(names, key) for task in tasks]).reshape(-1, len(names))
 
     def seed_ranks(self) -> Array:
         """Return the average ranks of `ranked_strategies` over tasks by single seeds, `[seeds, strategies]`."""
-        seeds = range(min((len(row.runs) for task in self.tasks for row in task.rows.values()), default=0))
-        found = [
-            [
-                ranks(
-                    [_of_seed(task, each, seed) for each in self.ranked_strategies],
-                    higher_is_better=task.higher(MEAN),
-                    devices=[
-                        _devices(task.rows[each].runs[seed], MEAN) if each in task.rows else 0
-                        for each in self.ranked_strategies
-                    ],
-                )
-                for task in self.tasks
-            ]
-            for seed in seeds
-        ]
-        return np.array(found).mean(axis=1) if found else np.empty((0, len(self.ranked_strategies)))
+        names = self.ranked_strategies
+        seeds = min((len(row.runs) for task in self.tasks for row in task.rows.values()), default=0)
+        averages = [np.mean([task.ranks(names, MEAN, seed) for task in self.tasks], axis=0) for seed in range(seeds)]
+        return np.array(averages).reshape(-1, len(names))
 
     @cached_property
     def friedman(self) -> Friedman | None:
@@ -213,10 +204,10 @@ class Results:
     def relative(self, strategy: str, key: str) -> float | None:
         """Return a cost relative to the reference's, the geometric mean over tasks with both; None without any."""
         pairs = [(task.cost(strategy, key), task.cost(self.reference, key)) for task in self.tasks]
-        known = [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
-        if not known:
+        ratios = [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
+        if not ratios:
             return None
-        return float(np.exp(np.mean(np.log(known)))) if all(known) else 0.0
+        return float(np.exp(np.mean(np.log(ratios)))) if all(ratios) else 0.0
 
     @property
     def seconds(self) -> float:
@@ -271,27 +262,6 @@ def _task(folder: Path, strategies: Sequence[str]) -> TaskResult:
     return TaskResult(folder.name, outcomes, compare(runs) if runs else None)
 
 
-def _pairs(rows: Mapping[str, Configuration], against: str | None = None) -> Sequence[Paired]:
-    groups = {row.label: row.runs for row in rows.values()}
-    return pair_all(groups, {row.label: row.selection for row in rows.values()}, against)
-
-
 def _counts(record: Mapping[str, object], metric: str) -> bool:
     value = record.get(metric)
     return bool(record["seen"]) and isinstance(value, int | float) and bool(np.isfinite(value))
-
-
-def _devices(run: Run, key: str) -> int:
-    """Return the number of devices in the value of a run's column."""
-    part = {"unseen": "metrics_unseen", "unseen_adapted": "metrics_unseen_adapted"}.get(key, "metrics")
-    figures = (run.complete.get(part) or {}).get(run.metrics[0])
-    return int(figures.get("devices", 0)) if figures else 0
-
-
-def _of_seed(task: TaskResult, strategy: str, seed: int) -> float:
-    if strategy not in task.rows:
-        return np.nan
-    row = task.rows[strategy]
-    column = next(column for column in comparison_columns((task.metric,)) if column.key == MEAN)
-    spread = over_seeds([column.figure(row.runs[seed])])
-    return np.nan if spread is None else spread.mean

@@ -1,15 +1,13 @@
 """Tables and captions of a benchmark, for its page and for Markdown."""
 
-from collections.abc import Sequence
-
+from odt_sim.benchmark.ranks import Array
 from odt_sim.benchmark.results import MEAN, Results, TaskResult
 from odt_sim.counting import counted
 from odt_sim.metrics.names import higher_is_better
 from odt_sim.metrics.units import duration, significant
 from odt_sim.report import description
 from odt_sim.report.formatting import UNKNOWN, heading, probability, score
-from odt_sim.report.page import Section
-from odt_sim.report.page_tables import Cell, Name, Row, Table
+from odt_sim.report.table import Cell, Row, Table
 
 BETTER, WORSE = "▲", "▼"
 RANKS = "Ranks"
@@ -82,9 +80,9 @@ def facts(results: Results) -> dict[str, str]:
     }
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results) -> list[Table]:
     """Return all sections."""
-    found = [
+    tables = [
         _ranks(results),
         _best(results),
         _figures(results, MEAN, SERVED),
@@ -94,10 +92,10 @@ def sections(results: Results) -> list[Section]:
         _settings(results),
         _left_out(results),
     ]
-    return [section for section in found if section.table or section.notes]
+    return [section for section in tables if section.rows or section.notes]
 
 
-def _ranks(results: Results) -> Section:
+def _ranks(results: Results) -> Table:
     ranked, seeds = results.ranks(), results.seed_ranks()
     by_question = {key: results.ranks(key) for key in QUESTIONS if key != MEAN}
     shown = [key for key, of_tasks in by_question.items() if len(of_tasks)]
@@ -110,26 +108,24 @@ def _ranks(results: Results) -> Section:
         *(f"rank,\n{QUESTIONS[key]}" for key in shown),
         *(f"{title} /\n{results.reference}" for title in COST_HEADINGS.values()),
     ]
-    rows = [
-        Row(
-            Name(name),
-            [
-                _rank_cell(ranked.mean(axis=0).tolist(), place),
-                Cell(f"{seeds[:, place].min():.1f} to {seeds[:, place].max():.1f}" if len(seeds) > 1 else UNKNOWN),
-                *_against_cells(results, name),
-                *(_rank_cell(by_question[key].mean(axis=0).tolist(), place) for key in shown),
-                *(_ratio(results.relative(name, key)) for key in COST_HEADINGS),
-            ],
-        )
-        for place, name in enumerate(results.ranked_strategies)
-    ]
-    rows += [_unranked_row(results, name, len(shown)) for name in _ordered(results)[len(rows) :]]
+    rows = []
+    for place, name in enumerate(_ordered(results)):
+        ranks, notes = [Cell(UNKNOWN)] * (2 + len(shown)), []
+        if place < len(results.ranked_strategies):
+            span = f"{seeds[:, place].min():.1f} to {seeds[:, place].max():.1f}" if len(seeds) > 1 else UNKNOWN
+            average, *others = (
+                _rank_cell(of_tasks, place) for of_tasks in (ranked, *(by_question[key] for key in shown))
+            )
+            ranks = [average, Cell(span), *others]
+        else:
+            notes = [f"{sum(name in task.rows for task in results.tasks)} of {counted(len(results.tasks), 'task')}"]
+        against = [task.against(name) for task in results.tasks]
+        counts = ["", ""] if name == results.reference else [str(against.count(1)), str(against.count(-1))]
+        costs = [results.relative(name, key) for key in COST_HEADINGS]
+        ratios = [Cell(UNKNOWN if cost is None else f"{cost:.2f}") for cost in costs]
+        rows.append(Row(name, [*ranks[:2], *map(Cell, counts), *ranks[2:], *ratios], notes))
     test = results.friedman
-    tested = (
-        ""
-        if test is None
-        else f" Friedman's chi-square {test.chi_square:.1f}, F {test.f:.2f}, p {probability(test.p)}."
-    )
+    tested = f" Friedman's chi-square {test.chi_square:.1f}, F {test.f:.2f}, p {probability(test.p)}." if test else ""
     caption = (
         "Strategies are ranked on each task by their mean over seen users and seeds (1 is best); ranks are averaged over "
         f"tasks. Each task is one observation, since seeds are not new tasks.{tested} Range over single seeds: lowest and "
@@ -138,70 +134,39 @@ def _ranks(results: Results) -> Section:
         f"the task). Costs: ratio to {results.reference}, geometric mean over tasks; steps include one deployment. "
         "Strategies that cannot run on some task are listed last, without a rank."
     )
-    return Section(RANKS, caption, Table(headings, rows) if rows else None)
+    return Table(RANKS, caption, headings, rows)
 
 
-def _against_cells(results: Results, name: str) -> list[Cell]:
-    """Return the numbers of tasks on which a strategy is significantly better and worse than the reference."""
-    if name == results.reference:
-        return [Cell(""), Cell("")]
-    against = [task.against(name) for task in results.tasks]
-    return [Cell(str(against.count(1))), Cell(str(against.count(-1)))]
+def _rank_cell(ranks: Array, place: int) -> Cell:
+    """Return the average rank of a strategy over tasks, from ranks `[tasks, strategies]`."""
+    average = ranks.mean(axis=0)
+    return Cell(f"{average[place]:.1f}", best=bool(average[place] == average.min()))
 
 
-def _unranked_row(results: Results, name: str, questions: int) -> Row:
-    run = sum(name in task.rows for task in results.tasks)
-    costs = [_ratio(results.relative(name, key)) for key in COST_HEADINGS]
-    unknown = [Cell(UNKNOWN)] * questions
-    return Row(
-        Name(name, notes=[f"{run} of {counted(len(results.tasks), 'task')}"]),
-        [Cell(UNKNOWN), Cell(UNKNOWN), *_against_cells(results, name), *unknown, *costs],
-    )
-
-
-def _rank_cell(average: Sequence[float], place: int) -> Cell:
-    return Cell(f"{average[place]:.1f}", best=average[place] == min(average))
-
-
-def _ratio(value: float | None) -> Cell:
-    return Cell(UNKNOWN if value is None else f"{value:.2f}")
-
-
-def _best(results: Results) -> Section:
+def _best(results: Results) -> Table:
     headings = ["task", *QUESTIONS.values(), *(f"fewest {title}\namong the best" for title in COST_HEADINGS.values())]
-    rows = [Row(Name(task.name), [*_best_cells(task), *_cheapest_cells(task)]) for task in results.tasks]
+    rows = []
+    for task in results.tasks:
+        best = {key: task.best(key) for key in QUESTIONS}
+        cells = [Cell(n, [_score(task.value(n, key), task)]) if n else Cell(UNKNOWN) for key, n in best.items()]
+        level = task.level_with(first) if (first := best[MEAN]) else []
+        for key in COST_HEADINGS:
+            name = task.cheapest(key, level)
+            cost = significant((task.cost(name, key) if name else None) or 0.0)
+            cells.append(Cell(name, [f"{_score(task.value(name, MEAN), task)}, {cost}"]) if name else Cell(UNKNOWN))
+        rows.append(Row(task.name, cells))
     caption = (
         "The best strategy by each metric, with its value. Among the best: of the strategies that are not significantly "
         "worse than the best mean (paired test), the one that sends and receives the fewest bytes (MB), and the one with the "
         "fewest training steps, including one deployment."
     )
-    return Section(BEST, caption, Table(headings, rows))
+    return Table(BEST, caption, headings, rows)
 
 
-def _best_cells(task: TaskResult) -> list[Cell]:
-    found = {key: task.best(key) for key in QUESTIONS}
-    return [Cell(name, _score(task.value(name, key), task)) if name else Cell(UNKNOWN) for key, name in found.items()]
-
-
-def _cheapest_cells(task: TaskResult) -> list[Cell]:
-    best = task.best(MEAN)
-    level = task.level_with(best) if best else []
-    found = {key: task.cheapest(key, level) for key in COST_HEADINGS}
-    return [
-        Cell(name, f"{_score(task.value(name, MEAN), task)}, {significant(task.cost(name, key) or 0.0)}")
-        if name
-        else Cell(UNKNOWN)
-        for key, name in found.items()
-    ]
-
-
-def _figures(results: Results, key: str, title: str) -> Section:
+def _figures(results: Results, key: str, title: str) -> Table:
     tasks = [task for task in results.tasks if any(task.value(each, key) is not None for each in results.strategies)]
     best = {task.name: task.best(key) for task in tasks}
-    rows = [
-        Row(Name(name), [_figure_cell(task, name, key, best[task.name]) for task in tasks])
-        for name in _ordered(results)
-    ]
+    rows = [Row(name, [_figure_cell(task, name, key, best[task.name]) for task in tasks]) for name in _ordered(results)]
     caption = {
         MEAN: "Test metric of the seen users, each counted once, mean over seeds, with its 95 % confidence interval (over "
         "people, around the mean of their means, if the same people return with every seed; otherwise over seeds). "
@@ -210,16 +175,15 @@ def _figures(results: Results, key: str, title: str) -> Section:
         "unseen": "Users who took no part in training, with the model deployed to them; mean over seeds.",
         "unseen_adapted": "The same users after a few local steps on their own training examples; mean over seeds.",
     }[key]
-    return Section(title, caption, Table(["strategy", *(_heading(task) for task in tasks)], rows) if tasks else None)
+    return Table(title, caption, ["strategy", *(_heading(task) for task in tasks)], rows if tasks else [])
 
 
-def _costs(results: Results, key: str, title: str, caption: str) -> Section:
-    rows = [Row(Name(name), [_cost_cell(task.cost(name, key)) for task in results.tasks]) for name in _ordered(results)]
-    return Section(title, caption, Table(["strategy", *(task.name for task in results.tasks)], rows))
-
-
-def _cost_cell(value: float | None) -> Cell:
-    return Cell(UNKNOWN if value is None else significant(value))
+def _costs(results: Results, key: str, title: str, caption: str) -> Table:
+    rows = []
+    for name in _ordered(results):
+        costs = [task.cost(name, key) for task in results.tasks]
+        rows.append(Row(name, [Cell(UNKNOWN if cost is None else significant(cost)) for cost in costs]))
+    return Table(title, caption, ["strategy", *(task.name for task in results.tasks)], rows)
 
 
 def _figure_cell(task: TaskResult, name: str, key: str, best: str | None) -> Cell:
@@ -228,7 +192,7 @@ def _figure_cell(task: TaskResult, name: str, key: str, best: str | None) -> Cel
         return Cell("failed" if task.outcomes[name].status == "failed" else UNKNOWN)
     mark = {1: BETTER, 0: "", -1: WORSE}[task.against(name)] if key == MEAN else ""
     tested = task.interval(name) if key == MEAN else None
-    below = f"{_score(tested.interval[0], task)} to {_score(tested.interval[1], task)}" if tested else ""
+    below = [f"{_score(tested.interval[0], task)} to {_score(tested.interval[1], task)}"] if tested else []
     return Cell(f"{_score(value, task)}{mark}", below, name == best)
 
 
@@ -243,23 +207,21 @@ def _heading(task: TaskResult) -> str:
     return f"{task.name}\n{heading(task.metric)}{lower}"
 
 
-def _tasks(results: Results) -> Section:
+def _tasks(results: Results) -> Table:
     names = ["data", "partition", "model", "devices", "unseen devices", "devices per round", "rounds", "local epochs"]
     known = {task.name: description.settings(task.comparison) for task in results.tasks if task.comparison}
-    rows = [Row(Name(name), [Cell(settings.get(each, UNKNOWN)) for each in names]) for name, settings in known.items()]
-    notes = [note for task in results.tasks if (note := _improving(task))]
-    return Section("Tasks", "", Table(["task", *names], rows), notes)
+    rows = [Row(name, [Cell(settings.get(each, UNKNOWN)) for each in names]) for name, settings in known.items()]
+    notes = []
+    for task in results.tasks:
+        if count := sum(bool(row.improving) for row in task.rows.values()):
+            notes.append(f"{task.name}: {count} of {len(task.rows)} strategies were still improving at the end.")
+    return Table("Tasks", "", ["task", *names], rows, notes)
 
 
-def _improving(task: TaskResult) -> str:
-    found = [name for name, row in task.rows.items() if row.improving]
-    return f"{task.name}: {len(found)} of {len(task.rows)} strategies were still improving at the end." if found else ""
-
-
-def _settings(results: Results) -> Section:
-    rows = [Row(Name(name), [_settings_cell(task, name) for task in results.tasks]) for name in _ordered(results)]
+def _settings(results: Results) -> Table:
+    rows = [Row(name, [_settings_cell(task, name) for task in results.tasks]) for name in _ordered(results)]
     caption = "Settings of the trial with the best validation mean, and the number of failed trials."
-    return Section(SETTINGS, caption, Table(["strategy", *(task.name for task in results.tasks)], rows))
+    return Table(SETTINGS, caption, ["strategy", *(task.name for task in results.tasks)], rows)
 
 
 def _settings_cell(task: TaskResult, name: str) -> Cell:
@@ -268,10 +230,10 @@ def _settings_cell(task: TaskResult, name: str) -> Cell:
         return Cell(UNKNOWN)
     first, *others = [each.removeprefix("train.").removeprefix("strategy.") for each in won.settings]
     failed = [f"{won.failed} of {won.trials} trials failed"] if won.failed else []
-    return Cell(first, "\n".join([*others, *failed]))
+    return Cell(first, [*others, *failed])
 
 
-def _left_out(results: Results) -> Section:
+def _left_out(results: Results) -> Table:
     found = [(task.name, name, outcome) for task in results.tasks for name, outcome in task.outcomes.items()]
     notes = [f"{name} on {task}: {outcome.reason}" for task, name, outcome in found if outcome.status == "refused"]
     failed = [
@@ -281,7 +243,7 @@ def _left_out(results: Results) -> Section:
         "A strategy that cannot run on a task has no result there and is not ranked, since an average over fewer tasks would "
         "not be comparable. A strategy that ran and failed is ranked last on that task."
     )
-    return Section("Not applicable or failed", caption, None, [*notes, *failed])
+    return Table("Not applicable or failed", caption, notes=[*notes, *failed])
 
 
 def _score(value: float | None, task: TaskResult) -> str:

@@ -143,11 +143,10 @@ def _said(cell: Cell, outcome: Outcome) -> str:
 
 def _report(folder: Path, plans: dict[str, Plan], strategies: Sequence[str], markdown: str) -> int:
     """Write the page and the results in Markdown, print their paths, and return the exit code."""
-    from odt_sim.benchmark.markdown import results_markdown, with_results
-    from odt_sim.benchmark.page import write_page
+    from odt_sim.benchmark.page import results_markdown, with_results, write_benchmark
 
     results = read_results(folder, [*plans], strategies)
-    write_page(results, folder / "report.html")
+    write_benchmark(results, folder / "report.html")
     text = results_markdown(results)
     write_file(folder / "results.md", text.encode())
     written = [folder / "report.html", folder / "results.md"]

@@ -1,7 +1,7 @@
-"""A process of `odt-sim benchmark`: it processes cells, each a strategy to tune and run on a task.
+"""A process of `odt-sim benchmark` for one cell, a strategy to tune and run on a task.
 
-Each line of standard input is a cell (`Cell.dumps`); a line on standard output answers it once its outcome is written.
-The process ends as soon as standard input ends; the next command resumes the interrupted work.
+Standard input has the cell in a line (`Cell.dumps`). The process ends as soon as standard input ends; the next command
+resumes the interrupted work.
 """
 
 import os
@@ -9,7 +9,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Thread
 
 from odt_sim.benchmark.cells import Cell, Outcome, Status, loaded_cell, write_outcome
@@ -69,36 +68,24 @@ def _error(folder: Path) -> str:
     return str((RunFolder(folder).failure() or {}).get("error", "ended early"))
 
 
-def _serve() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    cells: SimpleQueue[str] = SimpleQueue()
-    Thread(target=_read, args=(cells,), daemon=True).start()
-    while True:
-        cell = loaded_cell(cells.get())
-        _log_to(cell.log)
-        started = time.monotonic()
-        try:
-            outcome = run_cell(cell)
-        except OdtSimError as error:
-            outcome = _outcome(cell, "failed", one_line(error))
-        write_outcome(cell, replace(outcome, seconds=time.monotonic() - started))
-        print("done", file=answers, flush=True)
+def _main() -> None:
+    cell = loaded_cell(sys.stdin.readline())
+    Thread(target=_end_with_input, daemon=True).start()
+    started = time.monotonic()
+    try:
+        outcome = run_cell(cell)
+    except OdtSimError as error:
+        outcome = _outcome(cell, "failed", one_line(error))
+    write_outcome(cell, replace(outcome, seconds=time.monotonic() - started))
+    sys.stdout.flush()
+    os._exit(0)  # without waiting for the thread that reads standard input
 
 
-def _read(cells: "SimpleQueue[str]") -> None:
-    for line in sys.stdin:
-        cells.put(line)
+def _end_with_input() -> None:
+    """End the process when its parent has ended."""
+    sys.stdin.read()
     os._exit(0)
 
 
-def _log_to(path: Path) -> None:
-    """Redirect the output of this process and its children to a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for descriptor in (1, 2):
-        os.dup2(log, descriptor)
-    os.close(log)
-
-
 if __name__ == "__main__":
-    _serve()
+    _main()

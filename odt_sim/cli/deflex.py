@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from odt_sim.doctor.lost_activations import lost_activations
+from odt_sim.doctor.file_checks import lost_activations
 from odt_sim.errors import ExportError
 from odt_sim.export.cache import in_process, warn
 from odt_sim.files import write_file

@@ -29,8 +29,7 @@ from odt_sim.persistence.lock import locked
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
 from odt_sim.simulation.checks import check_validates
-from odt_sim.trackers.base import Tracker
-from odt_sim.trackers.flat import settings_of
+from odt_sim.trackers.base import Tracker, settings_of
 from odt_sim.user_code import add_working_folder, exits_are_errors
 
 

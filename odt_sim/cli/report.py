@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from odt_sim.report.comparison import Comparison
-    from odt_sim.report.page import Section
+    from odt_sim.report.table import Table
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -35,8 +35,8 @@ def report(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _tunings(folders: Sequence[Path]) -> "list[Section]":
-    """Return a section for each folder of a tuning."""
+def _tunings(folders: Sequence[Path]) -> "list[Table]":
+    """Return a table for each folder of a tuning."""
     from odt_sim.persistence.run_folder import TUNING
 
     found = [path for folder in folders if (path := folder / TUNING).is_file()]
@@ -53,7 +53,7 @@ def print_comparison(
     *,
     csv: Path | None = None,
     latex: Path | None = None,
-    further: "Sequence[Section]" = (),
+    further: "Sequence[Table]" = (),
     **options: Any,
 ) -> "Comparison":
     """Write the report page, print the tables and the page's path, and return the comparison.
@@ -63,7 +63,7 @@ def print_comparison(
         output: The page's path, by default `report.html` in the folder.
         csv: The path for a CSV table of the configurations; None for no such file.
         latex: The path for the tables in LaTeX; None for no such file.
-        further: Sections to add to the page's own.
+        further: Tables to add to the page's own.
         options: Options of `odt_sim.report.comparison.compare`.
 
     Raises:
@@ -76,9 +76,9 @@ def print_comparison(
     from odt_sim.cli.libyaml import use_libyaml
     from odt_sim.files import write_file
     from odt_sim.report.comparison import compare
-    from odt_sim.report.comparison_csv import comparison_csv
-    from odt_sim.report.latex import latex as latex_tables
     from odt_sim.report.page import page_path, write_report
+    from odt_sim.report.records import comparison_csv
+    from odt_sim.report.sections import latex as latex_tables
     from odt_sim.simulation.submitted import is_submitted
 
     use_libyaml()  # three files of each run
@@ -98,10 +98,10 @@ def print_comparison(
 
 def print_tables(comparison: "Comparison", console: "Console") -> None:
     """Print the comparison as tables that fit the console."""
-    from odt_sim.report.table import comparison_table, differences_text, paired_table
+    from odt_sim.report.terminal import comparison_text, differences_text, paired_text
 
-    tables = (comparison_table(comparison, console.width), paired_table(comparison, console.width))
-    for table in (*tables, differences_text(comparison)):
-        if table is not None:
+    parts = (comparison_text(comparison, console.width), paired_text(comparison, console.width))
+    for part in (*parts, differences_text(comparison)):
+        if part is not None:
             console.print()
-            console.print(table)
+            console.print(part)

@@ -1,18 +1,17 @@
 """The diagnosis of a file from its declarations and from experiments: findings, and where it trains."""
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.doctor import findings as kinds
-from odt_sim.doctor.file_checks import check_file
+from odt_sim.doctor.experiments import OF_SEVERAL
+from odt_sim.doctor.file_checks import NEEDED, check_file, manifest_of
 from odt_sim.doctor.findings import Finding, Kind
 from odt_sim.doctor.run_checks import check_trial, loss_text
-from odt_sim.doctor.several import EXPERIMENTS as SEVERAL
 from odt_sim.doctor.subject import Roles
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
@@ -21,30 +20,20 @@ from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.contract import REQUIRED
 from odt_sim.model.graph import Graph, Handle
 from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.manifest import METADATA_NAME, Manifest
+from odt_sim.model.manifest import METADATA_NAME
 from odt_sim.model.roles import Corrections, find_roles
 from odt_sim.model.trainable import TrainableModel, read_file
 
-EXPLAIN: Sequence[tuple[frozenset[Kind], frozenset[Kind]]] = (
-    (frozenset({kinds.NOT_FINITE}), frozenset({kinds.DIVERGES, kinds.LOSS_NOT_FINITE})),
-    (frozenset({kinds.INFERENCE_TRAINS}), frozenset({kinds.RANDOM_INFERENCE, kinds.BATCH_DEPENDENT})),
+EXPLAIN: Sequence[tuple[Set[Kind], Set[Kind]]] = (
+    ({kinds.NOT_FINITE}, {kinds.DIVERGES, kinds.LOSS_NOT_FINITE}),
+    ({kinds.INFERENCE_TRAINS}, {kinds.RANDOM_INFERENCE, kinds.BATCH_DEPENDENT}),
     (
-        frozenset(
-            {
-                kinds.RANDOM_INFERENCE,
-                kinds.BATCH_DEPENDENT,
-                kinds.INFERENCE_TRAINS,
-                kinds.OTHER_ORDER,
-                kinds.NOT_WRITTEN,
-                kinds.DIVERGES,
-            }
-        ),
-        frozenset({kinds.UNEXPLAINED, kinds.LOSS_NOT_FINITE}),
+        {kinds.RANDOM_INFERENCE, kinds.BATCH_DEPENDENT, kinds.INFERENCE_TRAINS}
+        | {kinds.OTHER_ORDER, kinds.NOT_WRITTEN, kinds.DIVERGES},
+        {kinds.UNEXPLAINED, kinds.LOSS_NOT_FINITE},
     ),
 )
 """Causes, and the findings that follow from each of them."""
-
-ROLES = ("train", "infer", "embed", "parameters", "restore")
 
 
 @dataclass(frozen=True)
@@ -131,13 +120,13 @@ class _Examination:
         self, path: Path, content: bytes, graph: Graph, corrections: Corrections | None, flex_python: str | None
     ) -> None:
         self._path, self._content, self._graph = path, content, graph
-        self._own, self._manifest = METADATA_NAME in graph.metadata, _manifest(graph, str(path))
+        self._own, self._manifest = METADATA_NAME in graph.metadata, manifest_of(graph, str(path))
         known = {role: role for role in REQUIRED if role in graph.signatures} if self._own else corrections
         self._browser = ""  # why browsers cannot train it
         self._found = found = find_roles(graph, str(path), known)
         self._roles: Roles = {
             role: {"name": found[role].signature, **found[role].inputs, **found[role].outputs}
-            for role in ROLES
+            for role in NEEDED
             if role in found and graph.signatures[found[role].signature].declared
         }
         self._missing, self._corrections, self._flex_python = found.missing, corrections, flex_python
@@ -149,13 +138,17 @@ class _Examination:
 
     def diagnosis(self) -> Diagnosis:
         declared = list(check_file(self._graph, self._roles, self._missing))
-        runtime = self._runtime(declared)
+        runtime: RuntimeChoice | None = LITERT
+        if any(finding.kind is kinds.FLEX_IN_STEP for finding in declared):
+            runtime = RuntimeChoice("flex", self._flex_python) if self._flex_python else None  # none here
         ran: list[Finding] = []
         measured: dict[str, Any] = {}
         if runtime is not None:
             content, roles, refused = self._completed(flex=runtime.runs_flex)
-            trial = tried(content, str(self._path), roles, runtime, SEVERAL if self._several else None)
-            ran = list(check_trial(trial, {**roles, **self._roles}, self._variables(), self._frozen()))
+            parameters = self._manifest.parameters if self._own and self._manifest is not None else ()
+            frozen = {f"a{i}" for i, parameter in enumerate(parameters) if not parameter.moves}
+            trial = tried(content, str(self._path), roles, runtime, OF_SEVERAL if self._several else None)
+            ran = list(check_trial(trial, {**roles, **self._roles}, self._variables(), frozen))
             if refused and not any(finding.kind.prevents for finding in [*declared, *ran]):
                 ran.append(Finding(kinds.REFUSED, "", refused))
             measured = self._measured(trial.result("speed"), trial.result("loss"), runtime)
@@ -176,7 +169,11 @@ class _Examination:
             added = TrainableModel.from_content(content, where=where, flex=flex)
         except ModelError as error:
             return self._content, self._roles, str(error).removeprefix(f"{where}: ")
-        self._manifest, self._browser = self._manifest or added.manifest, _refusal(added)
+        self._manifest = self._manifest or added.manifest
+        try:
+            check_for_browsers(added)
+        except ModelError as error:
+            self._browser = str(error).removeprefix(f"{where}: ")
         if {"parameters", "restore"} <= self._roles.keys():
             return self._content, self._roles, ""
         return content, {role: {"name": role} for role in REQUIRED}, ""
@@ -192,12 +189,6 @@ class _Examination:
             explained.add(kinds.UNEXPLAINED)
         return [finding for finding in found if finding.kind not in explained]
 
-    def _runtime(self, declared: list[Finding]) -> RuntimeChoice | None:
-        """Return the runtime for the file; None if there is none here."""
-        if not any(finding.kind is kinds.FLEX_IN_STEP for finding in declared):
-            return LITERT
-        return RuntimeChoice("flex", self._flex_python) if self._flex_python else None
-
     def _variables(self) -> dict[str, str]:
         """Return the author's name of each output of the reading signature."""
         if self._manifest is not None and (self._own or "parameters" not in self._found):
@@ -207,12 +198,6 @@ class _Examination:
         flow = self._found.flow("parameters")
         sources = {name: [s for s in flow.of_output(name) if isinstance(s, Handle)] for name in flow.entry.outputs}
         return {name: handles[0].name for name, handles in sources.items() if len(handles) == 1}
-
-    def _frozen(self) -> set[str]:
-        """Return the outputs of the reading signature that the file's manifest calls frozen."""
-        if not self._own or self._manifest is None:
-            return set()
-        return {f"a{i}" for i, p in enumerate(self._manifest.parameters) if not p.moves}
 
     def _measured(self, speed: Any, loss: Any, runtime: RuntimeChoice) -> dict[str, Any]:
         figures = {"runtime": runtime.name, **(speed or {})}
@@ -225,52 +210,25 @@ class _Examination:
         return {**figures, "loss": (loss_text(loss) if loss else None) or named}
 
 
-def _manifest(graph: Graph, where: str) -> Manifest | None:
-    """Return a file's manifest; None if it has none, or a damaged one, which loading the model reports."""
-    text = graph.metadata.get(METADATA_NAME)
-    with suppress(ModelError):
-        return None if text is None else Manifest.from_json(text, where)
-    return None
-
-
 def _verdicts(found: tuple[Finding, ...], runtime: RuntimeChoice | None, refused: str) -> dict[str, Verdict]:
     preventing = [finding for finding in found if finding.kind.prevents]
-    flex = [finding for finding in preventing if finding.kind is kinds.FLEX_IN_STEP]
-    others = [finding for finding in preventing if finding not in flex]
-    ids = ", ".join(dict.fromkeys(finding.kind.id for finding in others))
-    litert = _litert(flex, ids)
-    return {"litert": litert, "flex": _flex(flex, ids, runtime), "browser": _browser(litert, refused)}
-
-
-def _litert(flex: list[Finding], ids: str) -> Verdict:
+    flex = ", ".join(finding.where for finding in preventing if finding.kind is kinds.FLEX_IN_STEP)
+    ids = ", ".join(dict.fromkeys(each.kind.id for each in preventing if each.kind is not kinds.FLEX_IN_STEP))
+    see = f"see {ids}"
     if flex:
-        places = ", ".join(finding.where for finding in flex)
-        return Verdict(
-            False, f"Flex ops in {places}; rewrite them with odt-sim deflex{f', and see {ids}' if ids else ''}"
-        )
-    return Verdict(not ids, f"see {ids}" if ids else "tried here")
-
-
-def _flex(flex: list[Finding], ids: str, runtime: RuntimeChoice | None) -> Verdict:
+        advice = f"Flex ops in {flex}; rewrite them with odt-sim deflex"
+        litert = Verdict(False, f"{advice}, and {see}" if ids else advice)
+    else:
+        litert = Verdict(not ids, see if ids else "tried here")
     if ids:
-        return Verdict(False, f"see {ids}")
-    if not flex:
-        return Verdict(True, "training needs no Flex ops")
-    if runtime is not None and runtime.runs_flex:
-        return Verdict(True, "tried here in TensorFlow's interpreter")
-    return Verdict(None, "not tried; pass --flex-python")
-
-
-def _browser(litert: Verdict, refused: str) -> Verdict:
+        with_flex = Verdict(False, see)
+    elif not flex:
+        with_flex = Verdict(True, "training needs no Flex ops")
+    elif runtime is not None and runtime.runs_flex:
+        with_flex = Verdict(True, "tried here in TensorFlow's interpreter")
+    else:
+        with_flex = Verdict(None, "not tried; pass --flex-python")
+    browser = Verdict(not refused, refused or "judged by its declarations; to try it: odt-sim phone FILE")
     if not litert.trains:
-        return Verdict(False, "it does not train on LiteRT")
-    return Verdict(not refused, refused or "judged by its declarations; to try it: odt-sim phone FILE")
-
-
-def _refusal(model: TrainableModel) -> str:
-    """Return why browsers cannot train a model; empty if nothing is known."""
-    try:
-        check_for_browsers(model)
-    except ModelError as error:
-        return str(error).removeprefix(f"{model.where}: ")
-    return ""
+        browser = Verdict(False, "it does not train on LiteRT")
+    return {"litert": litert, "flex": with_flex, "browser": browser}

@@ -4,22 +4,23 @@ They run in the subprocess of `trial`, because native code may crash.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from odt_sim.data.columns import Array
+from odt_sim.device.batches import Batch, batches
 from odt_sim.device.engines import Engine
-from odt_sim.doctor import several
+from odt_sim.device.random_rows import random_rows
+from odt_sim.device.runtime import Runtime
 from odt_sim.doctor.loss import Measured, matched
 from odt_sim.doctor.runners import runners
-from odt_sim.doctor.subject import Inputs, Subject, targets, zeros
-from odt_sim.doctor.timing import milliseconds
-from odt_sim.doctor.weight_changes import weight_changes
+from odt_sim.doctor.subject import RATE, Inputs, Subject, milliseconds, targets, zeros
 from odt_sim.errors import ModelError
 from odt_sim.memory import peak_memory
+from odt_sim.model.trainable import TrainableModel
 
 STEPS = 5
 """The number of steps of an experiment that trains."""
@@ -75,13 +76,9 @@ def _working_targets(subject: Subject) -> tuple[int, ...] | None:
     for shape in ((*first, *outputs.shape[1:]), first, (*first, 1)):
         tried = subject.with_targets(shape)
         y = targets(tried.input("train", "y"), random, outputs.shape, len(x))
-        if not _error(partial(_step, tried, subject.trained_on(engine, x), y)):
+        if not _error(partial(tried.train, tried.start(), subject.trained_on(engine, x), y)):
             return shape
     return None
-
-
-def _step(subject: Subject, x: Array, y: Array) -> None:
-    subject.train(subject.start(), x, y)
 
 
 def loss(subject: Subject) -> Result:
@@ -112,13 +109,9 @@ def _random_weights(subject: Subject, names: Mapping[str, str], random: np.rando
     for written, name in names.items():
         value = read[name]
         noise = random.normal(0, 0.3 / np.sqrt(max(1, value.shape[0] if value.ndim > 1 else 10)), value.shape)
-        made[written] = (np.abs(noise) + 0.5 if _is_scale(value) else np.nan_to_num(value) + noise).astype(value.dtype)
+        scale = value.ndim < 2 and value.size > 0 and bool((value > 0).all())  # or a variance: it must stay above 0
+        made[written] = (np.abs(noise) + 0.5 if scale else np.nan_to_num(value) + noise).astype(value.dtype)
     return made
-
-
-def _is_scale(value: Array) -> bool:
-    """Return whether a value may be a variance or a scale, which must stay above 0."""
-    return value.ndim < 2 and value.size > 0 and bool((value > 0).all())
 
 
 def _shared_names(subject: Subject) -> dict[str, str]:
@@ -131,22 +124,53 @@ def _shared_names(subject: Subject) -> dict[str, str]:
         return {name: name for name in written}
     if len(read) != len(written):
         return {}
-    pairs = zip(sorted(written, key=_numbered), sorted(read, key=_numbered), strict=True)
-    return dict(pairs)
 
+    def numbered(name: str) -> tuple[str, int]:  # a10 comes after a9
+        letters = name.rstrip("0123456789")
+        return letters, int(name[len(letters) :] or 0)
 
-def _numbered(name: str) -> tuple[str, int]:
-    """Return a key that sorts a10 after a9."""
-    digits = len(name) - len(name.rstrip("0123456789"))
-    return (name[: len(name) - digits], int(name[len(name) - digits :] or 0))
+    return dict(zip(sorted(written, key=numbered), sorted(read, key=numbered), strict=True))
 
 
 def step(subject: Subject) -> Result:
     """Take steps and return the names of weights that never change, and of weights that become NaN or infinite."""
+    if subject.several:
+        runtime, rows = _runtime(subject)
+        return _weight_changes(
+            lambda: runtime.call("parameters"), (runtime.train([batch], [float(RATE)]) for batch in rows)
+        )
     random, engine = np.random.default_rng(2), subject.start()
-    batches = subject.batches(random, engine, STEPS)
-    steps = (subject.train(engine, subject.trained_on(engine, x), y) for x, y in batches)
-    return weight_changes(lambda: subject.parameters(engine), steps)
+    pairs = subject.batches(random, engine, STEPS)
+    steps = (subject.train(engine, subject.trained_on(engine, x), y) for x, y in pairs)
+    return _weight_changes(lambda: subject.parameters(engine), steps)
+
+
+def _runtime(subject: Subject) -> tuple[Runtime, list[Batch]]:
+    """Return a fresh runtime of a file of odt_sim with several inputs or outputs, and batches of random rows."""
+    model = TrainableModel.from_content(subject.content, where=subject.where, flex=subject.runtime.runs_flex)
+    rows = random_rows(model, np.random.default_rng(2), STEPS * model.batch_size)
+    return Runtime(model, subject.runtime), list(batches(model, *rows))
+
+
+def _weight_changes(read: Callable[[], Mapping[str, Array]], steps: Iterable[Any]) -> Result:
+    """Return the names of weights that never change, and of weights that become NaN or infinite.
+
+    Args:
+        read: Returns the weights.
+        steps: An iterator that takes a step for each item.
+    """
+    before = {name: np.array(value) for name, value in read().items()}
+    after: Mapping[str, Array] = before
+    changed = set[str]()
+    for _ in steps:
+        after = read()
+        changed |= {name for name, value in after.items() if value.tobytes() != before[name].tobytes()}
+    broken = [name for name, value in after.items() if np.isfinite(before[name]).all() and not np.isfinite(value).all()]
+    return {
+        "weights": len(before),
+        "unchanged": [name for name in before if name not in changed],
+        "not_finite": broken,
+    }
 
 
 def order(subject: Subject) -> Result:
@@ -163,7 +187,11 @@ def order(subject: Subject) -> Result:
     if not written:
         return {"compared": 0, "moved": [], "lost": []}
     declared = subject.signatures[subject.name("restore")].inputs
-    inputs = {name: _as_declared(value, declared[name].shape) for name, value in written.items()}
+    inputs = dict(written)
+    for name, value in written.items():
+        shape = declared[name].shape
+        if min(shape, default=0) >= 0 and np.prod(shape) == value.size:  # such as a transposed kernel
+            inputs[name] = value.reshape(shape)
     engine.call(subject.name("restore"), **inputs)
     found = {name: float(value.reshape(-1)[0]) for name, value in subject.parameters(engine).items() if value.size}
     numbers = {1.0 + i: name for i, name in enumerate(names)}
@@ -171,14 +199,6 @@ def order(subject: Subject) -> Result:
     moved = [[name, own] for name, own in back.items() if names[name] != own]
     lost = [name for name, own in names.items() if name not in back and own in found]
     return {"compared": len(names), "moved": moved, "lost": lost}
-
-
-def _as_declared(value: Array, shape: tuple[int, ...]) -> Array:
-    """Return a value in the declared shape if that has as many elements, such as a transposed kernel."""
-    fixed = [size for size in shape if size >= 0]
-    if len(fixed) == len(shape) and int(np.prod(fixed)) == value.size:
-        return value.reshape(shape)
-    return value
 
 
 def mode(subject: Subject) -> Result:
@@ -202,12 +222,16 @@ def mode(subject: Subject) -> Result:
 
 def speed(subject: Subject) -> Result:
     """Time the step and the inference, and measure the peak memory of this process, Python included."""
-    engine = subject.start()
-    raw = subject.x(np.random.default_rng(4))
-    infer = milliseconds(lambda: subject.infer(engine, raw))
-    x, y = subject.batch(engine)
-    train = milliseconds(lambda: subject.train(engine, x, y))
-    return {"rows": subject.rows, "infer_ms": infer, "train_ms": train, "bytes": peak_memory()}
+    if subject.several:
+        runtime, [batch, *_] = _runtime(subject)
+        rows, infer = len(batch.x), milliseconds(lambda: runtime.infer(batch.x))
+        train = milliseconds(lambda: runtime.train([batch], [float(RATE)]))
+    else:
+        engine, raw = subject.start(), subject.x(np.random.default_rng(4))
+        x, y = subject.batch(engine)
+        rows, infer = subject.rows, milliseconds(lambda: subject.infer(engine, raw))
+        train = milliseconds(lambda: subject.train(engine, x, y))
+    return {"rows": rows, "infer_ms": infer, "train_ms": train, "bytes": peak_memory()}
 
 
 EXPERIMENTS: Mapping[str, tuple[Callable[[Subject], Result], frozenset[str]]] = {
@@ -222,6 +246,10 @@ EXPERIMENTS: Mapping[str, tuple[Callable[[Subject], Result], frozenset[str]]] = 
 """The experiments of a diagnosis, with the roles that each needs, in the order in which they run."""
 
 
+OF_SEVERAL = ("load", "declared", "step", "order", "speed")
+"""The experiments on a file with several inputs or outputs; the loss is not compared, since the manifest names it."""
+
+
 def possible(roles: Mapping[str, Any]) -> list[str]:
     """Return the experiments for which a file has the signatures."""
     return [name for name, (_, needs) in EXPERIMENTS.items() if needs <= roles.keys()]
@@ -231,6 +259,5 @@ def run(name: str, subject: Subject, y: tuple[int, ...] | None) -> Result:
     """Run one experiment, with the shape `y` of the targets instead of the declared one if it is given."""
     if name == "runners":
         return runners(subject)
-    if subject.several and name in ("step", "speed"):
-        return several.step(subject) if name == "step" else several.speed(subject)
-    return EXPERIMENTS[name][0](subject if y is None or name == "declared" else subject.with_targets(y))
+    declared_only = y is None or name == "declared" or (subject.several and name in ("step", "speed"))
+    return EXPERIMENTS[name][0](subject if declared_only or y is None else subject.with_targets(y))

@@ -1,5 +1,6 @@
 """Checks of a file's declarations, without running it."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,12 +11,12 @@ from ai_edge_litert import schema_py_generated as schema
 from odt_sim.counting import counted, few
 from odt_sim.doctor import findings as kinds
 from odt_sim.doctor.findings import Finding
-from odt_sim.doctor.lost_activations import lost_activations
 from odt_sim.doctor.places import places
 from odt_sim.doctor.subject import Roles
 from odt_sim.errors import ModelError
 from odt_sim.model.browsers import TYPES
-from odt_sim.model.graph import Graph, Op, Tensor
+from odt_sim.model.graph import ACTIVATIONS, Graph, Op, Tensor
+from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.names import parts
 
 NEEDED = ("train", "infer", "embed", "parameters", "restore")
@@ -23,6 +24,18 @@ NEEDED = ("train", "infer", "embed", "parameters", "restore")
 
 MOST = 12
 """The most places that a finding names."""
+
+_NAMED = re.compile(rf"(.*/)?({'|'.join(ACTIVATIONS)})[_\d]*")
+_COMPUTED = (*map(str.upper, ACTIVATIONS), "RELU_N1_TO_1")
+
+
+def manifest_of(graph: Graph, where: str) -> Manifest | None:
+    """Return a file's manifest; None if it has none, or a damaged one, which loading the model reports."""
+    text = graph.metadata.get(METADATA_NAME)
+    try:
+        return None if text is None else Manifest.from_json(text, where)
+    except ModelError:
+        return None
 
 
 def check_file(graph: Graph, roles: Roles, missing: str) -> Iterator[Finding]:
@@ -61,10 +74,19 @@ def _ops(graph: Graph, roles: Roles) -> Iterator[Finding]:
         flex = flex_ops(graph, name)
         if flex:
             kind = kinds.FLEX_IN_STEP if name in needed else kinds.FLEX_ELSEWHERE
-            yield Finding(kind, name, "; ".join(f"{op}{_at(found)}" for op, found in flex.items()))
+            yield Finding(kind, name, "; ".join(f"{op}{_where(found)}" for op, found in flex.items()))
     custom = sorted({op.kind for name in needed for op in graph.ops(name) if is_custom(op)})
     if custom:
         yield Finding(kinds.CUSTOM_OPS, "", ", ".join(custom))
+
+
+def _where(named_places: list[str]) -> str:
+    """Return the places of some ops of one kind."""
+    counts = Counter(place for place in named_places if place)
+    named = [place if count == 1 else f"{place} ({count})" for place, count in counts.most_common()]
+    if named:
+        return f" at {few(named, MOST)}"
+    return f" ({len(named_places)} times)" if len(named_places) > 1 else ""
 
 
 def is_custom(op: Op) -> bool:
@@ -80,14 +102,6 @@ def flex_ops(graph: Graph, signature: str) -> dict[str, list[str]]:
             if op.flex:
                 found.setdefault(op.kind, []).append(str(place))
     return dict(sorted(found.items()))
-
-
-def _at(found: list[str]) -> str:
-    """Return the places of some ops of one kind."""
-    counts = Counter(place for place in found if place)
-    named = [place if count == 1 else f"{place} ({count})" for place, count in counts.most_common()]
-    times = f" ({len(found)} times)" if len(found) > 1 and not named else ""
-    return times + (f" at {few(named, MOST)}" if named else "")
 
 
 def _browser(graph: Graph) -> Iterator[Finding]:
@@ -135,7 +149,8 @@ def _state(graph: Graph, roles: Roles) -> Iterator[Finding]:
     for role in ("train", "infer"):
         if role in roles:
             yield from _uninitialized(graph, roles[role]["name"])
-    weights = [handle for handle in assigned if _used_by(graph, roles, "infer", handle)]
+    used = None if "infer" not in roles else graph.read_by(roles["infer"]["name"])
+    weights = [handle for handle in assigned if used is None or handle in used]
     returned, set_by = (
         {handle for name in others if graph.signatures[name].declared for handle in touched(name)}
         for touched in (graph.read_by, graph.assigned_by)
@@ -145,15 +160,10 @@ def _state(graph: Graph, roles: Roles) -> Iterator[Finding]:
         yield Finding(kinds.NO_READER, "", f"read only by {', '.join(others_read) or 'the step'}")
     if "restore" not in roles:
         yield Finding(kinds.NO_WRITER, "", "no signature takes arrays of the weights' shapes and assigns them")
-    slots = [handle for handle in assigned if handle not in weights]
-    unsaved = [handle.name for handle in slots if handle not in returned or handle not in set_by]
-    kept = [name for name in unsaved if any(h.name == name for h in graph.read_by(train))]
+    slots = [handle for handle in assigned if handle not in weights and handle in graph.read_by(train)]
+    kept = [handle.name for handle in slots if handle not in returned or handle not in set_by]
     if kept:
         yield Finding(kinds.UNSAVED, train, few(kept, MOST))
-
-
-def _used_by(graph: Graph, roles: Roles, role: str, handle: Any) -> bool:
-    return role not in roles or handle in graph.read_by(roles[role]["name"])
 
 
 def _uninitialized(graph: Graph, signature: str) -> Iterator[Finding]:
@@ -173,3 +183,22 @@ def _batch(graph: Graph, roles: Roles) -> Iterator[Finding]:
     if tensor is not None and tensor.shape_signature and tensor.shape_signature[0] > 0:
         rows = tensor.shape_signature[0]
         yield Finding(kinds.STATIC_BATCH, own["name"], f"{counted(rows, 'row')} in each call")
+
+
+def lost_activations(graph: Graph, signature: str) -> Iterator[str]:
+    """Yield the outputs of products in a signature that are named after an activation, which no op computes.
+
+    TensorFlow's converter makes `relu(x @ w)` one op, FULLY_CONNECTED with an activation, and names its output after both.
+    If a signature assigns w and no bias is added, it then turns that op into BATCH_MATMUL, which has no activation. Only the
+    activation's name remains. If the activation is the signature's output, not even the name remains: the file equals one
+    without the activation.
+    """
+    for index in graph.reachable(graph.signatures[signature].subgraph):
+        subgraph = graph.subgraphs[index]
+        activated = {i for op in subgraph.ops if op.kind in _COMPUTED for i in op.inputs}
+        for op in subgraph.ops:
+            if op.kind == "BATCH_MATMUL" and op.outputs[0] not in activated:
+                tensor = subgraph.tensors[op.outputs[0]]
+                _, *fused = tensor.name.split(";")
+                if len(tensor.shape) == 2 and any(_NAMED.fullmatch(name) for name in fused):
+                    yield tensor.name

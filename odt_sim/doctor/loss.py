@@ -16,6 +16,10 @@ CONSTANT = 0.02
 """The most by which a penalty of the weights may change in a few small steps, relative to itself."""
 
 
+ASYMMETRIC = ("categorical_crossentropy", "binary_crossentropy", "kl_divergence")
+"""The losses that swapped arguments change; squares, distances and cosines are symmetric."""
+
+
 class Measured(NamedTuple):
     """One call of a step.
 
@@ -57,17 +61,15 @@ def matched(calls: Sequence[Measured]) -> Match:
     for relation in ("batch", "sum", "running_mean", "after_step", "swapped", "penalty"):
         for loss, from_logits, series in candidates:
             expected = series.get(relation)
-            if expected is not None and (
-                _is_penalty(returned - expected) if relation == "penalty" else _close(returned, expected)
-            ):
+            if expected is None:
+                continue
+            close = np.allclose(returned, expected, rtol=CLOSE, atol=CLOSE / 10)
+            if _is_penalty(returned - expected) if relation == "penalty" else close:
                 return Match(relation, loss, from_logits)
     return Match("unknown")
 
 
-Key = tuple[str, bool]
-
-
-def _candidates(calls: Sequence[Measured]) -> Iterator[tuple[Key, dict[str, Array]]]:
+def _candidates(calls: Sequence[Measured]) -> Iterator[tuple[tuple[str, bool], dict[str, Array]]]:
     rows = len(calls[0].before)
     for loss in LOSSES:
         for from_logits in (True, False) if "crossentropy" in loss else (False,):
@@ -83,22 +85,12 @@ def _candidates(calls: Sequence[Measured]) -> Iterator[tuple[Key, dict[str, Arra
                 "penalty": before,
             }
             yield (loss, from_logits), {key: values for key, values in series.items() if values is not None}
-            for targets in _swapped_targets(calls) if _swaps(loss) else ():
+            outputs = [call.before for call in calls]
+            for targets in (outputs, [np.exp(log_softmax(each)) for each in outputs]) if loss in ASYMMETRIC else ():
                 pairs = [(call.y, target) for call, target in zip(calls, targets, strict=True)]
                 swapped = _series(pairs, loss, from_logits)
                 if swapped is not None:
                     yield (loss, from_logits), {"swapped": swapped}
-
-
-def _swapped_targets(calls: Sequence[Measured]) -> Iterator[list[Array]]:
-    """Yield the values that replace the targets: the outputs, or their softmax."""
-    yield [call.before for call in calls]
-    yield [np.exp(log_softmax(call.before)) for call in calls]
-
-
-def _swaps(loss: str) -> bool:
-    """Return whether swapped arguments change a loss; squares, distances and cosines are symmetric."""
-    return loss in ("categorical_crossentropy", "binary_crossentropy", "kl_divergence")
 
 
 def _series(pairs: Sequence[tuple[Array, Array]], loss: str, from_logits: bool) -> Array | None:
@@ -128,10 +120,6 @@ def _fitted(y: Array, outputs: Array, loss: str) -> Array:
     if loss in ("categorical_crossentropy", "kl_divergence") and (y.shape != outputs.shape or classes < 2):
         raise ValueError("not one-hot")
     return y.astype(np.float32)
-
-
-def _close(found: Array, expected: Array) -> bool:
-    return bool(np.allclose(found, expected, rtol=CLOSE, atol=CLOSE / 10))
 
 
 def _is_penalty(difference: Array) -> bool:

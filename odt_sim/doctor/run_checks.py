@@ -38,38 +38,26 @@ def check_trial(trial: Trial, roles: Roles, names: Mapping[str, str], frozen: Se
     if "load" in trial.errors:
         yield Finding(kinds.UNLOADABLE, "", trial.errors["load"])
         return
-    yield from _declared(trial, roles)
+    declared = trial.result("declared") or {}
+    failing = []
+    for role, signature in roles.items():
+        if not declared.get(role) or signature["name"] not in needed_signatures(roles):
+            continue
+        if role == "train" and "y" in declared:
+            shape = ", ".join("?" if size < 0 else str(size) for size in declared["y"])
+            found = f"{signature.get('y', 'y')} works as [{shape}], not as declared ({declared[role]})"
+            yield Finding(kinds.WRONG_SHAPE, signature["name"], found)
+        else:
+            failing.append(role)
+            yield Finding(kinds.SIGNATURE_FAILS, signature["name"], declared[role])
     yield from _loss(trial, roles)
     yield from _step(trial, roles, names, frozen)
     yield from _order(trial, roles)
     yield from _mode(trial, roles, names)
-    yield from _failures(trial, roles)
-
-
-def _declared(trial: Trial, roles: Roles) -> Iterator[Finding]:
-    declared = trial.result("declared") or {}
-    for role, own in roles.items():
-        if declared.get(role) and own["name"] in needed_signatures(roles):
-            if role == "train" and "y" in declared:
-                works = ["?" if size < 0 else str(size) for size in declared["y"]]
-                yield Finding(
-                    kinds.WRONG_SHAPE,
-                    own["name"],
-                    f"{own.get('y', 'y')} works as [{', '.join(works)}], not as declared ({declared[role]})",
-                )
-            else:
-                yield Finding(kinds.SIGNATURE_FAILS, own["name"], declared[role])
-
-
-def _failures(trial: Trial, roles: Roles) -> Iterator[Finding]:
-    """Yield findings for experiments that failed, unless a signature that they call fails by itself."""
-    declared = trial.result("declared") or {}
-    failing = {role for role in roles if declared.get(role)} - ({"train"} if "y" in declared else set())
-    if failing:
-        return
-    errors = {error: experiment for experiment, error in reversed(list(trial.errors.items())) if experiment != "load"}
-    for error, experiment in errors.items():
-        yield Finding(kinds.SIGNATURE_FAILS, experiment, error)
+    if not failing:  # otherwise, experiments fail because the signatures that they call do
+        errors = {error: name for name, error in reversed(list(trial.errors.items())) if name != "load"}
+        for error, experiment in errors.items():
+            yield Finding(kinds.SIGNATURE_FAILS, experiment, error)
 
 
 def _loss(trial: Trial, roles: Roles) -> Iterator[Finding]:
@@ -80,8 +68,9 @@ def _loss(trial: Trial, roles: Roles) -> Iterator[Finding]:
     if not found["finite"]:
         yield Finding(kinds.LOSS_NOT_FINITE, train, "a step returned NaN or infinity")
     elif found["relation"] in LOSSES:
+        returned = f"returned {', '.join(f'{loss:.4g}' for loss in found['returned'])}"
         known = loss_text(found)
-        yield Finding(LOSSES[found["relation"]], train, f"compared with {known}" if known else _returned(found))
+        yield Finding(LOSSES[found["relation"]], train, f"compared with {known}" if known else returned)
 
 
 def loss_text(found: Mapping[str, Any]) -> str:
@@ -90,10 +79,6 @@ def loss_text(found: Mapping[str, Any]) -> str:
         return ""
     of = (" of logits" if found["from_logits"] else " of probabilities") if "crossentropy" in found["loss"] else ""
     return f"{found['loss']}{of}"
-
-
-def _returned(found: Mapping[str, Any]) -> str:
-    return f"returned {', '.join(f'{loss:.4g}' for loss in found['returned'])}"
 
 
 def _step(trial: Trial, roles: Roles, names: Mapping[str, str], frozen: Set[str]) -> Iterator[Finding]:

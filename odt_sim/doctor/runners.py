@@ -7,8 +7,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
-from odt_sim.doctor.subject import Subject, zeros
-from odt_sim.doctor.timing import milliseconds
+from odt_sim.doctor.subject import Subject, milliseconds, zeros
 from odt_sim.errors import OdtSimError
 from odt_sim.model.graph_reader import IDENTIFIER
 

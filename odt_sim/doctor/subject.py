@@ -1,8 +1,11 @@
 """A file under examination: its engine, its signatures by role, and examples that fit it."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +27,9 @@ LENGTH = 8
 
 RATE = np.float32(0.01)
 """The value of an input that is a single number, such as a learning rate."""
+
+SECONDS, MOST_CALLS = 0.4, 200
+"""The limits of the time for which a call is timed, after the first call."""
 
 Inputs = dict[str, Array]
 
@@ -75,43 +81,43 @@ class Subject:
         shape = self.input("train", "x").shape
         return bool(shape) and shape[0] > 0
 
-    def infer(self, engine: Engine, x: Array) -> Array:
-        """Return the outputs for any number of rows, even if the signature takes a fixed number."""
-        return self._by_rows(engine, x, "infer")
-
     def trained_on(self, engine: Engine, x: Array) -> Array:
         """Return the step's input for examples: the examples, or their embeddings."""
-        return self._by_rows(engine, x, "embed") if "embed" in self.roles else x
+        return self.infer(engine, x, "embed") if "embed" in self.roles else x
 
-    def _by_rows(self, engine: Engine, x: Array, role: str) -> Array:
-        declared = self.input(role, "x")
+    def infer(self, engine: Engine, x: Array, role: str = "infer") -> Array:
+        """Return the outputs for any number of rows, even if the signature takes a fixed number."""
+        declared, output = self.input(role, "x"), self.roles[role].get("output")
         size = declared.shape[0] if declared.shape and declared.shape[0] > 0 else len(x)
-        parts = [
-            self._outputs(engine, _filled(x[i : i + size], size), role)[: len(x) - i] for i in range(0, len(x), size)
-        ]
+        others = {name: value for name, value in self._others(role).items() if name != declared.name}
+        parts = []
+        for first in range(0, len(x), size):
+            rows = x[first : first + size]
+            filled = np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
+            outputs = engine.call(self.name(role), **{declared.name: filled}, **others)
+            main = output or next((name for name in ("logits", "output") if name in outputs), None)
+            result = outputs[main] if main in outputs else next(iter(outputs.values()))
+            parts.append(result[: len(rows)])
         return np.concatenate(parts)
-
-    def _outputs(self, engine: Engine, x: Array, role: str) -> Array:
-        declared = self.input(role, "x")
-        others = {k: v for k, v in self._others(role).items() if k != declared.name}
-        outputs = engine.call(self.name(role), **{declared.name: x}, **others)
-        own = self.roles[role].get("output")
-        main = own or next((name for name in ("logits", "output") if name in outputs), None)
-        return outputs[main] if main in outputs else next(iter(outputs.values()))
 
     def train(self, engine: Engine, x: Array, y: Array) -> float:
         """Run a step and return its loss."""
-        own = self.roles["train"]
-        names = {own.get("x", "x"): x, own.get("y", "y"): y}
+        names_of = self.roles["train"]
+        names = {names_of.get("x", "x"): x, names_of.get("y", "y"): y}
         outputs = engine.call(self.name("train"), **{**self._others("train", len(x)), **names})
-        loss = outputs.get(own.get("loss", "loss"))
+        loss = outputs.get(names_of.get("loss", "loss"))
         return float(np.asarray(next(iter(outputs.values())) if loss is None else loss).reshape(-1)[0])
 
     def _others(self, role: str, rows: int = ROWS) -> Inputs:
         """Return the inputs other than x and y: weights of rows are 1, `mu` is 0, and single numbers are small."""
-        given = {self.roles[role].get(key, key) for key in ("x", "y")}
-        tensors = [t for t in self.signatures[self.name(role)].inputs.values() if t.name not in given]
-        return {t.name: _other(t, rows) for t in tensors}
+        examples = {self.roles[role].get(key, key) for key in ("x", "y")}
+        values: Inputs = {}
+        for name, tensor in self.signatures[self.name(role)].inputs.items():
+            if tensor.name not in examples:
+                single = not tensor.shape or tensor.shape == (1,)
+                shape = tensor.shape if single else _shape(tensor, rows)
+                values[name] = np.full(shape, (0 if name == "mu" else RATE) if single else 1, tensor.dtype)
+        return values
 
     def x(self, random: np.random.Generator, rows: int | None = None) -> Array:
         """Return random examples for inference; integers are 0 or 1, which every vocabulary contains."""
@@ -185,12 +191,13 @@ def _shape(tensor: TensorInfo, rows: int) -> tuple[int, ...]:
     return (*first, *(size if size >= 0 else LENGTH for size in tensor.shape[1:]))
 
 
-def _other(tensor: TensorInfo, rows: int) -> Array:
-    if not tensor.shape or tensor.shape == (1,):
-        return np.full(tensor.shape, 0 if tensor.name == "mu" else RATE, tensor.dtype)
-    return np.ones(_shape(tensor, rows), tensor.dtype)
-
-
-def _filled(x: Array, size: int) -> Array:
-    """Return rows padded with the last one up to a number."""
-    return x if len(x) == size else np.concatenate([x, np.repeat(x[-1:], size - len(x), axis=0)])
+def milliseconds(call: Callable[[], Any]) -> float:
+    """Return the median time of a call in milliseconds, without the first call."""
+    call()
+    times = list[float]()
+    until = time.perf_counter() + SECONDS
+    while not times or (time.perf_counter() < until and len(times) < MOST_CALLS):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    return median(times) * 1000

@@ -1,6 +1,12 @@
-"""Run experiments on a file in a subprocess with limits; after a crash, the next subprocess runs the remaining ones."""
+"""Run experiments on a file in a subprocess with limits; after a crash, the next subprocess runs the remaining ones.
 
+The subprocess is `python -m odt_sim.doctor.trial`. Its standard input contains the request, as a line of JSON, and then
+the file. Each experiment begins and ends by printing a line of JSON.
+"""
+
+import gc
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,9 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from odt_sim.device.engines import LITERT, RuntimeChoice
-from odt_sim.doctor.experiments import possible
-from odt_sim.doctor.subject import Roles
-from odt_sim.subprocesses import environment
+from odt_sim.device.verification_process import limit_resources
+from odt_sim.doctor.experiments import possible, run
+from odt_sim.doctor.subject import Roles, Subject
+from odt_sim.errors import OdtSimError, one_line, typed_line
+from odt_sim.model import flatbuffer
+from odt_sim.subprocesses import end, environment
 
 SECONDS = 60.0
 """The CPU time of a subprocess, and half of its wall-clock time, in seconds; a file of more than 60 MB gets one second
@@ -85,7 +94,7 @@ def tried(
 
 def _run(request: dict[str, Any], content: bytes) -> tuple[Sequence[dict[str, Any]], str | None]:
     """Return the lines of a subprocess, and why it ended early; None if it did not."""
-    command = [sys.executable, "-P", "-m", "odt_sim.doctor.trial_process"]
+    command = [sys.executable, "-P", "-m", "odt_sim.doctor.trial"]
     child = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(QUIET)
     )
@@ -110,3 +119,40 @@ def _reason(code: int, errors: str) -> str | None:
     if code < 0:
         return f"it crashed ({signal.Signals(-code).name})"
     return (errors.strip().splitlines() or [f"exit code {code}"])[-1]
+
+
+def _main() -> None:
+    """Run the experiments of the request."""
+    lines = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # keep what native code prints out of the results
+    request = json.loads(sys.stdin.buffer.readline())
+    content = sys.stdin.buffer.read()
+    runtime = RuntimeChoice(*request["runtime"])
+    if not runtime.runs_flex:  # TensorFlow reserves more memory than it uses, and writes files
+        limit_resources(request["seconds"])
+    signatures = flatbuffer.read(content, request["where"]).signatures
+    subject = Subject(content, request["where"], signatures, request["roles"], runtime)
+    y: tuple[int, ...] | None = tuple(request["y"]) if request["y"] else None
+    for name in request["experiments"]:
+        print(json.dumps({"begins": name}), file=lines)
+        found = _measured(name, subject, y)
+        if name == "declared" and "y" in found:
+            y = tuple(found["y"])
+        print(json.dumps({"ends": name, "found": found}), file=lines)
+
+
+def _measured(name: str, subject: Subject, y: tuple[int, ...] | None) -> dict[str, Any]:
+    try:
+        return run(name, subject, y)
+    except OdtSimError as error:
+        return {"error": one_line(str(error).removeprefix(f"{subject.where}: "))}
+    except MemoryError as error:
+        return {"error": f"out of memory ({error})"}
+    except Exception as error:  # a damaged file may cause any exception
+        return {"error": typed_line(error)}
+
+
+if __name__ == "__main__":
+    gc.disable()  # the graph has many small objects, and the process ends soon
+    _main()
+    end(0)

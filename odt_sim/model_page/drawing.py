@@ -1,13 +1,17 @@
-"""The graph of a signature as nodes and edges with positions, as JSON types."""
+"""The graph of a signature as nodes and edges with positions, as JSON types.
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+The layout is layered (Sugiyama, Tagawa and Toda 1981), in simple form: each node is one layer below the lowest of its
+predecessors. Within a layer, nodes are ordered by the mean position of their neighbours (the barycentre heuristic), and then
+placed as near to that position as the order allows.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from odt_sim.doctor.file_checks import is_custom
 from odt_sim.doctor.places import places
 from odt_sim.model.graph import ASSIGNS, HANDLES, READS, Graph, Op, Subgraph
-from odt_sim.model_page.layout import placed
 
 RUNNERS = {
     "xnnpack": "XNNPACK delegate",
@@ -21,7 +25,13 @@ RUNNERS = {
 HIDDEN = (*HANDLES, "CALL_ONCE")
 """Ops that are not drawn: they carry no values."""
 
-Node = dict[str, Any]
+WIDTH, HEIGHT = 190.0, 62.0
+"""The distance between the centres of neighbours in a layer, and between layers."""
+
+SWEEPS = 8
+
+Edge = tuple[int, int]
+Point = tuple[float, float]
 
 
 def drawing(graph: Graph, index: int, delegated: Collection[int] | None, layers: Mapping[str, str]) -> dict[str, Any]:
@@ -33,7 +43,44 @@ def drawing(graph: Graph, index: int, delegated: Collection[int] | None, layers:
         delegated: The numbers of the ops that XNNPACK runs; None if unknown.
         layers: The layer of each variable, where a manifest declares it.
     """
-    return _Drawing(graph, index, delegated, layers).content()
+    subgraph = graph.subgraphs[index]
+    nodes: list[dict[str, Any]] = []
+    edges = set[Edge]()
+    sources: dict[int, int] = {}  # the node that computes a tensor
+
+    def border(kind: str, tensor: int) -> None:
+        label, text = _border_name(graph, index, tensor, kind), subgraph.tensors[tensor].text
+        nodes.append({"kind": kind, "label": label, "text": text, "layer": "", "runner": "border"})
+
+    for tensor in subgraph.inputs:
+        sources[tensor] = len(nodes)
+        border("input", tensor)
+    for number, (op, place) in enumerate(zip(subgraph.ops, places(graph, index, layers), strict=True)):
+        if op.kind in HIDDEN:
+            continue
+        handle = graph.handles[index].get(op.inputs[0]) if op.inputs and op.kind in (*READS, *ASSIGNS) else None
+        edges |= {(sources[tensor], len(nodes)) for tensor in op.inputs if tensor in sources}
+        sources |= dict.fromkeys(op.outputs, len(nodes))
+        nodes.append(
+            {
+                "kind": op.kind,
+                "label": handle.name if handle else op.kind,
+                "text": _first_text(subgraph, op),
+                "layer": place.layer,
+                "variable": place.variable,
+                "runner": runner(op, number, delegated),
+                "number": number,
+                "inputs": _described(subgraph, op.inputs),
+                "outputs": _described(subgraph, op.outputs),
+            }
+        )
+    for tensor in subgraph.outputs:
+        if tensor in sources:
+            edges.add((sources[tensor], len(nodes)))
+            border("output", tensor)
+    points = placed(len(nodes), sorted(edges))
+    placed_nodes = [{**node, "x": round(x), "y": round(y)} for node, (x, y) in zip(nodes, points, strict=True)]
+    return {"nodes": placed_nodes, "edges": [list(edge) for edge in sorted(edges)]}
 
 
 def runner(op: Op, number: int, delegated: Collection[int] | None) -> str:
@@ -47,80 +94,75 @@ def runner(op: Op, number: int, delegated: Collection[int] | None) -> str:
     return "xnnpack" if number in delegated else "kernel"
 
 
-@dataclass
-class _Nodes:
-    """Nodes and edges while they are collected; nodes of inputs and variables come before the ops that take them."""
-
-    nodes: list[Node] = field(default_factory=list)
-    edges: set[tuple[int, int]] = field(default_factory=set)
-    source: dict[int, int] = field(default_factory=dict)  # the node that computes a tensor
-
-    def add(self, **node: Any) -> int:
-        self.nodes.append(node)
-        return len(self.nodes) - 1
+def _described(subgraph: Subgraph, tensors: Sequence[int]) -> list[str]:
+    known = [(i, subgraph.tensors[i]) for i in tensors if i >= 0]
+    return [f"{tensor.name or i}: {tensor.text}{', constant' if tensor.constant else ''}" for i, tensor in known]
 
 
-class _Drawing:
-    def __init__(self, graph: Graph, index: int, delegated: Collection[int] | None, layers: Mapping[str, str]) -> None:
-        self._graph, self._index, self._delegated = graph, index, delegated
-        self._subgraph = graph.subgraphs[index]
-        self._handles = graph.handles[index]
-        self._places = places(graph, index, layers)
-        self._made = _Nodes()
-
-    def content(self) -> dict[str, Any]:
-        for tensor in self._subgraph.inputs:
-            self._made.source[tensor] = self._border("input", tensor)
-        for number, op in enumerate(self._subgraph.ops):
-            if op.kind not in HIDDEN:
-                self._add(number, op)
-        for tensor in self._subgraph.outputs:
-            if tensor in self._made.source:
-                self._made.edges.add((self._made.source[tensor], self._border("output", tensor)))
-        points = placed(len(self._made.nodes), sorted(self._made.edges))
-        nodes = [{**node, "x": round(x), "y": round(y)} for node, (x, y) in zip(self._made.nodes, points, strict=True)]
-        return {"nodes": nodes, "edges": [list(edge) for edge in sorted(self._made.edges)]}
-
-    def _border(self, kind: str, tensor: int) -> int:
-        text, label = self._subgraph.tensors[tensor].text, self._name(tensor, kind == "input")
-        return self._made.add(kind=kind, label=label, text=text, layer="", runner="border")
-
-    def _add(self, number: int, op: Op) -> None:
-        place = self._places[number]
-        handle = self._handles.get(op.inputs[0]) if op.inputs and op.kind in (*READS, *ASSIGNS) else None
-        node = self._made.add(
-            kind=op.kind,
-            label=handle.name if handle else op.kind,
-            text=_first_text(self._subgraph, op),
-            layer=place.layer,
-            variable=place.variable,
-            runner=runner(op, number, self._delegated),
-            number=number,
-            inputs=list(self._described(op.inputs)),
-            outputs=list(self._described(op.outputs)),
-        )
-        for tensor in op.inputs:
-            if tensor in self._made.source:
-                self._made.edges.add((self._made.source[tensor], node))
-        self._made.source.update(dict.fromkeys(op.outputs, node))
-
-    def _described(self, tensors: tuple[int, ...]) -> Iterator[str]:
-        for i in tensors:
-            if i >= 0:
-                tensor = self._subgraph.tensors[i]
-                constant = ", constant" if tensor.constant else ""
-                yield f"{tensor.name or i}: {tensor.text}{constant}"
-
-    def _name(self, tensor: int, given: bool) -> str:
-        for entry in self._graph.signatures.values():
-            side = entry.inputs if given else entry.outputs
-            found = [name for name, i in side.items() if i == tensor and entry.subgraph == self._index]
-            if found:
-                return found[0]
-        return self._subgraph.tensors[tensor].name
+def _border_name(graph: Graph, index: int, tensor: int, kind: str) -> str:
+    """Return the name of an input or output in the first signature of a subgraph; without one, the tensor's name."""
+    entries = [entry for entry in graph.signatures.values() if entry.subgraph == index]
+    sides = (entry.inputs if kind == "input" else entry.outputs for entry in entries)
+    return next(
+        (name for side in sides for name, i in side.items() if i == tensor), graph.subgraphs[index].tensors[tensor].name
+    )
 
 
 def _first_text(subgraph: Subgraph, op: Op) -> str:
     """Return the dtype and shape of an op's first output, or of the value that it assigns."""
     tensors = [i for i in (*op.outputs[:1], *op.inputs[1:2]) if i >= 0]
     return subgraph.tensors[tensors[0]].text if tensors else ""
+
+
+def placed(count: int, edges: Sequence[Edge]) -> list[Point]:
+    """Return the centre of each node.
+
+    Args:
+        count: The number of nodes, which are numbered so that edges point forward.
+        edges: Pairs of nodes, the first before the second.
+    """
+    layers = _layers(count, edges)
+    rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]
+    for node, layer in enumerate(layers):
+        rows[layer].append(node)
+    neighbours = defaultdict[int, list[int]](list)
+    for one, other in edges:
+        neighbours[one].append(other)
+        neighbours[other].append(one)
+    x = {node: float(place) for row in rows for place, node in enumerate(row)}
+    for sweep in range(SWEEPS):
+        for row in rows if sweep % 2 == 0 else reversed(rows):
+            _place(row, x, neighbours)
+    left = min(x.values(), default=0.0)
+    return [((x[node] - left) * WIDTH, layers[node] * HEIGHT) for node in range(count)]
+
+
+def _layers(count: int, edges: Sequence[Edge]) -> list[int]:
+    """Return each node's layer; a node without predecessors, such as a variable, is just above its first successor."""
+    before, after = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for one, other in edges:
+        before[other].append(one)
+        after[one].append(other)
+    layers = [0] * count
+    for node in range(count):
+        layers[node] = max((layers[other] + 1 for other in before[node]), default=0)
+    for node in reversed(range(count)):
+        if not before[node] and after[node]:
+            layers[node] = max(0, min(layers[other] for other in after[node]) - 1)
+    return layers
+
+
+def _place(row: list[int], x: dict[int, float], neighbours: Mapping[int, Sequence[int]]) -> None:
+    """Order a row by its neighbours' mean positions, and place each node there or one step right of the one before."""
+    wanted = {node: _mean([x[other] for other in neighbours[node]], x[node]) for node in row}
+    row.sort(key=lambda node: (wanted[node], node))
+    places: list[float] = []
+    for node in row:
+        places.append(max(wanted[node], places[-1] + 1) if places else wanted[node])
+    shift = _mean([wanted[node] - place for node, place in zip(row, places, strict=True)], 0.0)
+    for node, place in zip(row, places, strict=True):
+        x[node] = place + shift
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise

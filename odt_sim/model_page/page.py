@@ -2,37 +2,52 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from markupsafe import Markup
 
+from odt_sim.doctor.file_checks import manifest_of
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
 from odt_sim.files import refuse_source, write_file
-from odt_sim.model.graph import Graph, Subgraph
+from odt_sim.model.graph import Graph
 from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.trainable import read_file
 from odt_sim.model_page.drawing import HIDDEN, RUNNERS, drawing, runner
-from odt_sim.model_page.histogram import Values, values_of
 from odt_sim.templates import rendered
 
 LARGEST = 1024
 """The size in bytes from which a constant that is not a variable's initial value is listed."""
 
 
-class Signature(NamedTuple):
-    """A row of the table of signatures."""
+BINS = 32
+"""The bins of a histogram."""
 
-    name: str
-    inputs: list[str]
-    outputs: list[str]
-    ops: int
-    runners: list[tuple[str, str, int]]
-    milliseconds: float | None
+
+@dataclass(frozen=True)
+class Values:
+    """The values of a tensor.
+
+    Attributes:
+        least: The smallest finite value; None if there is none.
+        mean: The mean of the finite values.
+        greatest: The largest finite value.
+        deviation: Their standard deviation.
+        not_finite: The number of NaN and infinite values.
+        bars: The heights of the histogram's bars, from 0 to 1; a single one if all values are equal.
+    """
+
+    least: float | None
+    mean: float | None
+    greatest: float | None
+    deviation: float | None
+    not_finite: int
+    bars: Sequence[float]
 
 
 class Weight(NamedTuple):
@@ -69,72 +84,54 @@ def model_page(content: bytes, where: str) -> str:
     graph = read_graph(content, where)
     ran = tried(content, where, {}, experiments=["runners"])
     found = ran.result("runners") or {}
-    names, layers = _names(graph, where), _layers(graph, where)
-    signatures = {name: _signature(graph, name, found.get(name, {})) for name in graph.signatures}
-    drawings = {
-        name: drawing(graph, entry.subgraph, _numbers(found.get(name, {})), layers)
-        for name, entry in graph.signatures.items()
-    }
+    names = _names(graph, where)
+    layers = {variable: name.rpartition("/")[0] or name for variable, name in names.items()}
+    signatures, drawings = [], {}
+    for name, entry in graph.signatures.items():
+        subgraph, of_signature = graph.subgraphs[entry.subgraph], found.get(name, {})
+        numbers = of_signature.get("delegated")
+        delegated = None if numbers is None else set(numbers)
+        drawn = [(i, op) for i, op in enumerate(subgraph.ops) if op.kind not in HIDDEN]
+        counts = Counter(runner(op, i, delegated) for i, op in drawn)
+        inputs, outputs = (
+            [f"{key} {subgraph.tensors[i].text}" for key, i in side.items()] for side in (entry.inputs, entry.outputs)
+        )
+        signatures.append(
+            {
+                "name": name,
+                "inputs": inputs,
+                "outputs": outputs,
+                "ops": len(drawn),
+                "runners": [(key, RUNNERS[key], counts[key]) for key in RUNNERS if counts[key]],
+                "milliseconds": of_signature.get("ms"),
+            }
+        )
+        drawings[name] = drawing(graph, entry.subgraph, delegated, layers)
+    data = json.dumps({"graphs": drawings, "runners": RUNNERS, "names": names}, separators=(",", ":"))
     return rendered(
         "model.html",
-        "odt_sim.model_page",
+        *("odt_sim.model_page", "odt_sim.report"),
         title=Path(where).name,
         bytes=len(content),
-        signatures=list(signatures.values()),
+        signatures=signatures,
         variables=[_variable(names.get(v.name, v.name), v) for v in graph.variables.values()],
         constants=_constants(graph),
         runners=RUNNERS,
-        present={key for signature in signatures.values() for key, _, _ in signature.runners},
+        present={key for signature in signatures for key, _, _ in signature["runners"]},
         problem=next(iter({**ran.errors, **ran.deaths}.values()), ""),
-        graphs=Markup(_script_safe({"graphs": drawings, "runners": RUNNERS, "names": names})),
+        graphs=Markup(data.replace("<", "\\u003c").replace("\u2028", "\\u2028")),  # safe inside a script element
     )
-
-
-def _script_safe(data: Any) -> str:
-    """Return JSON that is safe inside a script element."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
-
-
-def _numbers(found: Mapping[str, Any]) -> set[int] | None:
-    delegated = found.get("delegated")
-    return None if delegated is None else set(delegated)
-
-
-def _signature(graph: Graph, name: str, found: Mapping[str, Any]) -> Signature:
-    entry = graph.signatures[name]
-    subgraph, delegated = graph.subgraphs[entry.subgraph], _numbers(found)
-    inputs, outputs = (_texts(subgraph, side) for side in (entry.inputs, entry.outputs))
-    drawn = [(i, op) for i, op in enumerate(subgraph.ops) if op.kind not in HIDDEN]
-    counts = Counter(runner(op, i, delegated) for i, op in drawn)
-    shares = [(key, RUNNERS[key], counts[key]) for key in RUNNERS if counts[key]]
-    return Signature(name, inputs, outputs, sum(counts.values()), shares, found.get("ms"))
-
-
-def _texts(subgraph: Subgraph, tensors: Mapping[str, int]) -> list[str]:
-    return [f"{key} {subgraph.tensors[i].text}" for key, i in tensors.items()]
-
-
-def _manifest(graph: Graph, where: str) -> Manifest | None:
-    text = graph.metadata.get(METADATA_NAME)
-    try:
-        return Manifest.from_json(text, where) if text is not None else None
-    except ModelError:
-        return None
 
 
 def _names(graph: Graph, where: str) -> dict[str, str]:
     """Return the author's names of variables, where a manifest declares them."""
-    manifest = _manifest(graph, where)
+    manifest = manifest_of(graph, where)
     if manifest is None or "parameters" not in graph.signatures:
         return {}
     entry = graph.signatures["parameters"]
     read = {access.op.outputs[0]: access.handle.name for access in graph.accesses[entry.subgraph] if not access.assigns}
     pairs = ((f"a{i}", parameter.name) for i, parameter in enumerate(manifest.parameters))
     return {read[entry.outputs[key]]: name for key, name in pairs if entry.outputs.get(key) in read}
-
-
-def _layers(graph: Graph, where: str) -> dict[str, str]:
-    return {variable: name.rpartition("/")[0] or name for variable, name in _names(graph, where).items()}
 
 
 def _variable(name: str, variable: Any) -> Weight:
@@ -158,8 +155,23 @@ def _constants(graph: Graph) -> list[Weight]:
 
 
 def _values(tensor: Any) -> Values | None:
+    """Return the statistics and the histogram of a tensor; None if it is damaged, empty or not of numbers."""
     try:
         array = tensor.value()
     except ModelError:
         return None
-    return values_of(array) if array.dtype.kind in "fiub" and array.size else None
+    if array.dtype.kind not in "fiub" or not array.size:
+        return None
+    flat = np.asarray(array, np.float64).reshape(-1)
+    finite = flat[np.isfinite(flat)]
+    if not finite.size:
+        return Values(None, None, None, None, flat.size, [])
+    counts, _ = np.histogram(finite, bins=BINS) if finite.max() > finite.min() else (np.array([finite.size]), None)
+    return Values(
+        float(finite.min()),
+        float(finite.mean()),
+        float(finite.max()),
+        float(finite.std()),
+        flat.size - finite.size,
+        (counts / counts.max()).tolist(),
+    )

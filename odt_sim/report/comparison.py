@@ -1,24 +1,21 @@
 """Compare runs: a row per configuration with its seeds merged, and every device joined with its local-only model."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.names import is_metric
 from odt_sim.metrics.rounds import check_target, still_improves
 from odt_sim.persistence.run import Run, find_runs, load_run
-from odt_sim.report.baseline import join_local, training_key
-from odt_sim.report.comparison_columns import Column, comparison_columns
-from odt_sim.report.data_settings import data_key
+from odt_sim.report.columns import Column, comparison_columns
 from odt_sim.report.formatting import Spread, over_seeds
-from odt_sim.report.grouping import group_runs
-from odt_sim.report.hurt import COLUMNS as HURT_COLUMNS
-from odt_sim.report.hurt import Hurt, hurt_devices
-from odt_sim.report.models import with_common_models
-from odt_sim.report.overrides import written_differences
+from odt_sim.report.gains import HURT_COLUMNS, Hurt, hurt_devices, join_local, training_key
+from odt_sim.report.grouping import group_runs, with_common_models
 from odt_sim.report.pairing import Paired, pair_all
+from odt_sim.report.run_settings import data_key, written_differences
 from odt_sim.report.selection import Selection, select, selected_only
 
 
@@ -134,48 +131,51 @@ class Comparison:
             or (column.key == "rounds_to_target" and self.target is not None)
         )
 
-    def best(self, column: Column, rows: Sequence[Configuration]) -> float | None:
-        """Return the best mean of a column in rows on the same data; None without one, or if more than half share it."""
-        means = [figure.mean for row in rows if not row.pruned and (figure := row.values[column.key])]
-        return None if column.higher_is_better is None else best_mean(means, higher_is_better=column.higher_is_better)
+    def best(self, values: Mapping[str, Spread | None], *, higher_is_better: bool) -> frozenset[str]:
+        """Return the configurations, of those that no pruner ended, with the best mean on each data.
+
+        Args:
+            values: A figure by configuration; None if unknown.
+            higher_is_better: Whether larger is better.
+
+        Returns:
+            Their labels; none on data on which more than half share the best mean.
+        """
+        labels = set[str]()
+        for rows in self.by_data:
+            means = {row.label: figure.mean for row in rows if not row.pruned and (figure := values.get(row.label))}
+            best = (max if higher_is_better else min)(means.values(), default=None)
+            winners = {label for label, mean in means.items() if mean == best}
+            labels |= winners if len(winners) <= len(means) / 2 else set()
+        return frozenset(labels)
 
     def is_best(self, row: Configuration, column: Column) -> bool:
         """Return whether a configuration has the best mean of a column on its data."""
-        figure, rivals = row.values[column.key], next(rows for rows in self.by_data if row in rows)
-        return figure is not None and not row.pruned and figure.mean == self.best(column, rivals)
+        if column.higher_is_better is None:
+            return False
+        values = {other.label: other.values[column.key] for other in self.rows}
+        return row.label in self.best(values, higher_is_better=column.higher_is_better)
 
 
-def best_mean(means: Sequence[float], *, higher_is_better: bool) -> float | None:
-    """Return the best of the means of configurations; None without one, or if more than half share it."""
-    best = (max if higher_is_better else min)(means, default=None)
-    return best if best is not None and means.count(best) <= len(means) / 2 else None
-
-
-def compare(
-    folders: Sequence[Path],
-    *,
-    best: bool = False,
-    against: str | None = None,
-    target: float | None = None,
-    metric: str | None = None,
-) -> Comparison:
+def compare(folders: Sequence[Path], **options: Any) -> Comparison:
     """Compare all runs at or below folders.
 
     Args:
         folders: Run folders, or folders that contain runs.
-        best: Keep only the configuration of each strategy that validates best.
-        against: The reference of the comparison by device, as for `odt_sim.report.pairing.pair_all`.
-        target: The value of the metric to which rounds are counted; by default the target that all runs recorded.
-        metric: The metric to compare by, instead of the first metric of the runs. Rounds and configurations are still
-            those that the first metric chose.
+        **options: The options of `compare_runs`.
 
     Raises:
         CheckpointError: A folder is missing or contains no run.
         ConfigurationError: The runs have different tasks, there is no validation figure to select by or no such
             reference or metric, or the target is out of range.
     """
-    runs, damaged = _load(find_runs(folders))
-    return compare_runs(runs, damaged, best=best, against=against, target=target, metric=metric)
+    runs, damaged = [], []
+    for path in find_runs(folders):
+        try:
+            runs.append(load_run(path))
+        except CheckpointError as error:
+            damaged.append(Failure(path.name, path, str(error)))
+    return compare_runs(runs, damaged, **options)
 
 
 def compare_runs(
@@ -187,15 +187,16 @@ def compare_runs(
     target: float | None = None,
     metric: str | None = None,
 ) -> Comparison:
-    """Compare runs that were read from disk; see `compare` for the options.
+    """Compare runs that were read from disk.
 
     Args:
         runs: The runs; failed runs are listed as failures.
         damaged: Failures of runs that could not be read.
         best: Keep only the configuration of each strategy that validates best.
-        against: The reference of the comparison by device.
-        target: The value of the metric to which rounds are counted.
-        metric: The metric to compare by, instead of the first metric of the runs.
+        against: The reference of the comparison by device, as for `odt_sim.report.pairing.pair_all`.
+        target: The value of the metric to which rounds are counted; by default the target that all runs recorded.
+        metric: The metric to compare by, instead of the first metric of the runs. Rounds and configurations are still
+            those that the first metric chose.
 
     Raises:
         CheckpointError: A run has a metric that this version of odt_sim does not have.
@@ -204,9 +205,15 @@ def compare_runs(
     complete = with_common_models([run for run in runs if run.summary])
     first = _common_metric(complete)
     metric = metric if metric and complete else first
-    _check_recorded(metric, complete)
+    for run in complete:
+        if metric not in run.metrics:
+            raise ConfigurationError(
+                f"--metric: expected a metric of all runs, found {metric}; {run.path} has {', '.join(run.metrics)}"
+            )
     check_target(target, metric, "--target")
-    goal = _recorded_target(complete) if target is None and metric == first else target
+    recorded = {run.complete.target for run in complete}
+    if target is None and metric == first and len(recorded) == 1:
+        [target] = recorded
     groups = group_runs(complete)
     selections = select(groups)
     kept = selected_only(groups) if best else groups
@@ -214,19 +221,14 @@ def compare_runs(
         kept = {label: [_by_metric(run, metric) for run in group] for label, group in kept.items()}
     kept = _with_local(kept, selected=best)
     rows = [
-        Configuration(label, tuple(group), _values(group, goal), selections[label]) for label, group in kept.items()
+        Configuration(label, tuple(group), _values(group, target), selections[label]) for label, group in kept.items()
     ]
-    labels = [f"{run.name} {written}".strip() for run, written in zip(runs, written_differences(runs), strict=True)]
-    failures = [Failure(label, run.path, str(run.error)) for run, label in zip(runs, labels, strict=True) if run.error]
-    return Comparison(metric, goal, tuple(rows), pair_all(kept, selections, against), (*failures, *damaged))
-
-
-def _check_recorded(metric: str, runs: Sequence[Run]) -> None:
-    for run in runs:
-        if metric not in run.metrics:
-            raise ConfigurationError(
-                f"--metric: expected a metric of all runs, found {metric}; {run.path} has {', '.join(run.metrics)}"
-            )
+    failures = [
+        Failure(f"{run.name} {written}".strip(), run.path, str(run.error))
+        for run, written in zip(runs, written_differences(runs), strict=True)
+        if run.error
+    ]
+    return Comparison(metric, target, tuple(rows), pair_all(kept, selections, against), (*failures, *damaged))
 
 
 def _by_metric(run: Run, metric: str) -> Run:
@@ -239,21 +241,6 @@ def _with_local(groups: Mapping[str, list[Run]], *, selected: bool) -> dict[str,
     runs = [run for group in groups.values() for run in group]
     joined = iter(join_local(runs, data_key if selected else training_key))
     return {label: [next(joined) for _ in group] for label, group in groups.items()}
-
-
-def _recorded_target(runs: Sequence[Run]) -> float | None:
-    targets = {run.complete.target for run in runs}
-    return targets.pop() if len(targets) == 1 else None
-
-
-def _load(paths: Iterable[Path]) -> tuple[list[Run], list[Failure]]:
-    runs, damaged = [], []
-    for path in paths:
-        try:
-            runs.append(load_run(path))
-        except CheckpointError as error:
-            damaged.append(Failure(path.name, path, str(error)))
-    return runs, damaged
 
 
 def _common_metric(runs: Sequence[Run]) -> str:

@@ -8,22 +8,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from odt_sim.metrics.fleet import split_seen
-from odt_sim.report.baseline import known_gains
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.formatting import difference_unit
-from odt_sim.report.style import WIDTH, Array, axis_unit, percent_factor, scale_axis, strokes, wrap_label
+from odt_sim.report.gains import known_gains
+from odt_sim.report.style import WIDTH, Array, axis_unit, figure_of, percent_factor, scale_axis, strokes, wrap_label
 
 
-def draw_distribution(figure: Figure, comparison: Comparison) -> None:
-    """Draw `devices_on` in a figure of suitable size."""
+def draw_devices(axes: Axes, comparison: Comparison, *, alone: bool = False) -> None:
+    """Draw the devices' test metric over its quartiles and deciles, a row per configuration; unseen devices are rings.
+
+    Args:
+        axes: The axes to draw on.
+        comparison: The comparison.
+        alone: Whether to give the figure a suitable size.
+    """
     names = [wrap_label(row.label) for row in comparison.rows]
-    figure.set_size_inches(WIDTH, 0.9 + len(names) * max(0.85, *(0.3 + 0.2 * name.count("\n") for name in names)))
-    devices_on(figure.add_subplot(), comparison)
-
-
-def devices_on(axes: Axes, comparison: Comparison) -> None:
-    """Draw the devices' test metric over its quartiles and deciles, a row per configuration; unseen devices are rings."""
-    names = [wrap_label(row.label) for row in comparison.rows]
+    if alone:
+        height = max(0.85, *(0.3 + 0.2 * name.count("\n") for name in names))
+        figure_of(axes).set_size_inches(WIDTH, 0.9 + len(names) * height)
     styles = strokes(comparison.rows)
     fleets = [_values(row, comparison.metric) for row in comparison.rows]
     pooled = np.concatenate([values for fleet in fleets for values in fleet])
@@ -31,7 +33,11 @@ def devices_on(axes: Axes, comparison: Comparison) -> None:
     edges = _bin_edges(pooled, logarithmic)
     for place, (row, (seen, unseen)) in enumerate(zip(comparison.rows, fleets, strict=True)):
         color = styles[row.label].color
-        _draw_quantiles(axes, place, seen, color)
+        if len(seen):  # the middle half as a bar, the middle 80 % as a line, and the median as a tick
+            low, first, median, third, high = np.quantile(seen, [0.1, 0.25, 0.5, 0.75, 0.9])
+            axes.hlines(place, low, high, color=color, linewidth=1.5, alpha=0.6)
+            axes.fill_betweenx([place - 0.3, place + 0.3], first, third, color=color, alpha=0.2, linewidth=0)
+            axes.vlines(median, place - 0.38, place + 0.38, color=color, linewidth=2.5)
         heights = place + _swarm(np.concatenate([seen, unseen]), edges)
         size = float(np.clip(3000 / max(len(heights), 1), 8, 28))
         axes.scatter(seen, heights[: len(seen)], s=size, color=color, alpha=0.75, linewidths=0, zorder=3)
@@ -51,16 +57,6 @@ def _values(row: Configuration, metric: str) -> tuple[Array, Array]:
     known = [[device[metric] for device in part if device.get(metric) is not None] for part in parts]
     seen, unseen = (np.array(values, np.float64) * percent_factor(metric) for values in known)
     return seen, unseen
-
-
-def _draw_quantiles(axes: Axes, place: float, values: Array, color: str) -> None:
-    """Draw the middle half of the values as a bar, the middle 80 % as a line, and the median as a tick."""
-    if not len(values):
-        return
-    low, first, median, third, high = np.quantile(values, [0.1, 0.25, 0.5, 0.75, 0.9])
-    axes.hlines(place, low, high, color=color, linewidth=1.5, alpha=0.6)
-    axes.fill_betweenx([place - 0.3, place + 0.3], first, third, color=color, alpha=0.2, linewidth=0)
-    axes.vlines(median, place - 0.38, place + 0.38, color=color, linewidth=2.5)
 
 
 def _bin_edges(values: Array, logarithmic: bool) -> Array:
@@ -110,7 +106,19 @@ def gains_on(panels: Sequence[Axes], gained: Mapping[str, Array], comparison: Co
     """Draw the gains of `gains_of` as sorted bars, on separate axes for each configuration."""
     styles = strokes(comparison.rows)
     for axes, (label, values) in zip(panels, gained.items(), strict=True):
-        _draw_panel(axes, wrap_label(label), values, styles[label].color)
+        edges, color = np.linspace(0, 100, len(values) + 1), styles[label].color
+        if len(values) <= 60:
+            axes.bar((edges[:-1] + edges[1:]) / 2, values, width=80 / len(values), color=color, linewidth=0)
+        else:  # bars too thin for gaps
+            axes.stairs(values, edges, fill=True, color=color, linewidth=0)
+        axes.axhline(0, color=axes.xaxis.label.get_color(), linewidth=1, clip_on=False)
+        axes.set_title(wrap_label(label), pad=20, loc="left")
+        better, worse = int(np.sum(values > 0)), int(np.sum(values < 0))
+        counts = f"{better} better, {len(values) - better - worse} equal, {worse} worse"
+        axes.annotate(counts, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize="small")
+        axes.set_xlim(0, 100)
+        axes.set_xticks([0, 25, 50, 75])
+        axes.grid(visible=False, axis="x")
 
 
 def gains_of(comparison: Comparison) -> dict[str, Array]:
@@ -130,19 +138,3 @@ def _gains(row: Configuration, comparison: Comparison, reference: str) -> Array:
     fleets = [split_seen(run.devices)[0] for run in row.runs]
     values = np.concatenate([known_gains(fleet, comparison.metrics, reference) for fleet in fleets])
     return np.sort(values[np.isfinite(values)])[::-1] * percent_factor(comparison.metric)
-
-
-def _draw_panel(axes: Axes, name: str, values: Array, color: str) -> None:
-    edges = np.linspace(0, 100, len(values) + 1)
-    if len(values) <= 60:
-        axes.bar((edges[:-1] + edges[1:]) / 2, values, width=80 / len(values), color=color, linewidth=0)
-    else:  # bars too thin for gaps
-        axes.stairs(values, edges, fill=True, color=color, linewidth=0)
-    axes.axhline(0, color=axes.xaxis.label.get_color(), linewidth=1, clip_on=False)
-    axes.set_title(name, pad=20, loc="left")
-    better, worse = int(np.sum(values > 0)), int(np.sum(values < 0))
-    counts = f"{better} better, {len(values) - better - worse} equal, {worse} worse"
-    axes.annotate(counts, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize="small")
-    axes.set_xlim(0, 100)
-    axes.set_xticks([0, 25, 50, 75])
-    axes.grid(visible=False, axis="x")

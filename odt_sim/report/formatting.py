@@ -9,6 +9,7 @@ import numpy as np
 from odt_sim.counting import counted
 from odt_sim.metrics.names import is_percent, title_of
 from odt_sim.metrics.units import significant
+from odt_sim.persistence.run import Run
 
 UNKNOWN = "–"
 MINUS = "\N{MINUS SIGN}"
@@ -128,3 +129,17 @@ def _like(text: str, value: float) -> str:
 def distinct(values: Iterable[Any]) -> str:
     """Return different values as a list, each once, in their order; None is left out."""
     return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def component_of(run: Run, group: str) -> str | None:
+    """Return a run's aggregator or attack with its settings, such as `krum (hostile 0.2, selected 1)`; None if unknown."""
+    recorded = run.settings or {}
+    name, prefix = recorded.get(group), f"{group}."
+    settings = [f"{key.removeprefix(prefix)} {recorded[key]}" for key in recorded if key.startswith(prefix)]
+    return f"{name} ({', '.join(settings)})" if name and settings else name
+
+
+def attack_of(run: Run) -> str | None:
+    """Return the number of hostile devices and the attack, such as `4 label_poisoning (factor 1.0)`; None without any."""
+    hostile = (run.settings or {}).get("fleet.hostile")
+    return f"{hostile.count(',') + 1} {component_of(run, 'attack')}" if hostile else None

@@ -1,14 +1,30 @@
-"""Group the runs of a configuration, which differ only in their seed, and label the groups."""
+"""Group the runs of a configuration, which differ only in their seed, and label the groups.
+
+Exports of one model for different strategies are different files, and a user's class may change its code between runs,
+as in a notebook. The settings by which runs are grouped account for both.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from odt_sim.persistence.run import Run
-from odt_sim.report.code_settings import code_settings
-from odt_sim.report.data_settings import data_settings, seeded_data_settings, text_settings
-from odt_sim.report.models import CALIBRATION
-from odt_sim.report.overrides import common_overrides, differing_overrides, short_paths, shown_overrides
+from odt_sim.report.run_settings import (
+    common_overrides,
+    data_settings,
+    differing_overrides,
+    seeded_data_settings,
+    short_paths,
+    shown_overrides,
+    text_settings,
+)
+
+_OF_THE_EXPORT = [[key] for key in ("train_groups", "embed", "gradient_offset", "terms", "name", "sys_path")]
+"""Settings of a model that determine what is exported, not what is trained: the second parts of their dotted names."""
+
+CALIBRATION = "fleet.profiles.calibration"
+"""The setting with the digest of a file's calibration: other exports of a model have other calibrations."""
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -21,7 +37,7 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     Args:
         runs: Complete runs.
     """
-    code = code_settings(runs)
+    code = _code_settings(runs)
 
     def identity(run: Run) -> dict[str, str]:
         return _identity(run) | code(run)
@@ -51,16 +67,14 @@ def _by_folder(label: str, groups: Sequence[Sequence[Run]]) -> dict[str, list[Ru
 def _identity(run: Run) -> dict[str, str]:
     """Return the settings of a run's configuration by dotted name, without strategy and seed.
 
-    Runs without recorded settings fall back to their overrides. If the model depends on the seed, its settings replace its
-    fingerprint and its calibration, which differ from seed to seed.
+    If the model depends on the seed, its settings replace its fingerprint and its calibration, which differ from seed to
+    seed.
     """
-    if run.settings is None:
-        return shown_overrides(run)
     settings: dict[str, str] = {}
-    for name, text in (pair for key, value in run.settings.items() if key != "strategy" for pair in _parts(key, value)):
-        settings[name] = (
-            f"{settings[name]},{text}" if name in settings else text
-        )  # partition and drift may share a name
+    recorded = ((key, value) for key, value in (run.settings or {}).items() if key != "strategy")
+    for name, text in (part for key, value in recorded for part in _parts(key, value)):
+        # partition and drift may share a name
+        settings[name] = f"{settings[name]},{text}" if name in settings else text
     model = run.config.get("model")
     if "${seed}" in str(model):
         settings.pop("model.fingerprint", None)
@@ -123,3 +137,78 @@ def _differs(key: str, rivals: Sequence[tuple[str, Mapping[str, str]]]) -> bool:
     within = key.startswith("strategy.") or key == "model.fingerprint"
     pairs = {(name if within else "", own[key]) for name, own in rivals if key in own}
     return len(pairs) > len({owner for owner, _ in pairs})
+
+
+def _code_settings(runs: Sequence[Run]) -> Callable[[Run], dict[str, str]]:
+    """Return a function from a run to those digests of its code, such as `strategy.code`, that differ between runs.
+
+    Digests are compared per class and version of Python, because other versions have other digests.
+
+    Args:
+        runs: The runs to compare.
+    """
+    by_class: dict[tuple[str, str, str], set[str]] = {}
+    for run in runs:
+        for kind, name, digest in _user_classes(run):
+            by_class.setdefault((kind, name, run.code.get("python", "")), set()).add(digest)
+    changed = {(kind, name) for (kind, name, _), digests in by_class.items() if len(digests) > 1}
+    return lambda run: {f"{kind}.code": digest for kind, name, digest in _user_classes(run) if (kind, name) in changed}
+
+
+def _user_classes(run: Run) -> Iterator[tuple[str, str, str]]:
+    """Yield the kind, the name and the digest of each class of the user."""
+    names = {"strategy": run.name, "aggregator": (run.settings or {}).get("aggregator", "").partition(" ")[0]}
+    for kind, name in names.items():
+        if kind in run.code:
+            yield kind, name, run.code[kind]
+
+
+def with_common_models(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs with the same setting `model`, and the same calibration, for all exports of a model.
+
+    Runs have the same model if their files have the same digest (`Summary.model_digest`) and configuration. Runs from
+    Python have no configuration, and a digest does not cover everything in a model: if one version of odt_sim ran a
+    strategy with several files of the same digest, these stay separate. A run without a digest has the model of another
+    run with its file. Calibrations stay apart if one file has several, as when it was measured on several machines.
+
+    Args:
+        runs: Complete runs.
+    """
+    models: dict[str, str] = {}
+    clocks: dict[str, str] = {}
+    for members in _of_one_model(runs):
+        files = [(run.settings or {})["model"] for run in members]
+        name = files[0].rpartition(" ")[0]
+        models |= dict.fromkeys(files, f"{name} {(members[0].complete.model_digest or '')[:12]}")
+        calibrations = {(s["model"], s[CALIBRATION]) for run in members if CALIBRATION in (s := run.settings or {})}
+        calibrated = {file for file, _ in calibrations}
+        if len(calibrations) == len(calibrated) > 0:  # no file has several
+            clocks |= dict.fromkeys(calibrated, min(digest for _, digest in calibrations))
+    changed = []
+    for run in runs:
+        settings = dict(run.settings or {})
+        if (file := settings.get("model", "")) in models:
+            clock = {CALIBRATION: clocks[file]} if file in clocks and CALIBRATION in settings else {}
+            summary = replace(run.complete, settings={**settings, "model": models[file], **clock})
+            run = replace(run, summary=summary)
+        changed.append(run)
+    return changed
+
+
+def _of_one_model(runs: Sequence[Run]) -> list[list[Run]]:
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Run]] = {}
+    for run in runs:
+        if (digest := run.complete.model_digest) and "model" in (run.settings or {}):
+            settings = text_settings("model", run.config.get("model")).items()
+            trained = sorted(item for item in settings if item[0].split(".")[1:2] not in _OF_THE_EXPORT)
+            groups.setdefault((digest, tuple(trained)), []).append(run)
+    return [group for (_, configured), group in groups.items() if configured or not _ambiguous(group)]
+
+
+def _ambiguous(runs: Sequence[Run]) -> bool:
+    """Return whether a version ran one strategy with several files: these may differ in parts that no digest covers."""
+    files: dict[tuple[str, str], set[str]] = {}
+    for run in runs:
+        version = (run.complete.environment or {}).get("odt_sim", "")
+        files.setdefault((run.name, version), set()).add((run.settings or {})["model"])
+    return any(len(of_strategy) > 1 for of_strategy in files.values())

@@ -10,14 +10,13 @@ import numpy as np
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.fleet import gains
 from odt_sim.metrics.names import higher_is_better
-from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run import Run
-from odt_sim.report.data_settings import data_difference, data_digest, data_key, same_data
+from odt_sim.report.run_settings import data_difference, data_digest, data_key, same_data
 from odt_sim.report.selection import Selection
 from odt_sim.report.significance import FEWEST, Unit, by_key, holm, signs, student, units
 
 _SAME = ("seen", "train_examples", "examples", "user")
-"""The columns in which a device must be equal in both runs; older records have no user."""
+"""The columns in which a device must be equal in both runs, where both know them."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,6 @@ class Paired:
     def equal(self) -> int:
         """The number of pairs in which both serve the device equally."""
         return self.pairs - self.better - self.worse
-
-
-Gains = Mapping[str, float]
-"""The gain of each device of a run, by its user or by its id."""
 
 
 class _OtherDevicesError(Exception):
@@ -142,7 +137,7 @@ def _compare(label: str, reference: str | None, groups: Mapping[str, Sequence[Ru
     return _figures(Paired(label, reference, seeds=len(both)), gained, column is not None, mine[0].metrics[0])
 
 
-def _figures(row: Paired, gained: Sequence[Gains], returning: bool, metric: str) -> Paired:
+def _figures(row: Paired, gained: Sequence[Mapping[str, float]], returning: bool, metric: str) -> Paired:
     unit, values = units(gained, returning)
     tested = student(values, FEWEST[unit])
     each = signs(by_key(gained) if returning else np.array([gain for of_seed in gained for gain in of_seed.values()]))
@@ -177,7 +172,7 @@ def returning_by(runs: Sequence[Run]) -> str | None:
     return "user" if own else None
 
 
-def _gains(mine: Run, theirs: Run, key: str) -> Gains:
+def _gains(mine: Run, theirs: Run, key: str) -> Mapping[str, float]:
     """Return the known gains of seen devices over another run of the same seed, by the column `key`.
 
     Raises:
@@ -192,17 +187,13 @@ def _gains(mine: Run, theirs: Run, key: str) -> Gains:
         raise _OtherDevicesError(f"with seed {seed} there are {len(mine.devices)} and {len(references)} devices")
     seen = [record for record in mine.devices if record.seen]
     for record in seen:
-        _check_same(record, references[record.device], seed)
+        reference = references[record.device]
+        for name in _SAME:
+            if None not in (found := (record.get(name), reference.get(name))) and found[0] != found[1]:
+                raise _OtherDevicesError(
+                    f"{name} of device {record.device} with seed {seed} is {found[0]}, but {found[1]} under the reference"
+                )
     rows = [{metric: record.get(metric), "reference": references[record.device].get(metric)} for record in seen]
     gained = gains(rows, metric, "reference").tolist()
     keys = [str(record[key]) for record in seen]
     return {key: gain for key, gain in zip(keys, gained, strict=True) if math.isfinite(gain)}
-
-
-def _check_same(record: DeviceRecord, reference: DeviceRecord, seed: int) -> None:
-    for name in _SAME:
-        if record.get(name) is not None and reference.get(name) is not None and record[name] != reference[name]:
-            raise _OtherDevicesError(
-                f"{name} of device {record.device} with seed {seed} is {record[name]}, but {reference[name]} under the "
-                "reference"
-            )

@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from odt_sim.metrics.names import higher_is_better, is_percent
 from odt_sim.metrics.units import readable
+from odt_sim.report.columns import Cost
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.costs import Cost
-from odt_sim.report.data_settings import data_key
 from odt_sim.report.formatting import Spread, over_seeds
+from odt_sim.report.run_settings import data_key
 from odt_sim.report.style import (
     WIDE,
     WIDTH,
@@ -31,6 +30,9 @@ from odt_sim.report.style import (
 _DOT = 7.0
 """Diameter of a point, in typographic points."""
 
+_DIRECTIONS = 16
+"""The directions from a point in which its name may be."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -43,12 +45,12 @@ class Point:
 
 def points(comparison: Comparison, cost: Cost) -> list[Point]:
     """Return the configurations with a known cost and score."""
-    known = []
+    drawn = []
     for row in comparison.rows:
         spent, score = over_seeds([cost.of_run(run) for run in row.runs]), row.values["weighted_mean"]
         if spent and score:
-            known.append(Point(row, spent, score))
-    return known
+            drawn.append(Point(row, spent, score))
+    return drawn
 
 
 def fronts(drawn: Sequence[Point], metric: str) -> list[list[Point]]:
@@ -62,75 +64,60 @@ def fronts(drawn: Sequence[Point], metric: str) -> list[list[Point]]:
     for point in (point for point in drawn if not point.row.pruned):
         groups.setdefault(data_key(point.row.runs[0]), []).append(point)
     sign = 1 if higher_is_better(metric) else -1
+
+    def losses(point: Point) -> tuple[float, float]:
+        return point.cost.mean, -sign * point.score.mean
+
+    def dominates(point: Point, other: Point) -> bool:
+        (cost, loss), (other_cost, other_loss) = losses(point), losses(other)
+        return losses(point) != losses(other) and cost <= other_cost and loss <= other_loss
+
     return [
-        sorted(
-            (point for point in group if not any(_dominates(other, point, sign) for other in group)),
-            key=lambda point: (point.cost.mean, sign * point.score.mean),
-        )
+        sorted((point for point in group if not any(dominates(other, point) for other in group)), key=losses)
         for group in groups.values()
     ]
 
 
-def _dominates(point: Point, other: Point, sign: int) -> bool:
-    mine, theirs = ((each.cost.mean, -sign * each.score.mean) for each in (point, other))
-    return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
+def draw_pareto(axes: Axes, comparison: Comparison, cost: Cost, *, alone: bool = False) -> None:
+    """Draw the weighted mean of the metric over a cost; bars are one standard deviation over seeds.
 
-
-def draw_pareto(figure: Figure, comparison: Comparison, cost: Cost) -> None:
-    """Draw `pareto_on` in a figure of suitable size."""
-    names = [_name(point.row) for point in points(comparison, cost)]
-    figure.set_size_inches(WIDTH, 4.2 + 0.2 * max(0, sum(1 + name.count("\n") for name in names) - 8))
-    pareto_on(figure.add_subplot(), comparison, cost)
-
-
-def pareto_on(axes: Axes, comparison: Comparison, cost: Cost) -> None:
-    """Draw the weighted mean of the metric over a cost; bars are one standard deviation over seeds."""
-    (label, drawn), factor = _in_suited_unit(cost, points(comparison, cost)), percent_factor(comparison.metric)
-    best = fronts(drawn, comparison.metric)
-    names = [_name(point.row) for point in drawn]
+    Args:
+        axes: The axes to draw on.
+        comparison: The comparison.
+        cost: The cost.
+        alone: Whether to give the figure a suitable size.
+    """
+    priced = points(comparison, cost)
+    [(label, unit)] = readable([cost.axis], [[point.cost.mean for point in priced]])
+    drawn = [replace(point, cost=point.cost.times(unit)) for point in priced]
+    names = [wrap_label(point.row.label) + ("\n(pruned)" if point.row.pruned else "") for point in drawn]
+    if alone:
+        height = 4.2 + 0.2 * max(0, sum(1 + name.count("\n") for name in names) - 8)
+        figure_of(axes).set_size_inches(WIDTH, height)
+    factor, best = percent_factor(comparison.metric), fronts(drawn, comparison.metric)
     for front in best:
-        axes.plot(*_steps(front, factor).T, color=axes.xaxis.label.get_color(), linewidth=1, alpha=0.5, zorder=1)
+        xs, ys = zip(*((point.cost.mean, factor * point.score.mean) for point in front), strict=True)
+        axes.step(xs, ys, where="post", color=axes.xaxis.label.get_color(), linewidth=1, alpha=0.5, zorder=1)
     styles = strokes(comparison.rows)
     colors = [styles[point.row.label].color for point in drawn]
     for point, color in zip(drawn, colors, strict=True):
-        _draw_point(axes, point, factor, color)
+        axes.errorbar(
+            point.cost.mean,
+            factor * point.score.mean,
+            xerr=point.cost.std or None,
+            yerr=factor * (point.score.std or 0.0) or None,
+            fmt="o",
+            markersize=_DOT,
+            color=color,
+            ecolor=(color, 0.45),
+            elinewidth=1.2,
+        )
     _scale(axes, drawn, comparison.metric)
     axes.set_xlabel(label)
     axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
     on_front = {id(point) for front in best for point in front}
     weights = ["bold" if id(point) in on_front else "normal" for point in drawn]
     _draw_names(axes, [(p.cost.mean, factor * p.score.mean) for p in drawn], names, colors, weights)
-
-
-def _name(row: Configuration) -> str:
-    return wrap_label(row.label) + ("\n(pruned)" if row.pruned else "")
-
-
-def _in_suited_unit(cost: Cost, known: Sequence[Point]) -> tuple[str, list[Point]]:
-    """Return the axis label, and the points in the unit that suits the largest cost."""
-    [(label, factor)] = readable([cost.axis], [[point.cost.mean for point in known]])
-    return label, [replace(point, cost=point.cost.times(factor)) for point in known]
-
-
-def _steps(front: Sequence[Point], factor: float) -> Array:
-    """Return the corners, `[corners, 2]`, of the step line of the best score at each cost."""
-    ends = [(point.cost.mean, factor * point.score.mean) for point in front]
-    between = [[left, (right[0], left[1])] for left, right in pairwise(ends)]
-    return np.array([corner for pair in between for corner in pair] + ends[-1:], np.float64)
-
-
-def _draw_point(axes: Axes, point: Point, factor: float, color: str) -> None:
-    axes.errorbar(
-        point.cost.mean,
-        factor * point.score.mean,
-        xerr=point.cost.std or None,
-        yerr=factor * (point.score.std or 0.0) or None,
-        fmt="o",
-        markersize=_DOT,
-        color=color,
-        ecolor=(color, 0.45),
-        elinewidth=1.2,
-    )
 
 
 def _scale(axes: Axes, drawn: Sequence[Point], metric: str) -> None:
@@ -156,36 +143,45 @@ def _draw_names(
     colors: Sequence[str],
     weights: Sequence[str],
 ) -> None:
-    """Draw the names next to their points, without overlaps between names and points."""
-    from adjustText import adjust_text  # takes half a second to import
+    """Draw each name at the nearest place to its point, inside the axes, that covers no point and no other name."""
+    figure = figure_of(axes)
+    figure.draw_without_rendering()  # lays out the axes
+    pixels = figure.dpi / 72
+    area = axes.get_window_extent()
+    centres = axes.transData.transform(places)
+    taken = [Bbox([at - _DOT * pixels, at + _DOT * pixels]) for at in centres]
+    arrow = {"arrowstyle": "-", "color": axes.xaxis.label.get_color(), "linewidth": 0.6, "alpha": 0.6}
+    for place, at, name, color, weight in zip(places, centres, names, colors, weights, strict=True):
+        text = axes.annotate(
+            name,
+            place,
+            (0, 0),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            color=color,
+            weight=weight,
+            in_layout=False,
+            arrowprops=arrow | {"shrinkA": 0, "shrinkB": _DOT / 2},
+        )
+        half = np.array(Text.get_window_extent(text).size) / 2
+        offsets = _offsets(half + (_DOT + 1) * pixels)
+        boxes = [Bbox([at + offset - half, at + offset + half]) for offset in offsets]
+        free = (
+            number
+            for number, box in enumerate(boxes)
+            if np.all(box.min >= area.min) and np.all(box.max <= area.max) and not box.count_overlaps(taken)
+        )
+        chosen = next(free, 0)
+        text.set_position(offsets[chosen] / pixels)
+        assert text.arrow_patch is not None
+        text.arrow_patch.set_visible(chosen >= _DIRECTIONS or chosen % 4 > 0)  # unless the point is next to the name
+        taken.append(boxes[chosen])
 
-    figure_of(axes).draw_without_rendering()  # lays out the axes
-    texts = [
-        axes.text(x, y, name, color=color, weight=weight, in_layout=False)
-        for (x, y), name, color, weight in zip(places, names, colors, weights, strict=True)
-    ]
-    x, y = np.transpose(places)
-    adjust_text(
-        texts,
-        x=x,
-        y=y,
-        ax=axes,
-        iter_lim=2000,  # a time limit would make the plot depend on the machine
-        expand=(1.15, 1.5),
-        force_text=(0.5, 1.0),
-        force_static=(0.3, 0.5),
-        max_move=(60, 60),
-        min_arrow_len=8,
-        arrowprops={"arrowstyle": "-", "color": axes.xaxis.label.get_color(), "linewidth": 0.6, "alpha": 0.6},
-    )
-    for text in texts:
-        keep_inside(axes, text)
 
-
-def keep_inside(axes: Axes, text: Text) -> None:
-    """Move a text that extends beyond the left or right edge of the figure."""
-    drawn, width = text.get_window_extent(), figure_of(axes).bbox.x1
-    beyond = max(drawn.x1 - width, 0.0) + min(drawn.x0, 0.0)
-    if beyond:
-        x, y = axes.transData.transform(text.get_position())
-        text.set_x(axes.transData.inverted().transform((x - beyond, y))[0])
+def _offsets(distance: Array) -> Array:
+    """Return the offsets of a name's centre to try, `[places, 2]`: around the point, on rectangles of growing size."""
+    angles = np.pi - np.linspace(0, 2 * np.pi, _DIRECTIONS, endpoint=False)  # left first: the front comes from below
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    square = circle / np.abs(circle).max(axis=1, keepdims=True)  # so that a name may touch its point
+    return np.concatenate([square * distance * scale for scale in np.arange(1.0, 12.0, 0.5)])

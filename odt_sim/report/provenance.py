@@ -1,12 +1,12 @@
 """The provenance of runs: differences in data, model, versions and machine between the runs of a comparison."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from odt_sim.counting import few
 from odt_sim.persistence.run import Run
 from odt_sim.report.comparison import Comparison
-from odt_sim.report.data_settings import data_digest, data_settings
+from odt_sim.report.run_settings import data_digest, data_settings
 
 NOT_RECORDED = "not recorded"
 MOST_NAMED = 3  # configurations that a value lists
@@ -34,7 +34,8 @@ class Difference:
         """The difference in words; the largest group is called `all others` if it is too large to list."""
         most = max((labels for labels, _ in self.values), key=len)
         groups = (
-            f"{', '.join(dict.fromkeys(values))} ({_listed(labels, others=labels is most)})"
+            f"{', '.join(dict.fromkeys(values))} "
+            f"({'all others' if labels is most and len(labels) > MOST_NAMED else few(labels, MOST_NAMED)})"
             for labels, values in self.values
         )
         return f"{', '.join(self.names)}: {'; '.join(groups)}"
@@ -47,16 +48,19 @@ def differences(comparison: Comparison) -> list[Difference]:
     """
     facts = [(row.label, _facts(run)) for row in comparison.rows for run in row.runs]
     divided: dict[tuple[tuple[str, ...], ...], dict[str, tuple[str, tuple[str, ...]]]] = {}
-    for name in dict.fromkeys(name for _, each in facts for name in each):
-        values = _values(name, facts)
+    for name in dict.fromkeys(name for _, of_run in facts for name in of_run):
+        values: dict[str, dict[str, None]] = {}  # by value the labels, in order
+        for label, of_run in facts:
+            if name in of_run:
+                values.setdefault(of_run[name], {})[label] = None
         if len(values) > 1:
-            known = divided.setdefault(tuple(values.values()), {})
-            known.setdefault(name.partition(_WITH_SEED)[0], (name, tuple(values)))  # one seed is enough
-    found = []
-    for groups, known in divided.items():
-        names, values_of = zip(*known.values(), strict=True)
-        found.append(Difference(names, [*zip(groups, zip(*values_of, strict=True), strict=True)]))
-    return found
+            same = divided.setdefault(tuple(map(tuple, values.values())), {})
+            same.setdefault(name.partition(_WITH_SEED)[0], (name, tuple(values)))  # one seed is enough
+    listed = []
+    for groups, same in divided.items():
+        names, values_of = zip(*same.values(), strict=True)
+        listed.append(Difference(names, [*zip(groups, zip(*values_of, strict=True), strict=True)]))
+    return listed
 
 
 def versions(runs: Sequence[Run]) -> str:
@@ -77,14 +81,6 @@ def _in_words(run: Run, names: Sequence[str], *, named: bool = True) -> str:
     return ", ".join(f"{name} {known[name]}" if named else known[name] for name in names if name in known)
 
 
-def _values(name: str, facts: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, tuple[str, ...]]:
-    values: dict[str, dict[str, None]] = {}
-    for label, each in facts:
-        if name in each:
-            values.setdefault(each[name], {})[label] = None
-    return {value: tuple(labels) for value, labels in values.items()}
-
-
 def _facts(run: Run) -> dict[str, str]:
     """Return the facts on a run's provenance, by name."""
     settings, summary = run.settings or {}, run.complete
@@ -99,7 +95,3 @@ def _facts(run: Run) -> dict[str, str]:
         "odt_sim code": environment.get("code", NOT_RECORDED),
         **{name: environment.get(name, NOT_RECORDED) for name in (*_VERSIONS, *_MACHINE)},
     }
-
-
-def _listed(labels: Sequence[str], *, others: bool) -> str:
-    return "all others" if others and len(labels) > MOST_NAMED else few(labels, MOST_NAMED)

@@ -8,7 +8,7 @@ import numpy as np
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.names import higher_is_better
 from odt_sim.persistence.run import Run
-from odt_sim.report.data_settings import data_key, same_data
+from odt_sim.report.run_settings import data_key, same_data
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Literal, cast
@@ -115,6 +115,17 @@ def figure_of(axes: Axes) -> Figure:
     return cast(Figure, figure.figure)
 
 
+def on_figure(draw: Callable[..., None], comparison: Any, **options: Any) -> Callable[[Figure], None]:
+    """Return a function that draws a plot of single axes on an empty figure, of the size that suits the plot.
+
+    Args:
+        draw: Draws on axes, with `alone=True` in a figure of a suitable size.
+        comparison: The comparison to draw.
+        **options: Further arguments of `draw`.
+    """
+    return lambda figure: draw(figure.add_subplot(), comparison, **options, alone=True)
+
+
 def percent_factor(metric: str) -> float:
     """Return the factor of a metric on an axis: fractions are shown in percent."""
     return 100.0 if is_percent(metric) else 1.0
@@ -127,17 +138,14 @@ def axis_unit(metric: str) -> str:
 
 def wrap_label(label: str) -> str:
     """Return a label with one override per line, in lines of at most 26 characters; numbers are not broken."""
-    return "\n".join(line for part in label.split(" ") for line in _lines(part))
-
-
-def _lines(part: str) -> list[str]:
-    """Return the lines of a part of a label, each with as many words as fit."""
-    lines = [""]
-    for word in (piece for whole in _WORD.findall(part) for piece in wrap(whole, _LINE)):
-        if lines[-1] and len(lines[-1]) + len(word) > _LINE:
-            lines.append("")
-        lines[-1] += word
-    return lines
+    lines = []
+    for part in label.split(" "):
+        lines.append("")
+        for word in (piece for whole in _WORD.findall(part) for piece in wrap(whole, _LINE)):
+            if lines[-1] and len(lines[-1]) + len(word) > _LINE:
+                lines.append("")
+            lines[-1] += word
+    return "\n".join(lines)
 
 
 def scale_axis(axes: Axes, direction: Literal["x", "y"], metric: str, values: Array) -> bool:

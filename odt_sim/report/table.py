@@ -1,243 +1,193 @@
-"""The comparison as terminal tables: all configurations, and each configuration against its reference."""
+"""The table of a report as a value, and its writers for the terminal, LaTeX and Markdown; `tables.html` is the page's."""
 
-import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from odt_sim.metrics.names import is_percent, title_of
-from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.comparison_columns import Column
-from odt_sim.report.description import (
-    failures,
-    hostile,
-    hurt_by_one,
-    never_trained,
-    not_evaluated,
-    on_each_data,
-    optimism,
-    other_seeds,
-    privacy,
-    undefined,
-)
-from odt_sim.report.formatting import after, cell, probability, score, signed, signed_range
-from odt_sim.report.paired_description import against, fewest, pairs_unit, tested_over
-from odt_sim.report.pairing import Paired
-from odt_sim.report.provenance import differences
+_NARROWEST_NAME, _LONGEST_NAME = 15, 32
+"""The limits of the width that the names of rows need in a terminal, in characters; longer names are folded."""
 
-_SHOWN = (
-    *(
-        "weighted_mean",
-        "mean",
-        "std",
-        "bottom_decile",
-        "worst",
-        "unseen",
-        "unseen_adapted",
-        "hurt_local",
-        "hurt_global",
-        "attack_success",
-        "global_attack_success",
-    ),
-    *("others", "rounds_to_target", "megabytes", "train_calls", "infer_calls", "state_kilobytes", "seconds"),
-    *("validation", "optimism"),
-)
-"""The columns of a wide terminal; the page has all columns."""
-
-_DISPENSABLE = (
-    *("optimism", "validation"),
-    *("seconds", "state_kilobytes", "infer_calls", "hurt_global", "std", "mean", "others", "train_calls"),
-    "global_attack_success",
-    *("unseen_adapted", "rounds_to_target", "megabytes", "hurt_local", "unseen", "bottom_decile"),
-)
-"""The columns that a narrower terminal drops, in this order."""
-
-_NARROWEST_NAME = 15
-_LONGEST_NAME = 32
-"""The longest name in characters; longer names are folded to keep a column."""
+_LATEX = {
+    **{"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{character: f"\\{character}" for character in "$&#_%"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"},
+    **{"\N{MINUS SIGN}": "$-$", "±": r"$\pm$", "–": "--", "²": r"\textsuperscript{2}", "\N{NO-BREAK SPACE}": "~"},
+    **{"`": r"\textasciigrave{}", "'": r"\textquotesingle{}", "×": r"$\times$"},
+}
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 
 
-def comparison_table(comparison: Comparison, width: int = 100) -> Table | Text:
-    """Return the comparison as a table; names are folded if necessary, never cut.
+class Cell(NamedTuple):
+    """A value of a table.
 
-    The best value of a column is bold and has a star. Failed runs follow the table with their errors; without a
-    complete run there is no table.
+    Attributes:
+        text: The value.
+        below: Small lines below it, such as a deviation; a terminal shows the first.
+        best: Whether it is the best of its column.
+    """
+
+    text: str
+    below: Sequence[str] = ()
+    best: bool = False
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        name: Its name, in the first column.
+        cells: Its values.
+        notes: Small lines below the name.
+        color: The name's colour in the plots; empty for none.
+    """
+
+    name: str
+    cells: Sequence[Cell] = ()
+    notes: Sequence[str] = ()
+    color: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A part of a report: a table, with a caption above and notes below.
+
+    Attributes:
+        title: Its title.
+        caption: How to read it.
+        headings: The headings of the columns, of at most two lines; the first is of the names.
+        rows: Its rows; empty for a part that has notes only.
+        notes: Remarks, each a paragraph.
+    """
+
+    title: str
+    caption: str = ""
+    headings: Sequence[str] = ()
+    rows: Sequence[Row] = ()
+    notes: Sequence[str] = ()
+
+
+def terminal_table(table: Table, width: int, important: Sequence[str]) -> RichTable:
+    """Return a table for a terminal: names are folded if necessary, never cut; the best values are bold with a star.
 
     Args:
-        comparison: The comparison.
-        width: The terminal's width in characters; a narrower terminal shows fewer columns.
+        table: The table.
+        width: The terminal's width in characters.
+        important: The headings of the columns to show, the most important first: the first two, and as many of the others
+            as leave enough width for the names.
     """
-    if not comparison.rows:
-        return Text("\n").join(_failures(comparison))
-    shown = _fitting(comparison, width)
-    taken = sum(1 + _width(comparison, column) for column in shown)
-    percent = ", %" if is_percent(comparison.metric) else ""
-    table = _empty_table(f"Test {title_of(comparison.metric)} by strategy{percent}")
-    table.add_column("\nstrategy", overflow="fold")
-    for column in shown:
-        table.add_column(_heading(column), justify="right", no_wrap=True)
-    for row in comparison.rows:
-        table.add_row(_name(row, width - taken), *(_cell(comparison, row, column) for column in shown))
-    table.caption = _caption(comparison, shown)
-    return table
-
-
-def paired_table(comparison: Comparison, width: int = 100) -> Table | Text | None:
-    """Return the gains of each configuration over its reference; None if there is no reference.
-
-    Args:
-        comparison: The comparison.
-        width: The terminal's width in characters; a narrower terminal shows fewer columns.
-    """
-    known = [row for row in comparison.paired if row.pairs]
-    refused = [
-        Text.assemble(("not paired  ", "bold"), f"{row.label}: {row.refused}")
-        for row in comparison.paired
-        if row.refused
-    ]
-    if not known:
-        return Text("\n").join(refused) if refused else None
-    columns = {
-        heading: [_paired_cells(row, comparison.metric)[heading] for row in known]
-        for heading in _fitting_pairs(comparison, known, width)
+    starred = any(cell.best for row in table.rows for cell in row.cells)
+    cells = {
+        heading: [_terminal_cell(row.cells[place], starred) for row in table.rows]
+        for place, heading in enumerate(table.headings[1:])
+        if heading in important
     }
-    taken = sum(1 + max(map(len, (heading, *cells))) for heading, cells in columns.items())
-    names = {row.label: _name(row, width - taken) for row in comparison.rows}
-    table = _empty_table(f"{against(comparison)}: {pairs_unit(comparison)}")
-    table.add_column("strategy", overflow="fold")
-    for heading in columns:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for number, row in enumerate(known):
-        table.add_row(names[row.label], *(cells[number] for cells in columns.values()))
-    lines = [
-        "better, equal, worse: number of devices",
-        f"CI and p: Student's t over {tested_over(known)}; p adjusted by Holm"
-        if any(row.p is not None for row in known)
-        else f"no CI or p with fewer than {fewest(known)}",
-    ]
-    table.caption = Text("\n").join([Text("\n".join(lines), style="dim"), *refused])
-    return table
-
-
-def differences_text(comparison: Comparison) -> Text | None:
-    """Return the differences between runs apart from strategies and settings, one per line; None without any."""
-    lines = [Text.assemble(("differs  ", "bold"), found.text) for found in differences(comparison)]
-    return Text("\n").join(lines) if lines else None
-
-
-def _empty_table(title: str) -> Table:
-    return Table(
-        title=Text(title),  # not markup, because a label may contain brackets
+    shown = _fitting(table, width, {heading: cells[heading] for heading in important if heading in cells})
+    left = width - sum(shown.values())
+    drawn = RichTable(
+        title=Text(table.title),  # not markup, because a label may contain brackets
         title_justify="left",
         title_style="bold",
+        caption=Text("\n".join(table.notes), style="dim"),
         caption_justify="left",
         caption_style="none",
         box=None,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
+    lines = max((heading.count("\n") for heading in shown), default=0)
+    drawn.add_column(Text("\n" * lines + table.headings[0]), overflow="fold")
+    columns = [heading for heading in cells if heading in shown]
+    for heading in columns:
+        drawn.add_column(Text("\n" * (lines - heading.count("\n")) + heading), justify="right", no_wrap=True)
+    for place, row in enumerate(table.rows):
+        drawn.add_row(_terminal_name(row, left), *(cells[heading][place] for heading in columns))
+    return drawn
 
 
-def _name(row: Configuration, width: float = math.inf) -> Text:
-    """Return a configuration's label, one override per line, with marks: selected of several, still improving, pruned.
+def _fitting(table: Table, width: int, cells: Mapping[str, Sequence[Text]]) -> dict[str, int]:
+    """Return the widths of the columns that leave enough width for the names."""
+    longest = max((len(line) for row in table.rows for line in _terminal_name(row).plain.split("\n")), default=0)
+    left = width - max(_NARROWEST_NAME, min(longest, _LONGEST_NAME))
+    shown: dict[str, int] = {}
+    for heading, texts in cells.items():
+        size = 1 + max(len(line) for text in (heading, *(text.plain for text in texts)) for line in text.split("\n"))
+        left -= size
+        if len(shown) >= 2 and left < 0:
+            break
+        shown[heading] = size
+    return shown
+
+
+def _terminal_name(row: Row, width: float = float("inf")) -> Text:
+    """Return a row's name and notes, a line for each.
 
     The value of an override that is too long gets its own line: if folded within its digits, it would be misread.
     """
-    first, *overrides = row.label.split(" ")
-    overrides = [item if 2 + len(item) <= width else item.replace("=", "=\n    ", 1) for item in overrides]
-    known = ((" †", row.chosen), (" ↗", row.improving), (" ‡", row.pruned))
-    marks = "".join(mark for mark, holds in known if holds)
-    return Text("\n  ".join([f"{first}{marks}", *overrides]))
+    notes = [note if 2 + len(note) <= width else note.replace("=", "=\n    ", 1) for note in row.notes]
+    return Text("\n  ".join([row.name, *notes]))
 
 
-def _name_width(comparison: Comparison) -> int:
-    """Return the width of the names: the length of the longest line, within limits."""
-    longest = max(len(line) for row in comparison.rows for line in _name(row).plain.split("\n"))
-    return max(_NARROWEST_NAME, min(longest, _LONGEST_NAME))
+def _terminal_cell(cell: Cell, starred: bool) -> Text:
+    space = " " if starred else ""
+    text = Text(f"{cell.text}*" if cell.best else f"{cell.text}{space}", style="bold green" if cell.best else "")
+    return text.append(f"\n{cell.below[0]}{space}", style="dim") if cell.below else text
 
 
-def _fitting(comparison: Comparison, width: int) -> Sequence[Column]:
-    """Return the columns that leave enough width for the names."""
-    known = {column.key: column for column in comparison.columns}
-    shown = [known[key] for key in _SHOWN if key in known]
-    for key in _DISPENSABLE:
-        if width - sum(1 + _width(comparison, column) for column in shown) >= _name_width(comparison):
-            break
-        shown = [column for column in shown if column.key != key]
-    return shown
+def latex_table(table: Table) -> str:
+    r"""Return a table in a LaTeX environment for `\usepackage{booktabs}`, with caption and label; best values are bold."""
+    label = re.sub(r"\W+", "-", table.title.lower()).strip("-")
+    headings = [_stacked(heading.split("\n"), "r", "b") for heading in table.headings[1:]]
+    lines = [
+        r"\begin{table}",
+        r"  \centering\footnotesize\setlength{\tabcolsep}{3pt}",
+        f"  \\caption{{{escaped(f'{table.title}. {table.caption}')}}}",
+        f"  \\label{{tab:{label}}}\\vspace{{1ex}}",
+        f"  \\begin{{tabular}}{{@{{}}l{'r' * len(headings)}@{{}}}}",
+        r"    \toprule",
+        f"    {' & '.join([escaped(table.headings[0]), *headings])} \\\\",
+        r"    \midrule",
+        *(f"    {' & '.join(_latex_cells(row))} \\\\ \\addlinespace[1pt]" for row in table.rows),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n" + "\n".join(lines) + "\n"
 
 
-def _fitting_pairs(comparison: Comparison, known: Sequence[Paired], width: int) -> list[str]:
-    cells = [_paired_cells(row, comparison.metric) for row in known]
-    shown = list(cells[0])
-    for heading in ("equal", "95 % CI", "better", "worse"):
-        if width - sum(
-            1 + max(len(heading), *(len(row[heading]) for row in cells)) for heading in shown
-        ) >= _name_width(comparison):
-            break
-        shown.remove(heading)
-    return shown
+def escaped(text: str) -> str:
+    """Return text escaped so that LaTeX prints it literally."""
+    return "".join(
+        _LATEX.get(character, character) for character in _APOSTROPHE.sub("\N{RIGHT SINGLE QUOTATION MARK}", text)
+    )
 
 
-def _width(comparison: Comparison, column: Column) -> int:
-    texts = [_heading(column), *(_cell(comparison, row, column) for row in comparison.rows)]
-    return max(len(line) for text in texts for line in text.plain.split("\n"))
+def _latex_cells(row: Row) -> list[str]:
+    cells = [_stacked([cell.text], "r", "t", cell.below, bold=cell.best) for cell in row.cells]
+    return [_stacked([row.name], "l", "t", row.notes), *cells]
 
 
-def _heading(column: Column) -> Text:
-    return Text(column.title if "\n" in column.title else f"\n{column.title}")
+def _stacked(lines: Sequence[str], side: str, at: str, small: Sequence[str] = (), *, bold: bool = False) -> str:
+    """Return lines stacked in one cell, escaped."""
+    texts = [rf"\textbf{{{escaped(line)}}}" if bold else escaped(line) for line in lines]
+    texts += [rf"{{\scriptsize {escaped(line)}}}" for line in small]
+    if len(texts) == 1:
+        return texts[0]
+    stacked = r" \\ ".join(texts)
+    return rf"\begin{{tabular}}[{at}]{{@{{}}{side}@{{}}}}{stacked}\end{{tabular}}"
 
 
-def _cell(comparison: Comparison, row: Configuration, column: Column) -> Text:
-    spread = row.values[column.key]
-    value, deviation = cell(spread, column.unit)
-    if (hurt := row.hurt.get(column.key)) and hurt.range:
-        deviation = hurt.range
-    best = comparison.is_best(row, column)
-    text = Text(f"{value}*" if best else f"{value} ", style="bold green" if best else "")
-    return text.append(f"\n{deviation} ", style="dim") if deviation else text
+def markdown_table(table: Table) -> str:
+    """Return the rows of a table in Markdown; best values are bold."""
+    head = [heading.replace("\n", " ") for heading in table.headings]
+    rows = [[", ".join([row.name, *row.notes]), *map(_markdown_cell, row.cells)] for row in table.rows]
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _paired_cells(row: Paired, metric: str) -> dict[str, str]:
-    return {
-        "difference": signed(row.difference, metric),
-        "95 % CI": signed_range(row.interval, metric),
-        "p (Holm)": probability(row.p_holm),
-        "better": str(row.better),
-        "equal": str(row.equal),
-        "worse": str(row.worse),
-    }
-
-
-def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
-    seeds = max(len(row.runs) for row in comparison.rows)
-    lines = []
-    if any(comparison.is_best(row, column) for row in comparison.rows for column in shown):
-        lines.append(f"* best in its column{on_each_data(comparison)}")
-    if hurts := [
-        row.hurt.get(column.key) for column in shown if column.key.startswith("hurt_") for row in comparison.rows
-    ]:
-        interval = ", with its 95 % CI" if any(hurt and hurt.range for hurt in hurts) else ""
-        lines.append(f"hurt: % of devices worse off than with the local-only or global model{interval}")
-    if any(row.chosen for row in comparison.rows):
-        others = any(row.selection.label not in (None, row.label) for row in comparison.rows)
-        hint = " (odt-sim report DIR --best shows only these)" if others else ""
-        lines.append(f"† chosen from its strategy's configurations on validation examples{hint}")
-    if any(row.improving for row in comparison.rows):
-        lines.append("↗ validation still improving at the end: the ranking may change with more rounds")
-    if ended := sorted(rounds for row in comparison.rows for rounds in row.pruned):
-        lines.append(f"‡ pruned by the search {after(ended)}: cannot be the best in a column")
-    if seeds > 1:
-        lines.append(f"± sample standard deviation over up to {seeds} seeds")
-    if comparison.target is not None and any(column.key == "rounds_to_target" for column in shown):
-        target = score(comparison.target, comparison.metric)
-        lines.append(f"rounds to a mean of {target}; – unless every seed reaches it")
-    described = (other_seeds, hostile, not_evaluated, undefined, never_trained, hurt_by_one, optimism, privacy)
-    lines += [line for describe in described if (line := describe(comparison))]
-    lines.append("the report page has more columns")
-    return Text("\n").join([Text("\n".join(lines), style="dim"), *_failures(comparison)])
-
-
-def _failures(comparison: Comparison) -> list[Text]:
-    return [Text.assemble(("failed  ", "bold red"), f"{label}: {error}") for label, error in failures(comparison)]
+def _markdown_cell(cell: Cell) -> str:
+    text = f"**{cell.text}**" if cell.best else cell.text
+    return f"{text} ({'; '.join(cell.below)})" if cell.below else text

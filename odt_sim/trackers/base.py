@@ -1,9 +1,17 @@
-"""Base class of all trackers."""
+"""Base class of all trackers, and what they record: settings, numbers, the trained model and the id of a run."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from odt_sim.declarations import flatten
+from odt_sim.errors import ConfigurationError
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.run_folder import TRAINED_MODEL
 
@@ -53,3 +61,33 @@ def keep_run_id(folder: Path, tool: str, run_id: str) -> None:
 
 def _file(folder: Path, tool: str) -> Path:
     return folder / f"{tool}_run_id.txt"
+
+
+def settings_of(config: DictConfig) -> dict[str, Any]:
+    """Return a configuration's values by dotted key, without the tracker's: an address may contain a password.
+
+    Raises:
+        ConfigurationError: A value refers to a missing key.
+    """
+    try:
+        resolved = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigurationError(f"{error.full_key}: {str(error).splitlines()[0]}; correct it") from error
+    assert isinstance(resolved, dict)
+    return flatten({str(key): value for key, value in resolved.items() if key != "tracker"})
+
+
+def round_figures(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the finite numbers in a round's record, without the round's number."""
+    return {key: value for key, value in _numbers(record).items() if key != "round"}
+
+
+def summary_figures(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Return the finite numbers in a summary by key, such as `summary/metrics/accuracy/mean`."""
+    return _numbers({"summary": summary})
+
+
+def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
+    values = flatten(record, "/").items()
+    numbers = {key: float(value) for key, value in values if isinstance(value, Real) and not isinstance(value, bool)}
+    return {key: value for key, value in numbers.items() if math.isfinite(value)}

@@ -12,8 +12,15 @@ from odt_sim.extras import package
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
-from odt_sim.trackers.base import Tracker, WrittenReport, earlier_run_id, keep_run_id, trained_model
-from odt_sim.trackers.flat import round_figures, summary_figures
+from odt_sim.trackers.base import (
+    Tracker,
+    WrittenReport,
+    earlier_run_id,
+    keep_run_id,
+    round_figures,
+    summary_figures,
+    trained_model,
+)
 from odt_sim.user_code import user_code_errors
 
 MAX_PARAMETERS = 100
@@ -52,8 +59,10 @@ class MLflow(Tracker):
         settings = {_accepted(key): str(value)[:MAX_PARAMETER_LENGTH] for key, value in run.settings.items()}
         if earlier:
             self._log_changes(settings)
-        else:
-            self._log_parameters(settings)
+            return
+        parameters = [self._library.entities.Param(key, value) for key, value in settings.items()]
+        for first in range(0, len(parameters), MAX_PARAMETERS):
+            self._client.log_batch(self._run, params=parameters[first : first + MAX_PARAMETERS])
 
     def on_round(self, record: RoundRecord) -> None:
         """Log the round's numbers, with the round as the step."""
@@ -84,26 +93,20 @@ class MLflow(Tracker):
         Raises:
             ConfigurationError: The database or the server cannot be used.
         """
-        where, advice = (
-            self._uri or "MLflow's own tracking URI",
-            "check tracker.tracking_uri and whether its server runs",
-        )
-        failed = user_code_errors(
-            None, f"tracker=mlflow: opening a run at {where} failed", ConfigurationError, advice=advice
-        )
+        opening = f"tracker=mlflow: opening a run at {self._uri or 'the tracking URI of MLflow'} failed"
+        advice = "check tracker.tracking_uri and whether its server runs"
+        failed = user_code_errors(None, opening, ConfigurationError, advice=advice)
         with failed, _few_retries():
             self._client = self._library.MlflowClient(tracking_uri=self._uri)
             if earlier:
                 self._client.update_run(earlier, status="RUNNING")
                 return earlier
+            known = self._client.get_experiment_by_name(self._experiment)
+            experiment = known.experiment_id if known else self._client.create_experiment(self._experiment)
             tags = {"odt_sim.folder": str(folder.absolute())}
-            run_id = str(self._client.create_run(self._experiment_id(), run_name=name, tags=tags).info.run_id)
+            run_id = str(self._client.create_run(str(experiment), run_name=name, tags=tags).info.run_id)
         keep_run_id(folder, "mlflow", run_id)
         return run_id
-
-    def _experiment_id(self) -> str:
-        experiment = self._client.get_experiment_by_name(self._experiment)
-        return str(experiment.experiment_id if experiment else self._client.create_experiment(self._experiment))
 
     def _log_changes(self, settings: Mapping[str, str]) -> None:
         """Log settings that changed on resuming as tags, because MLflow does not allow changes of parameters."""
@@ -112,12 +115,6 @@ class MLflow(Tracker):
         for key, value in settings.items():
             if known.get(key) != value and key != "run.resume":
                 self._client.set_tag(self._run, key, value)
-
-    def _log_parameters(self, settings: Mapping[str, str]) -> None:
-        parameter = self._library.entities.Param
-        parameters = [parameter(key, value) for key, value in settings.items()]
-        for first in range(0, len(parameters), MAX_PARAMETERS):
-            self._client.log_batch(self._run, params=parameters[first : first + MAX_PARAMETERS])
 
     def _log_metrics(self, values: Mapping[str, float], step: int) -> None:
         metric, now = self._library.entities.Metric, int(1000 * time.time())

@@ -9,8 +9,15 @@ from odt_sim.extras import package
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
-from odt_sim.trackers.base import Tracker, WrittenReport, earlier_run_id, keep_run_id, trained_model
-from odt_sim.trackers.flat import round_figures, summary_figures
+from odt_sim.trackers.base import (
+    Tracker,
+    WrittenReport,
+    earlier_run_id,
+    keep_run_id,
+    round_figures,
+    summary_figures,
+    trained_model,
+)
 
 MODES = ("online", "offline")
 SECONDS_TO_DISK = 1.0

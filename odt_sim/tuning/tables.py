@@ -9,8 +9,7 @@ from rich.table import Table as ConsoleTable
 
 from odt_sim.counting import counted
 from odt_sim.errors import CheckpointError
-from odt_sim.report.page import Section
-from odt_sim.report.page_tables import Cell, Name, Row, Table
+from odt_sim.report.table import Cell, Row, Table
 
 Choice = Mapping[str, Any]
 """The content of `tuning.json`, see `odt_sim.tuning.winners.choice_of`."""
@@ -30,9 +29,9 @@ def winners_table(choice: Choice) -> ConsoleTable:
     return table
 
 
-def winners_section(choice: Choice) -> Section:
+def winners_section(choice: Choice) -> Table:
     """Return the winners as a section of the page, with a note for each strategy without one."""
-    rows = [Row(Name(name), [Cell(cell) for cell in cells]) for name, cells in _rows(choice)]
+    rows = [Row(name, [Cell(cell) for cell in cells]) for name, cells in _rows(choice)]
     found = {won["strategy"] for won in choice["winners"]}
     caption = (
         f"{TITLE}: search by {choice['sweeper']} with a budget of {counted(choice['budget'], 'trial')} of each strategy, all "
@@ -40,10 +39,10 @@ def winners_section(choice: Choice) -> Section:
         "Ranges are in Hydra's syntax; log: on a logarithmic scale."
     )
     notes = [f"{each}: no trial has a validation metric." for each in choice["searched"] if each not in found]
-    return Section("Tuning", caption, Table(HEADINGS, rows), notes)
+    return Table("Tuning", caption, HEADINGS, rows, notes)
 
 
-def saved_section(path: Path) -> Section:
+def saved_section(path: Path) -> Table:
     """Return the section of a saved `tuning.json`.
 
     Raises:

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from odt_sim.benchmark import processes
 from odt_sim.benchmark.cells import Cell, Outcome, ended, loaded_cell, write_outcome
-from odt_sim.benchmark.markdown import with_results
+from odt_sim.benchmark.page import with_results
 from odt_sim.benchmark.processes import run_cells
 from odt_sim.benchmark.results import read_results
 from odt_sim.cli.benchmark import TASKS, options

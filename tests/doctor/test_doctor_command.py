@@ -10,7 +10,7 @@ import pytest
 from dialects import generated
 
 from odt_sim.cli.main import main
-from odt_sim.model_page.layout import placed
+from odt_sim.model_page.drawing import placed
 
 
 def test_page_says_where_the_file_trains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dialects import generated
 
 from odt_sim import TrainableModel
 from odt_sim.cli.main import main
-from odt_sim.doctor import findings, reference
+from odt_sim.doctor import findings
 from odt_sim.doctor.diagnosis import Diagnosis, diagnose
 from odt_sim.doctor.file_checks import flex_ops
 from odt_sim.doctor.findings import kinds
@@ -234,12 +234,15 @@ def test_every_kind_is_tested_and_documented() -> None:
         assert kind.remedy.endswith(".")
 
 
-def test_reference_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
-    reference.main()
-    page = Path(__file__).parents[2] / "docs" / "doctor.md"
-    assert capsys.readouterr().out == page.read_text(), (
-        "write it again: python -m odt_sim.doctor.reference > docs/doctor.md"
-    )
+def test_reference_is_up_to_date() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
+    sections = [section.rstrip() for section in re.split(r"^##+ ", page, flags=re.MULTILINE)]
+    described = [
+        f"{kind.id}: {kind.title}\n\n{kind.explanation}{' Prevents training.' if kind.prevents else ''}\n\n"
+        f"**What to do.** {kind.remedy}"
+        for kind in kinds()
+    ]
+    assert [section for section in sections if re.match(r"D\d", section)] == described
 
 
 def test_place_of_a_flex_op_is_named() -> None:

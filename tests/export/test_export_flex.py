@@ -11,7 +11,7 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from odt_sim.cli.main import main
-from odt_sim.doctor.lost_activations import lost_activations
+from odt_sim.doctor.file_checks import lost_activations
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export import export_model
 from odt_sim.model.flatbuffer import read

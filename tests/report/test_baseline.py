@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from written_runs import complete_run
 
-from odt_sim.report.baseline import join_local, known_gains, training_key
-from odt_sim.report.data_settings import data_key
+from odt_sim.report.gains import join_local, known_gains, training_key
+from odt_sim.report.run_settings import data_key
 
 METRICS = ("accuracy", "loss")
 
@@ -35,21 +35,20 @@ def test_every_device_is_joined_with_its_own_local_model():
     [
         {"seed": 1},
         {"examples": 11},
-        {"overrides": ["fleet.devices=50"]},
-        {"overrides": ["partition.alpha=1"]},
+        {"settings": {"fleet.devices": "50"}},
+        {"settings": {"partition": "dirichlet alpha=1.0"}},
     ],
 )
 def test_local_run_on_other_data_is_not_joined(other):
-    overrides = other.pop("overrides", [])
-    (fedavg, _) = join_local([make("fedavg", [0.5]), make("local", [0.75], *overrides, **other)], training_key)
+    (fedavg, _) = join_local([make("fedavg", [0.5]), make("local", [0.75], **other)], training_key)
     assert local_accuracies(fedavg) == [None]
 
 
 @pytest.mark.parametrize(
-    "override", ["strategy.max_epochs=3", "backend=serial", "backend.actors=2", "tracker=none", "aggregator=krum"]
+    "key", ["strategy.max_epochs", "backend", "backend.actors", "tracker", "aggregator", "aggregator.hostile"]
 )
-def test_settings_without_effect_on_local_training_do_not_separate_runs(override):
-    (fedavg, _) = join_local([make("fedavg", [0.5], override), make("local", [0.75])], training_key)
+def test_settings_without_effect_on_local_training_do_not_separate_runs(key):
+    (fedavg, _) = join_local([make("fedavg", [0.5], settings={key: "x"}), make("local", [0.75])], training_key)
     assert local_accuracies(fedavg) == [0.75]
 
 
@@ -79,21 +78,16 @@ def test_recorded_settings_determine_the_baseline(changed, seed, joined):
 
 
 @pytest.mark.parametrize("override", ["run.storage=x", "run.evaluate_every=5", "run.resume=x", "train.epochs=1"])
-def test_overrides_do_not_matter_if_settings_are_recorded(override):
+def test_overrides_do_not_matter(override):
     (fedavg, _) = join_local(
         [make("fedavg", [0.5], override, settings={}), make("local", [0.75], settings={})], training_key
     )
     assert local_accuracies(fedavg) == [0.75]
 
 
-def test_run_with_settings_is_not_joined_with_one_without():
-    (fedavg, _) = join_local([make("fedavg", [0.5], settings={}), make("local", [0.75])], training_key)
-    assert local_accuracies(fedavg) == [None]
-
-
 def test_each_data_setting_has_its_own_baseline():
     runs = [
-        make(name, [value], f"partition.alpha={alpha}", seed=seed)
+        make(name, [value], seed=seed, settings={"partition": f"dirichlet alpha={alpha}"})
         for name, value, alpha, seed in [
             ("local", 0.1, 1, 0),
             ("local", 0.2, 2, 0),

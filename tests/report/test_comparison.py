@@ -8,11 +8,12 @@ from written_runs import round_record, write_hydra, write_run
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.tasks import TASK_METRICS
 from odt_sim.persistence.run_folder import SUMMARY, RunFolder
+from odt_sim.report.columns import comparison_columns
 from odt_sim.report.comparison import compare
-from odt_sim.report.comparison_columns import comparison_columns
-from odt_sim.report.comparison_csv import comparison_records
-from odt_sim.report.description import other_seeds, reported, result
+from odt_sim.report.description import result
+from odt_sim.report.notes import other_seeds, reported
 from odt_sim.report.page import page_html
+from odt_sim.report.records import comparison_records
 
 COLUMN = {column.key: column for column in comparison_columns(TASK_METRICS["classification"])}
 
@@ -126,27 +127,32 @@ def test_failed_and_damaged_runs_are_listed(sweep, tmp_path):
     assert "damaged" in torn.error
 
 
+def best_rows(comparison, column):
+    """Return the labels of the rows that are marked in a column."""
+    return [row.label for row in comparison.rows if comparison.is_best(row, column)]
+
+
 def test_best_of_a_column_follows_its_metric(tmp_path):
     for number, (name, mse) in enumerate([("local", 0.5), ("fedavg", 0.25), ("fedper", 0.75)]):
         edit_summary(write_run(tmp_path / str(number), name, task="regression"), "mse", weighted_mean=mse)
     found = compare([tmp_path])
     assert found.metric == "mse"
     of_error = {column.key: column for column in found.columns}
-    assert found.best(of_error["weighted_mean"], found.rows) == 0.25
+    assert best_rows(found, of_error["weighted_mean"]) == ["fedavg"]
     assert [of_error[key].higher_is_better for key in ("worst", "r2", "mae")] == [False, True, False]
 
 
 def test_single_row_has_no_best(tmp_path):
     found = compare([write_run(tmp_path / "run")])
-    assert {found.best(column, found.rows) for column in COLUMN.values()} == {None}
+    assert not any(best_rows(found, column) for column in COLUMN.values())
 
 
-@pytest.mark.parametrize(("calls", "best"), [((4, 4, 4), None), ((4, 4, 5), None), ((4, 4, 5, 6), 4), ((5, 4, 6), 4)])
+@pytest.mark.parametrize(("calls", "best"), [((4, 4, 4), ""), ((4, 4, 5), ""), ((4, 4, 5, 6), "01"), ((5, 4, 6), "1")])
 def test_value_of_most_rows_is_not_marked_as_best(tmp_path, calls, best):
     for number, count in enumerate(calls):
         extend_summary(write_run(tmp_path / str(number), f"strategy_{number}"), train_calls=count)
     found = compare([tmp_path])
-    assert found.best(COLUMN["train_calls"], found.rows) == best
+    assert best_rows(found, COLUMN["train_calls"]) == [f"strategy_{number}" for number in best]
 
 
 def test_best_and_headline_are_those_of_each_data(tmp_path):
@@ -209,7 +215,7 @@ def test_seconds_have_no_best(tmp_path):
         write_run(tmp_path / name, name)
     found = compare([tmp_path])
     assert len({row.values["seconds"].mean for row in found.rows}) == 2
-    assert found.best(COLUMN["seconds"], found.rows) is None
+    assert best_rows(found, COLUMN["seconds"]) == []
 
 
 def test_runs_of_different_tasks_are_refused(tmp_path):

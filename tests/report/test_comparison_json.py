@@ -4,7 +4,7 @@ import pytest
 
 from odt_sim.persistence.run_folder import document
 from odt_sim.report.comparison import compare
-from odt_sim.report.comparison_json import comparison_document
+from odt_sim.report.records import comparison_document
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from odt_sim.persistence.run import Run
-from odt_sim.report.overrides import common_overrides, differing_overrides, short_paths
+from odt_sim.report.run_settings import common_overrides, differing_overrides, short_paths
 
 
 def run(*overrides, path="run"):

@@ -5,7 +5,7 @@ from written_runs import complete_run, round_record
 
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.equal_budgets import equal_budgets
-from odt_sim.report.page_tables import budgets_table
+from odt_sim.report.sections import budgets_table
 from odt_sim.report.selection import Selection
 
 MB = 1_000_000
@@ -57,7 +57,7 @@ def test_unknown_steps_have_no_budget():
 
 def test_single_configuration_has_no_table():
     assert at(row("a", [0.1])) == {}
-    assert budgets_table(Comparison("accuracy", None, (row("a", [0.1]),), (), ())) is None
+    assert budgets_table(Comparison("accuracy", None, (row("a", [0.1]),), (), ())).rows == []
 
 
 def test_best_value_is_marked():

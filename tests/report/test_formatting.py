@@ -2,7 +2,7 @@ import pytest
 
 from odt_sim.metrics.names import title_of
 from odt_sim.report.formatting import Spread, cell, over_seeds, probability, score, signed, signed_range
-from odt_sim.report.page_tables import device_heading, device_text
+from odt_sim.report.sections import device_heading, device_text
 
 
 @pytest.mark.parametrize(

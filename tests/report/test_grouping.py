@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 from written_runs import complete_run
 
-from odt_sim.report.data_settings import data_key
 from odt_sim.report.grouping import group_runs
+from odt_sim.report.run_settings import data_key
 
 SETTINGS = {
     "strategy": "fedavg",

@@ -7,11 +7,11 @@ from odt_sim.metrics.names import know
 from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
-from odt_sim.report.comparison_csv import comparison_records
-from odt_sim.report.description import hurt_by_one, optimism
-from odt_sim.report.hurt import hurt_devices, wilson
+from odt_sim.report.gains import hurt_devices, wilson
+from odt_sim.report.notes import hurt_by_one, optimism
 from odt_sim.report.page import page_html
-from odt_sim.report.table import comparison_table
+from odt_sim.report.records import comparison_records
+from odt_sim.report.terminal import comparison_text
 
 
 def run(accuracies, alone, *, seed=0, users=None, metric="accuracy", unseen=()):
@@ -97,9 +97,9 @@ def test_page_and_table_show_the_interval_and_the_examples(sweep):
     hurt = fedavg.hurt["hurt_local"]
     assert hurt.hurt > 0
     assert f"<small>{hurt.range}<br>{hurt.one_example}</small>" in page_html(comparison, [])
-    lines = comparison_table(comparison, 160)
+    table, *_ = comparison_text(comparison, 160).renderables
     assert hurt_by_one(comparison) == f"Hurt vs local by at most one test example: fedavg {hurt.by_one} of {hurt.hurt}."
-    assert hurt_by_one(comparison) in lines.caption.plain
+    assert hurt_by_one(comparison) in table.caption.plain
     record = next(record for record in comparison_records(comparison) if record["label"] == "fedavg")
     assert (record["hurt_local_low"], record["hurt_local_by_one"]) == (hurt.interval[0], hurt.by_one)
 
@@ -122,7 +122,7 @@ def test_validation_is_optimistic_by_its_difference_from_the_test(sweep):
         "Validation minus test: +2.3 percentage points."
     )
     assert optimism(comparison) == sentence
-    assert sentence in comparison_table(comparison, 160).caption.plain
+    assert sentence in comparison_text(comparison, 160).renderables[0].caption.plain
     page = page_html(comparison, [])
     assert sentence in page
     assert re.search(r"validation\nminus test, points</th>", page)

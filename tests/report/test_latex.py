@@ -7,8 +7,9 @@ import pytest
 from written_runs import write_run
 
 from odt_sim.report.comparison import compare
-from odt_sim.report.comparison_csv import comparison_csv, comparison_records
-from odt_sim.report.latex import escaped, latex
+from odt_sim.report.records import comparison_csv, comparison_records
+from odt_sim.report.sections import latex
+from odt_sim.report.table import escaped
 
 HOSTILE = r"train.note=a_b&c%d$e#f{g}~h^i\j"
 

@@ -14,9 +14,10 @@ from odt_sim.errors import FileError
 from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
-from odt_sim.report.description import privacy, result, settings
+from odt_sim.report.description import result, settings
+from odt_sim.report.notes import privacy
 from odt_sim.report.page import page_html, page_path, write_report
-from odt_sim.report.table import comparison_table
+from odt_sim.report.terminal import comparison_text
 
 VOID = {"meta", "img", "source", "br"}
 
@@ -194,7 +195,7 @@ def test_page_and_table_show_aggregator_and_privacy(tmp_path):
     assert settings(comparison)["aggregator"] == "mean, differential_privacy (noise_multiplier 2.0)"
     said = "of the server's models: fedavg aggregator=differential_privacy, epsilon 3.14 at delta 1e-05."
     assert said in " ".join(without_pictures([tmp_path])[0].text)
-    assert said in comparison_table(comparison, 200).caption.plain
+    assert said in comparison_text(comparison, 200).renderables[0].caption.plain
     assert "aggregator" not in settings(compare([tmp_path / "plain"]))
     folder.write_summary(replace(folder.summary(), privacy={"epsilon": None, "delta": 1e-5}))
     assert "epsilon infinite at" in privacy(compare([tmp_path]))
@@ -209,9 +210,9 @@ def test_page_and_table_name_the_attack_and_its_success(tmp_path):
     folder = RunFolder(tmp_path / "attacked")
     folder.write_summary(replace(folder.summary(), attack_success=0.25, global_attack_success=0.75, order=()))
     comparison = compare([tmp_path])
-    assert settings(comparison)["hostile devices"] == "2 (backdoor, share 0.5)"
+    assert settings(comparison)["hostile devices"] == "2 backdoor (share 0.5)"
     text = " ".join(without_pictures([tmp_path])[0].text)
-    assert "Hostile devices, excluded from all metrics: 2 (backdoor, share 0.5)." in text
+    assert "Hostile devices, excluded from all metrics: 2 backdoor (share 0.5)." in text
     (row,) = comparison.rows
     assert (row.values["attack_success"].mean, row.values["global_attack_success"].mean) == (0.25, 0.75)
     assert "Attack success: share of test examples with the attacker's trigger" in text
@@ -277,7 +278,7 @@ def test_reports_name_devices_that_were_not_evaluated(tmp_path):
     sentence = "Not evaluated, and excluded from all means: fedavg (test loss not finite: device 4, 7)."
     assert sentence in text
     console = Console(file=StringIO(), width=100)
-    console.print(comparison_table(compare([path])))
+    console.print(comparison_text(compare([path])))
     assert sentence in " ".join(console.file.getvalue().split())
 
 
@@ -289,7 +290,7 @@ def test_reports_count_seen_devices_on_which_the_metric_is_undefined(tmp_path, v
     folder.write_devices(map(DeviceRecord.of, rows))
     line = "Seen devices with undefined test accuracy, excluded from its means: fedavg 1 of 6."
     _, text = without_pictures([path])
-    printed = comparison_table(compare([path])).caption.plain
+    printed = comparison_text(compare([path])).renderables[0].caption.plain
     assert (line in text) is (line in printed) is (value is None)
 
 
@@ -322,7 +323,7 @@ def test_reports_count_seen_devices_that_trained_at_deployment_only(tmp_path, se
     line = "had not trained by the reported round, and trained for unseen_epochs at deployment: fedavg 2 of 6."
     _, text = without_pictures([path])
     assert (line in text) is shown
-    printed = comparison_table(compare([path])).caption.plain
+    printed = comparison_text(compare([path])).renderables[0].caption.plain
     assert (line in printed) is shown
 
 

@@ -142,7 +142,6 @@ def test_p_is_adjusted_for_all_rows():
         ({"settings": {**SETTINGS, "data": "mnist"}}, "data is mnist, not digits"),
         ({"settings": {**SETTINGS, "fleet.unseen": "0"}}, "fleet.unseen is 0, not 1"),
         ({"settings": {**SETTINGS, "fleet.evaluated": "5"}}, "fleet.evaluated is 5, not the default"),
-        ({"settings": None}, "only one of the two recorded its settings"),
         ({"seed": 1}, "no seed in common with fedavg"),
         ({"examples": 11}, "examples of device 1 with seed 0 is 11, but 10 under the reference"),
         ({"accuracies": [0.5] * 7}, "with seed 0 there are 8 and 7 devices"),
@@ -176,20 +175,6 @@ def test_other_data_of_the_same_name_is_not_paired():
 def test_runs_with_other_training_settings_are_paired(key):
     other = make("fedper", [0.5] * 6, settings={**SETTINGS, key: "other"})
     assert pairs({"fedavg": [make("fedavg", [0.5] * 6)], "fedper": [other]})["fedper"].pairs == 6
-
-
-def test_runs_without_settings_are_compared_by_overrides():
-    def old(strategy, *overrides):
-        return [make(strategy, [0.5] * 6, settings=None, overrides=overrides)]
-
-    groups = {
-        "fedavg": old("fedavg", "train.epochs=2"),
-        "a": old("a", "partition.alpha=1"),
-        "b": old("b", "backend=serial"),
-    }
-    rows = pairs(groups, against="fedavg")
-    assert "partition.alpha is 1, not the default" in rows["a"].refused
-    assert rows["b"].pairs == 6
 
 
 def test_each_configuration_is_compared_on_its_own_data():

@@ -7,12 +7,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from written_runs import complete_run
 
+from odt_sim.report.columns import COSTS
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.costs import COSTS
 from odt_sim.report.formatting import Spread
-from odt_sim.report.pareto_plot import Point, draw_pareto, fronts, keep_inside, points
+from odt_sim.report.pareto_plot import Point, draw_pareto, fronts, points
 from odt_sim.report.selection import Selection
-from odt_sim.report.style import DPI, LIGHT
+from odt_sim.report.style import DPI, LIGHT, on_figure
 
 MEGABYTES, TRAIN_CALLS, *_ = COSTS
 
@@ -36,7 +36,7 @@ def front(rows, metric="accuracy"):
 def draw(rows, cost=MEGABYTES):
     with matplotlib.rc_context(LIGHT.settings()):
         figure = Figure(dpi=DPI, layout="constrained")
-        draw_pareto(figure, comparison(rows), cost)
+        on_figure(draw_pareto, comparison(rows), cost=cost)(figure)
         figure.draw_without_rendering()
     return figure
 
@@ -104,22 +104,10 @@ def test_names_cover_neither_each_other_nor_points(count):
         assert apart.all()
 
 
-@pytest.mark.parametrize(("x", "align", "moves"), [(0.99, "center", True), (0.01, "right", True), (0.5, "left", False)])
-def test_name_that_reaches_over_an_edge_is_moved_inside(x, align, moves):
-    figure = Figure(dpi=DPI)
-    axes = figure.add_axes((0.05, 0.05, 0.94, 0.94))
-    name = axes.text(x, 0.5, "fedavg\ntrain.learning_rate=0.8559", horizontalalignment=align)
-    before = name.get_window_extent()
-    keep_inside(axes, name)
-    drawn = name.get_window_extent()
-    assert (abs(drawn.x0 - before.x0) > 1) == moves
-    assert -0.5 < drawn.x0 < drawn.x1 < figure.bbox.x1 + 0.5
-
-
 def test_front_is_drawn_and_bold():
     figure = draw([row("local", 0.5, 0), row("fedavg", 0.7, 10), row("ditto", 0.6, 20)])
     (axes,) = figure.axes
-    np.testing.assert_allclose(axes.lines[0].get_xydata(), [(0, 50), (10, 50), (10, 70)])
+    np.testing.assert_allclose(axes.lines[0].get_path().vertices, [(0, 50), (10, 50), (10, 70)])
     assert {text.get_text(): text.get_weight() for text in axes.texts} == {
         "local": "bold",
         "fedavg": "bold",

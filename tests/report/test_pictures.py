@@ -16,18 +16,20 @@ from written_runs import write_run
 from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
-from odt_sim.report.devices_plot import draw_distribution, draw_gains, gain_reference
-from odt_sim.report.lines_plot import spread
+from odt_sim.report.devices_plot import draw_devices, draw_gains, gain_reference
+from odt_sim.report.lines_plot import ROUNDS, draw_over, spread
 from odt_sim.report.pictures import pictures
-from odt_sim.report.rounds_plot import draw_rounds
-from odt_sim.report.style import DPI, LIGHT, LOCAL, PALETTE, strokes, wrap_label
+from odt_sim.report.style import DPI, LIGHT, LOCAL, PALETTE, on_figure, strokes, wrap_label
 
 
-def draw(plot, *folders):
+def draw(plot, *folders, **options):
     comparison = compare(folders)
     with matplotlib.rc_context(LIGHT.settings()):
         figure = Figure(dpi=DPI, layout="constrained")
-        plot(figure, comparison)
+        if plot is draw_gains:
+            plot(figure, comparison)
+        else:
+            on_figure(plot, comparison, **options)(figure)
         figure.draw_without_rendering()
     return figure, comparison
 
@@ -43,7 +45,7 @@ def test_strategy_has_one_color_and_its_configurations_differ_in_line(tmp_path):
 
 
 def test_lines_are_the_mean_over_seeds(sweep):
-    figure, comparison = draw(draw_rounds, sweep)
+    figure, comparison = draw(draw_over, sweep, axis=ROUNDS)
     (axes,) = figure.axes
     assert len(axes.lines) == len(comparison.rows) == len(axes.collections)
     for line, row in zip(axes.lines, comparison.rows, strict=True):
@@ -58,7 +60,7 @@ def test_lines_are_the_mean_over_seeds(sweep):
 def test_line_names_neither_overlap_nor_cover_data(tmp_path, strategies):
     for number in range(strategies):
         write_run(tmp_path / str(number), "fedavg", overrides=[f"strategy.some_hyper_parameter={number}", "a=b"])
-    figure, _ = draw(draw_rounds, tmp_path)
+    figure, _ = draw(draw_over, tmp_path, axis=ROUNDS)
     (axes,) = figure.axes
     plot = axes.get_window_extent()
     boxes = sorted((Text.get_window_extent(text) for text in axes.texts), key=lambda box: box.y0)
@@ -87,7 +89,7 @@ def test_labels_with_room_stay_where_they_are():
 
 def test_every_device_is_a_dot(tmp_path):
     paths = [write_run(tmp_path / name, name, devices=300, unseen=30) for name in ("local", "fedper")]
-    figure, comparison = draw(draw_distribution, *paths)
+    figure, comparison = draw(draw_devices, *paths)
     (axes,) = figure.axes
     dots = [collection.get_offsets() for collection in axes.collections if len(collection.get_offsets()) > 1]
     assert [len(some) for some in dots] == [270, 30, 270, 30]
@@ -124,7 +126,7 @@ def test_many_devices_are_drawn_as_one_shape(tmp_path):
 def test_colors_agree_between_pictures(tmp_path):
     for name in ("fedavg", "local", "fedper"):
         write_run(tmp_path / name, name)
-    rounds, comparison = draw(draw_rounds, tmp_path)
+    rounds, comparison = draw(draw_over, tmp_path, axis=ROUNDS)
     gain, _ = draw(draw_gains, tmp_path)
     lines = dict(
         zip((row.label for row in comparison.rows), (to_hex(x.get_color()) for x in rounds.axes[0].lines), strict=True)
@@ -150,10 +152,10 @@ def test_widely_spread_errors_have_a_logarithmic_axis(tmp_path):
     path = write_run(tmp_path / "0", task="regression")
     devices = RunFolder(path).devices()
     RunFolder(path).write_devices([DeviceRecord.of({**row, "mse": 10.0 ** (row.device - 10)}) for row in devices])
-    figure, _ = draw(draw_distribution, path)
+    figure, _ = draw(draw_devices, path)
     assert figure.axes[0].get_xscale() == "log"
     assert {"0.001", "1"} <= set(tick_labels(figure.axes[0]))
-    accuracy, _ = draw(draw_distribution, write_run(tmp_path / "1"))
+    accuracy, _ = draw(draw_devices, write_run(tmp_path / "1"))
     assert accuracy.axes[0].get_xscale() == "linear"
 
 

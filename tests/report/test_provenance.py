@@ -10,7 +10,7 @@ from odt_sim.report.comparison import compare
 from odt_sim.report.description import settings
 from odt_sim.report.page import page_html
 from odt_sim.report.provenance import differences
-from odt_sim.report.table import differences_text
+from odt_sim.report.terminal import differences_text
 
 HERE = {"odt_sim": "0.2.0", "ai-edge-litert": "2.1.5", "numpy": "2.4.0", "Python": "3.11.2"}
 HERE |= {"platform": "Linux x86_64", "processor": "AMD EPYC"}

@@ -5,17 +5,16 @@ from dataclasses import replace
 import pytest
 from written_runs import complete_run, round_record, write_run
 
+from odt_sim.report.columns import COST, COSTS
 from odt_sim.report.comparison import Configuration, compare
-from odt_sim.report.comparison_columns import COST
-from odt_sim.report.comparison_csv import comparison_records
-from odt_sim.report.costs import COSTS
-from odt_sim.report.description import pruned
 from odt_sim.report.equal_budgets import equal_budgets
-from odt_sim.report.page_tables import budgets_table, comparison_table
+from odt_sim.report.notes import pruned
 from odt_sim.report.pareto_plot import fronts, points
 from odt_sim.report.pictures import pictures
+from odt_sim.report.records import comparison_records
+from odt_sim.report.sections import budgets_table, figures_table
 from odt_sim.report.selection import Selection, select
-from odt_sim.report.table import comparison_table as terminal_table
+from odt_sim.report.terminal import comparison_text
 
 WORSE = "validation accuracy 0.1872 is worse than that of other trials, round"
 WHOLE, SHORT, SHORTER = (f"fedavg train.learning_rate={rate}" for rate in ("0.1", "0.01", "0.001"))
@@ -44,7 +43,7 @@ def test_sentence_has_the_pruned_configurations_and_their_rounds(search):
 
 
 def test_pruned_configuration_is_never_the_best_of_a_column(search):
-    rows = {tuple(row.name.notes): row.cells for row in comparison_table(search, COST).rows}
+    rows = {tuple(row.notes): row.cells for row in figures_table(search, COST).rows}
     short = rows["train.learning_rate=0.001", "pruned after 1 round"]
     assert not any(cell.best for cell in short)
 
@@ -55,15 +54,11 @@ def test_pruned_configurations_are_not_tested_against_the_reference(search):
     assert pair.p_holm == pair.p  # they do not count as comparisons
 
 
-def test_terminal_marks_pruned_configurations(search):
-    table = terminal_table(search)
-    assert [name.plain.split("\n")[0] for name in table.columns[0].cells] == [
-        "fedavg",
-        "fedavg ‡",
-        "fedavg ‡",
-        "fedper",
-    ]
-    assert "‡ pruned by the search after 1 to 5 rounds" in table.caption.plain
+def test_terminal_names_pruned_configurations(search):
+    table, *_ = comparison_text(search).renderables
+    marks = [name.plain.split("\n  ")[2:] for name in table.columns[0].cells]
+    assert marks == [[], ["pruned after 1 round"], ["pruned after 5 rounds"], []]
+    assert "Pruned by the search" in table.caption.plain
 
 
 @pytest.mark.slow

@@ -9,18 +9,18 @@ from written_runs import write_run
 
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
-from odt_sim.report.table import comparison_table, paired_table
+from odt_sim.report.terminal import comparison_text, paired_text
 
 
 def render(*folders, width=100, color=False):
     console = Console(file=StringIO(), width=width, force_terminal=color, color_system="truecolor" if color else None)
-    console.print(comparison_table(compare(folders), width))
+    console.print(comparison_text(compare(folders), width))
     return console.file.getvalue()
 
 
 def render_pairs(*folders, width=100, **options):
     console = Console(file=StringIO(), width=width)
-    console.print(paired_table(compare(folders, **options), width))
+    console.print(paired_text(compare(folders, **options), width))
     return console.file.getvalue()
 
 
@@ -147,7 +147,7 @@ def test_unpaired_configurations_are_named(tmp_path):
     text = " ".join(render_pairs(tmp_path).split())
     reason = "no run of the reference is on the same data, partition and fleet"
     assert text == f"not paired fedper data=mnist: {reason} (fedavg data=digits: data is mnist, not digits)"
-    assert paired_table(compare([tmp_path / "0"])) is None
+    assert paired_text(compare([tmp_path / "0"])) is None
 
 
 def test_pairs_of_an_error_have_its_unit(tmp_path):
@@ -156,14 +156,14 @@ def test_pairs_of_an_error_have_its_unit(tmp_path):
     assert "MSE, below 0 is better" in render_pairs(tmp_path)
 
 
-def test_selected_configuration_has_a_dagger(tmp_path):
+def test_selected_configuration_is_named(tmp_path):
     for rate in ("0.01", "0.1"):
         path = write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
         figures = {"devices": 16, "weighted_mean": float(rate)}
         RunFolder(path).write_summary(replace(RunFolder(path).summary(), metrics_validation={"accuracy": figures}))
     text = render(tmp_path)
-    assert re.search(r"^fedavg † .*\n  train\.learning_rate=0\.1 ", text, re.MULTILINE)
-    assert text.count("†") == 2  # the other is in the caption
+    assert re.search(r"^  train\.learning_rate=0\.1 .*\n  chosen from 2 ", text, re.MULTILINE)
+    assert text.count("chosen from") == 1
     assert "--best" in text
 
 

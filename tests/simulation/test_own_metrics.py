@@ -12,8 +12,8 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.rounds import reported_round
 from odt_sim.persistence.run import load_run
 from odt_sim.report.comparison import compare
-from odt_sim.report.comparison_json import comparison_document
 from odt_sim.report.page import page_html
+from odt_sim.report.records import comparison_document
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.local import Local

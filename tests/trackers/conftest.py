@@ -45,7 +45,7 @@ Track = Callable[..., None]
 def track() -> Track:
     """Return a function that lets a tracker follow the run, which fails after a given round, if any."""
     from odt_sim.observers.base import Observers, RunInfo
-    from odt_sim.trackers.flat import settings_of
+    from odt_sim.trackers.base import settings_of
 
     def run(tracker: Any, folder: Path, *, name: str = "fedavg seed=0", fails_after: int | None = None) -> None:
         observers = Observers([tracker])

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from odt_sim.declarations import flatten
 from odt_sim.errors import ConfigurationError
-from odt_sim.trackers.flat import round_figures, settings_of, summary_figures
+from odt_sim.trackers.base import round_figures, settings_of, summary_figures
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
 keys = st.text("ab", min_size=1, max_size=2)

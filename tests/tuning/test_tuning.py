@@ -299,7 +299,7 @@ def test_page_and_table_name_trials_ranges_and_strategies_without_a_winner():
     choice = choice_of(plan(), won)
     section = winners_section(choice)
     assert "random with a budget of 5 trials of each strategy, all with seed 9" in section.caption
-    assert [[row.name.text, *(cell.text for cell in row.cells)] for row in section.table.rows] == [
+    assert [[row.name, *(cell.text for cell in row.cells)] for row in section.rows] == [
         ["fedavg", "5 (1 failed)", "0.5", "train.learning_rate=0.02", "tag(log,interval(0.01,1))"],
         ["", "", "", "train.epochs=2", "int(interval(1,5))"],
     ]

@@ -5,12 +5,12 @@ import pytest
 
 from odt_sim.metrics.participation import gini
 from odt_sim.persistence.run_folder import RunFolder
-from odt_sim.report.clock_plot import AXES, day_of
+from odt_sim.report.columns import COSTS, PHONES
 from odt_sim.report.comparison import compare
-from odt_sim.report.comparison_columns import PHONES
-from odt_sim.report.costs import COSTS
-from odt_sim.report.page_tables import classes_table, comparison_table
+from odt_sim.report.day_plot import day_of
+from odt_sim.report.lines_plot import CLOCK
 from odt_sim.report.pictures import pictures
+from odt_sim.report.sections import classes_table, figures_table
 from odt_sim.strategies import FedAvg, FedAvgFineTune
 
 SPEEDS = {"fast": 2.0, "slow": 0.25}
@@ -44,7 +44,7 @@ def test_totals_are_those_of_the_timeline(run):
 
 def test_comparison_has_the_columns_and_pictures(run):
     comparison = compare([run], target=0.01)
-    headings = comparison_table(comparison, PHONES).headings
+    headings = figures_table(comparison, PHONES).headings
     assert headings[1] == "hours to\ntarget"
     assert "J per device\nand round" in headings
     assert "rarely\navailable, %" in headings
@@ -62,7 +62,7 @@ def test_short_run_is_reported_in_seconds_and_joules_without_a_day(simulation, m
     comparison = compare([tmp_path / "run"])
     summary = RunFolder(tmp_path / "run").summary()
     assert summary.simulated_seconds < 60
-    table = comparison_table(comparison, PHONES)
+    table = figures_table(comparison, PHONES)
     cells = dict(zip(table.headings[1:], table.rows[0].cells, strict=True))
     assert float(cells["simulated\nseconds"].text) == pytest.approx(summary.simulated_seconds, rel=5e-3)
     assert float(cells["total\nJ"].text) == pytest.approx(summary.joules, rel=5e-3)
@@ -100,8 +100,8 @@ def test_energy_of_a_selection_leaves_out_devices_that_still_train(simulation, m
 
 def test_axes_grow_over_the_rounds(run):
     rounds = RunFolder(run).rounds()
-    for axis in AXES:
-        assert (np.diff(axis.spent(rounds)) > 0).all()
+    for axis in CLOCK:
+        assert (np.diff(axis.positions(rounds)) > 0).all()
 
 
 def test_the_day_is_the_second_one_where_there_is_one(run):

@@ -1,67 +1,19 @@
-"""The plots of runs on the clock: the fleet's mean over simulated hours and joules, and one day of a fleet."""
+"""The plot of one simulated day of a fleet."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from odt_sim.metrics.units import readable
-from odt_sim.persistence.records import RoundRecord
-from odt_sim.persistence.run import Run
 from odt_sim.persistence.timeline import Outcome, TimelineRecord
-from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.lines_plot import draw_lines, resize_for_names
-from odt_sim.report.style import (
-    LOCAL,
-    PALETTE,
-    WIDE,
-    WIDTH,
-    Array,
-    percent_factor,
-)
+from odt_sim.report.columns import HOUR
+from odt_sim.report.style import LOCAL, PALETTE, WIDE, WIDTH, Array
 
-HOUR = 3600.0
 DAY = 24 * HOUR
 SLOT = 600.0  # seconds of an interval in which devices are counted
-GRID = 200  # points at which the lines of several seeds are averaged
-MOST_DEVICES = 60  # maximum rows in the lower part of the day's plot
-
-Spent = Callable[[Sequence[RoundRecord]], Array]
-"""Returns the cost that a run has spent by the end of each round, `[rounds]`."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """The horizontal axis of a plot of the mean.
-
-    Attributes:
-        key: Its name in file names.
-        title: Its name in headings.
-        label: Its name and unit on the axis; small values get a smaller unit.
-        spent: Returns its values for the rounds of a run.
-    """
-
-    key: str
-    title: str
-    label: str
-    spent: Spent
-
-
-def _hours(rounds: Sequence[RoundRecord]) -> Array:
-    return np.array([record.simulated_end or 0.0 for record in rounds]) / HOUR
-
-
-def _kilojoules(rounds: Sequence[RoundRecord]) -> Array:
-    return np.cumsum([record.joules or 0.0 for record in rounds]) / 1e3
-
-
-AXES = (
-    Axis("hours", "simulated time", "simulated hours", _hours),
-    Axis("joules", "energy", "kJ spent by all devices", _kilojoules),
-)
+MOST_DEVICES = 60  # maximum rows in the lower part of the plot
 
 _OUTCOMES = {
     Outcome.REPORTED: ("reported", PALETTE[2]),
@@ -70,40 +22,6 @@ _OUTCOMES = {
     Outcome.LEFT: ("dropped out", PALETTE[3]),
     Outcome.STALE: ("stale", PALETTE[5]),
 }
-
-
-def on_clock(comparison: Comparison) -> bool:
-    """Return whether a run of the comparison has simulated times."""
-    return any(run.complete.simulated_seconds is not None for run in comparison.runs)
-
-
-def draw_over(figure: Figure, comparison: Comparison, axis: Axis) -> None:
-    """Draw the weighted mean of the seen devices' metric over an axis, with a band for several seeds."""
-    rows = [row for row in comparison.rows if all(_evaluated(run, comparison.metric) for run in row.runs)]
-    resize_for_names(figure, rows)
-    axes, grids = figure.add_subplot(), [_on_grid(row, comparison.metric, axis.spent) for row in rows]
-    [(label, factor)] = readable([axis.label], [[grid[-1] for grid, _ in grids]])
-    axes.set_xlabel(label)
-    draw_lines(
-        axes, comparison, [(row, factor * grid, values) for row, (grid, values) in zip(rows, grids, strict=True)]
-    )
-
-
-def _evaluated(run: Run, metric: str) -> list[int]:
-    """Return the positions of the rounds on the clock that have the metric."""
-    known = enumerate(run.rounds)
-    return [i for i, record in known if record.get(metric) is not None and record.simulated_end is not None]
-
-
-def _on_grid(row: Configuration, metric: str, spent: Spent) -> tuple[Array, Array]:
-    """Return the spent cost `[points]`, and the linearly interpolated metric `[seeds, points]`."""
-    places = [_evaluated(run, metric) for run in row.runs]
-    costs = [spent(run.rounds)[own] for run, own in zip(row.runs, places, strict=True)]
-    scores = [np.array([run.rounds[i][metric] for i in own]) for run, own in zip(row.runs, places, strict=True)]
-    one = len(costs) == 1
-    grid = costs[0] if one else np.linspace(max(c[0] for c in costs), min(c[-1] for c in costs), GRID)
-    values = [np.interp(grid, cost, score) for cost, score in zip(costs, scores, strict=True)]
-    return grid, np.array(values) * percent_factor(metric)
 
 
 def day_of(timeline: Sequence[TimelineRecord]) -> float | None:
