@@ -13,7 +13,7 @@ import numpy as np
 from odt_sim.data.columns import Array
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.engines import Engine
-from odt_sim.device.random_rows import random_rows
+from odt_sim.device.random import random_rows
 from odt_sim.device.runtime import Runtime
 from odt_sim.doctor.loss import Measured, matched
 from odt_sim.doctor.runners import runners
