@@ -135,7 +135,7 @@ def export_model(
         gradient_offset: Add `set_gradient_offset`, which sets b per trainable parameter, and the input `mu` of each
             training step: steps then use g + mu w + b instead of the gradient g.
         terms: Terms to add to the loss of every step, with further inputs of `train`, which devices pass with
-            `Device.train(inputs=...)`: `category_embedding`, `contrastive`, `distillation`, `logit_shift`,
+            `Device.train(inputs=...)`: `contrastive`, `distillation`, `logit_shift`,
             `mean_embedding`, `not_true_distillation`, `prototypes`, or your own function
             `(model, x, y, inputs) -> loss`, or its path; see `odt_sim.export.terms`. `prox` is `gradient_offset=True`.
         flavour: `builtin`, or `flex` for a file that needs TensorFlow 2.19 or an app with the Select TF ops library.

@@ -31,7 +31,6 @@ from odt_sim.strategies.fedprox import FedProx
 from odt_sim.strategies.fedrep import FedRep
 from odt_sim.strategies.fedrod import FedRoD
 from odt_sim.strategies.fedyogi import FedYogi
-from odt_sim.strategies.gpfl import GPFL
 from odt_sim.strategies.head_only import HeadOnly
 from odt_sim.strategies.ifca import IFCA
 from odt_sim.strategies.interpolation import Interpolation
@@ -52,7 +51,6 @@ __all__ = [
     "AFL",
     "APFL",
     "APPLE",
-    "GPFL",
     "IFCA",
     "MRMTL",
     "QFFL",

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from odt_sim.device.device import Device
 from odt_sim.model.tensors import Tensors, weights_of
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import stepped
-from odt_sim.strategies.state import receive
+from odt_sim.strategies.state import receive, stepped
 
 
 def model_name(cluster: int) -> str:

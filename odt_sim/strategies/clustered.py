@@ -24,16 +24,14 @@ under Dirichlet 0.3, twelve clusters reach 0.944, FedAvg 0.897.
 """
 
 from collections.abc import Mapping, Set
-from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
 from odt_sim.strategies.cluster_models import best_cluster, model_name, moved, of_cluster
 from odt_sim.strategies.state import trained_by_gradients
@@ -44,22 +42,18 @@ SMALLEST = 3
 
 
 class Clustered(Strategy):
-    """FedAvg within clusters, which are split where updates conflict."""
+    """FedAvg within clusters, which are split where updates conflict.
+
+    Attributes:
+        mean_norm: Norm of the mean update below which a cluster may be split, relative to the largest norm of an
+            update.
+        similarity: Largest cosine similarity of two updates in different parts, below which a cluster may be split.
+    """
 
     keeps_updates = True
     asynchronous = False
-
-    def __init__(self, mean_norm: float = 0.6, similarity: float = 0.15, **averaging: Unpack[Averaging]) -> None:
-        """Set when a cluster is split.
-
-        Args:
-            mean_norm: Norm of the mean update below which a cluster may be split, relative to the largest norm of an update.
-            similarity: Largest cosine similarity of two updates in different parts, below which a cluster may be split.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.mean_norm = checked("mean_norm", mean_norm, 0, 1, above=True)
-        self.similarity = checked("similarity", similarity, -1, 1)
+    mean_norm: float = number(0.6, 0, 1, above=True, search="interval(0.1,0.9)")
+    similarity: float = number(0.15, -1, 1, search="interval(0,0.4)")
 
     def init(self, initial: Weights) -> ServerState:
         """Return the exported weights as the only cluster's model."""

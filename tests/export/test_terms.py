@@ -62,7 +62,7 @@ def test_manifest_that_describes_another_shape_is_refused(anchored: TrainableMod
 @pytest.mark.parametrize(
     ("terms", "message"),
     [
-        (["distance"], "unknown term 'distance'; expected category_embedding, .*, prox, or the path"),
+        (["distance"], "unknown term 'distance'; expected contrastive, .*, prox, or the path"),
         ([lambda model, x, y, inputs: 0.0], "declares no inputs; decorate it"),
         (["distillation"], r"distillation needs a model with one output \[batch, classes\] and a cross-entropy"),
         ([to_anchor, to_anchor], "expected different terms"),
@@ -86,10 +86,5 @@ def test_needs_become_options_of_the_export() -> None:
         "gradient_offset": True,
     }
     assert with_needs(spec, frozenset({"plain_sgd"})) == spec
-    assert with_needs(spec, frozenset({"category_embedding"})) == {
-        **spec,
-        "terms": ["category_embedding"],
-        "valve": True,
-    }
     assert with_needs(spec, frozenset({"lora_rank_8"})) == {**spec, "lora_rank": 8}
     assert with_needs({**spec, "lora_rank": 2}, frozenset({"lora_rank_8"})) == {**spec, "lora_rank": 2}

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from odt_sim import Weights
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.weights import Layout
-from odt_sim.strategies.low_rank import compressed, restored
+from odt_sim.strategies.fedkd import compressed, restored
 
 
 def weights(**arrays: Any) -> Weights:

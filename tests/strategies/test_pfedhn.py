@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from odt_sim import Fleet, TrainableModel
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.strategies.hypernetwork import Hypernetwork, drawn_embedding
-from odt_sim.strategies.pfedhn import PFedHN
+from odt_sim.strategies.pfedhn import Hypernetwork, PFedHN, drawn_embedding
 
 Simulate = Callable[..., Any]
 RATE, EMBEDDING, HIDDEN, LAYERS = 1.0, 2, 3, 1

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as draw
 from numpy.testing import assert_allclose
 
-from odt_sim.strategies.simplex import smallest_on_simplex
+from odt_sim.strategies.fedpac import smallest_on_simplex
 
 
 @pytest.mark.parametrize(
