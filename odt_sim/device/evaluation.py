@@ -9,7 +9,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.inference import Inference, check_answers
 from odt_sim.device.predictor import Predictor
 from odt_sim.errors import InvocationError, SimulationError
-from odt_sim.metrics.masks import masks_of
+from odt_sim.metrics.device import masks_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.user_code import user_code_errors
 

@@ -37,7 +37,6 @@ class RuntimePool:
         *,
         edits: bool = True,
         embeddings: EmbeddingCache | None = None,
-        usual_steps: int | None = None,
     ) -> None:
         """Create an empty pool; the interpreter starts on demand.
 
@@ -47,10 +46,8 @@ class RuntimePool:
             edits: Whether the engine may run files derived from the model's own, see `odt_sim.model.repeated` and
                 `odt_sim.model.head_file`.
             embeddings: The cache to share with other pools; a new one by default.
-            usual_steps: The number of steps of a usual training, which small models run in few calls; None if unknown.
         """
         self.model = model
-        self._usual_steps = usual_steps
         self._start = start
         self._edits = edits
         self.embeddings = embeddings or EmbeddingCache()
@@ -66,7 +63,7 @@ class RuntimePool:
     def head(self) -> "RuntimePool":
         """The pool whose interpreter runs the head's file; this pool if there is no such file."""
         one_engine = getattr(self._start, "runs_flex", False)  # a second one is a process with TensorFlow
-        file = head_file(self.model, self._usual_steps) if self._edits and not one_engine else None
+        file = head_file(self.model) if self._edits and not one_engine else None
         return HeadPool(self.first, file, self._start) if file else self
 
     def scheduled_rate(self, step: int) -> float:
@@ -92,7 +89,7 @@ class RuntimePool:
 
     def file(self) -> EngineFile:
         """Return the file to run, built once for this process and its later forks."""
-        return repeated(self.model, self._usual_steps) if self._edits else own_file(self.model)
+        return repeated(self.model) if self._edits else own_file(self.model)
 
     def _started(self) -> Runtime:
         return Runtime(self.model, self._start, self.file())

@@ -60,7 +60,6 @@ from odt_sim.export.terms import PROX, terms_of
 from odt_sim.export.terms.applied import apply
 from odt_sim.export.training import Training
 from odt_sim.files import refuse_source, write_file
-from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.inference_only import INFERENCE
 from odt_sim.model.manifest import METADATA_NAME, NO_LOSS, Manifest
 from odt_sim.model.metadata import with_metadata
@@ -231,7 +230,6 @@ def export_model(
         from_logits=objectives[0].from_logits,
         optimizer={**settings_of(optimizer, schedule), **_constraints(model)},
         batch_size=DEFAULT_BATCH_SIZE if batch_size is None else batch_size,
-        fingerprint=fingerprint(content),
         random_states=signatures.random_states,
         delta=objectives[0].delta,
         inputs=interface.input_names if len(interface.input_names) > 1 else ("x",),

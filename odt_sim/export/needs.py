@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Set
 from typing import Any
 
-from odt_sim.model.adapters import LORA_RANK
+from odt_sim.model.manifest import LORA_RANK
 from odt_sim.model.optional_signatures import ON_EMBEDDINGS, parts_of
 
 TERM_NAMES = ("contrastive", "distillation", "logit_shift", "mean_embedding", "not_true_distillation", "prototypes")

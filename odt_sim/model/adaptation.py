@@ -6,7 +6,7 @@ names, a manifest, and signatures that read and write weights and optimizer slot
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,13 @@ from odt_sim.errors import ModelError
 from odt_sim.model import surgery
 from odt_sim.model.dataflow import Flow
 from odt_sim.model.editing import packed, unpacked
-from odt_sim.model.flatbuffer import fingerprint
+from odt_sim.model.foreign import Groups, described, in_order_of_use, inferred_loss
 from odt_sim.model.graph import Graph, Handle, Variable
 from odt_sim.model.graph_reader import damaged, has_metadata, read_graph
-from odt_sim.model.layers import Groups, described, in_order_of_use
-from odt_sim.model.losses import inferred_loss
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, LOSSES, METADATA_NAME, Manifest
 from odt_sim.model.metadata import with_metadata
 from odt_sim.model.roles import Corrections, Role, Roles, find_roles
-from odt_sim.model.state_signatures import add_pair
+from odt_sim.model.surgery import add_pair
 from odt_sim.model.weights import is_finite
 
 JOIN = "if it is one of several files that form a model, join them: odt-sim join --help"
@@ -194,8 +192,7 @@ class _Adapter:
         self._name_signatures(model)
         self._add_state(model, initialize=bool(nan or _unset(self._graph, self._roles)))
         content = packed(model)
-        signed = replace(manifest, fingerprint=fingerprint(content))
-        content = with_metadata(content, METADATA_NAME, signed.to_json().encode())
+        content = with_metadata(content, METADATA_NAME, manifest.to_json().encode())
         return Adaptation(content, self._roles, tuple(self._notes), () if "initialize" in self._roles else nan)
 
     def _check_forms(self) -> None:
@@ -321,7 +318,6 @@ class _Adapter:
             from_logits=from_logits,
             optimizer={},
             batch_size=rows if rows > 0 else DEFAULT_BATCH_SIZE,
-            fingerprint="",
         )
 
 

@@ -6,6 +6,7 @@ from copy import copy
 from typing import Any
 
 import numpy as np
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
@@ -18,17 +19,15 @@ from odt_sim.model.editing import (
     handles_of,
     initializers,
     kind_of,
+    made,
     operators_of,
     packed,
     tensors_of,
     unpacked,
 )
-from odt_sim.model.fully_connected import make_fully_connected
-from odt_sim.model.fused_channels import fuse_channels
+from odt_sim.model.fully_connected import fuse_channels, make_fully_connected, share_tables
 from odt_sim.model.graph import CALLS, RANDOM, Graph
 from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.matrix_products import flatten_products
-from odt_sim.model.tied_weights import share_tables
 
 _CALLS = {getattr(OPS, name): CALLS[name] for name in ("WHILE", "IF", "CALL")}
 """Ops that call subgraphs, and their options with the subgraphs' indices."""
@@ -92,7 +91,6 @@ def _native(content: bytes, values: dict[bytes, bytes], where: str) -> bytes:
         subgraph.tensors[tensor].buffer = add_buffer(model, np.frombuffer(values[name], np.uint8))
     signature.inputs = [entry for entry in signature.inputs if entry.tensorIndex not in weights]
     subgraph.inputs = np.array([i for i in subgraph.inputs if i not in weights], np.int32)
-    flatten_products(model, subgraph)
     _fold(model, subgraph)
     share_tables(model, subgraph)
     make_fully_connected(model, subgraph)
@@ -221,3 +219,46 @@ def _computed(model: Any, subgraph: Any, operators: list[Any], results: list[int
     interpreter.invoke()
     for index in results:
         yield interpreter.get_tensor(index)
+
+
+FEWEST = 16
+"""The fewest values of a constant to store as float16; with fewer, a DEQUANTIZE takes more space than it saves."""
+
+
+def with_half_floats(content: bytes) -> bytes:
+    """Return an inference-only file with float16 constants, which the runtime converts to float32 on loading."""
+    model = unpacked(content)
+    for subgraph in model.subgraphs:
+        shared: dict[int, int] = {}
+        for index in _float_constants(model, subgraph):
+            subgraph.operators.insert(0, _dequantized(model, subgraph, index, shared))
+    drop_unused(model)
+    return packed(model)
+
+
+def _float_constants(model: Any, subgraph: Any) -> list[int]:
+    """Return the constants that float16 can represent and that ops read."""
+    used = {i for operator in subgraph.operators for i in tensors_of(operator.inputs)}
+    found = []
+    for index in sorted(used):
+        tensor = subgraph.tensors[index]
+        data = model.buffers[tensor.buffer].data
+        if tensor.type == schema.TensorType.FLOAT32 and data is not None and len(data) >= 4 * FEWEST:
+            values = np.frombuffer(bytes(data), np.float32)
+            if np.abs(values).max() <= np.finfo(np.float16).max:
+                found.append(index)
+    return found
+
+
+def _dequantized(model: Any, subgraph: Any, index: int, shared: dict[int, int]) -> Any:
+    """Move a constant to a float16 tensor, and return the op that converts it to the float32 tensor."""
+    tensor = subgraph.tensors[index]
+    if tensor.buffer not in shared:
+        values = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.float32).astype(np.float16)
+        shared[tensor.buffer] = add_buffer(model, values)
+    half = copy(tensor)
+    half.type, half.buffer, half.name = schema.TensorType.FLOAT16, shared[tensor.buffer], tensor.name + b"_float16"
+    tensor.buffer = 0
+    subgraph.tensors.append(half)
+    inputs, options = [len(subgraph.tensors) - 1], schema.DequantizeOptionsT()
+    return made(model, OPS.DEQUANTIZE, inputs, [index], options, version=3)  # the version that takes float16

@@ -13,7 +13,7 @@ from odt_sim.model.adaptation import adapted
 from odt_sim.model.chaining import Chain, Part, chained, part
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.graph import Handle, Variable
-from odt_sim.model.state_signatures import add_pair
+from odt_sim.model.surgery import add_pair
 from odt_sim.model.trainable import read_file
 from odt_sim.model.trial import tried
 

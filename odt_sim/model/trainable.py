@@ -11,7 +11,6 @@ from odt_sim.arguments import names_arguments
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model import flatbuffer
 from odt_sim.model.adaptation import adapted
-from odt_sim.model.adapters import LORA_RANK, ranks_of
 from odt_sim.model.contract import (
     answers_of,
     check_described,
@@ -22,9 +21,19 @@ from odt_sim.model.contract import (
     ordered,
 )
 from odt_sim.model.flatbuffer import Signature, TensorInfo
-from odt_sim.model.layers import Groups
+from odt_sim.model.foreign import Groups
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
-from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, Manifest, Output, Parameter, task_of
+from odt_sim.model.manifest import (
+    GROUPS,
+    LORA_RANK,
+    LOSSES,
+    METADATA_NAME,
+    Manifest,
+    Output,
+    Parameter,
+    ranks_of,
+    task_of,
+)
 from odt_sim.model.names import ROW_INPUTS, is_one_of, parts
 from odt_sim.model.optional_signatures import ON_EMBEDDINGS, check_optional
 from odt_sim.model.roles import Corrections

@@ -195,7 +195,7 @@ class Worker:
 
     def _new_pool(self) -> RuntimePool:
         job = self._job
-        return RuntimePool(job.model, start=job.runtime, embeddings=self.embeddings, usual_steps=job.usual_steps)
+        return RuntimePool(job.model, start=job.runtime, embeddings=self.embeddings)
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
         if device.id in self._hostile:

@@ -182,6 +182,9 @@ def _finished(device: Device, model: _Model) -> _Model:
 def compressed(weights: Weights, energy: float) -> Tensors:
     """Compress weights to the fewest singular values that keep a share of each matrix's energy.
 
+    A parameter of two or more axes is reshaped to a matrix whose columns are the last axis. If its factors U, s and V
+    have fewer numbers than the matrix, they travel instead.
+
     Args:
         weights: The weights; matrices with non-finite numbers or only zeros stay uncompressed.
         energy: Minimum share of the sum of squared singular values to keep, above 0 to 1.

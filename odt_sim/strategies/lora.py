@@ -17,7 +17,7 @@ the adapter.
 
 from odt_sim.errors import StrategyError
 from odt_sim.hyperparameters import count
-from odt_sim.model.adapters import LORA_RANK, is_adapter
+from odt_sim.model.manifest import LORA_RANK, is_adapter
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.strategies.base import Strategy
 

@@ -60,7 +60,10 @@ class Layer(NamedTuple):
 
 
 class Hypernetwork(NamedTuple):
-    """Linear layers with ReLU after each hidden layer except the last one.
+    """Linear layers with ReLU after each hidden layer except the last one, which compute weights from embeddings.
+
+    They map an embedding to features f, `[hidden_size]`; the weights are `bias + f kernel`, with a column of `kernel` for
+    each weight. All sizes except the number of weights are small, so the last layer uses nearly all memory and time.
 
     Attributes:
         layers: The hidden layers and, last, the output.

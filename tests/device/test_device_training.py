@@ -52,7 +52,7 @@ def single(model: TrainableModel) -> tuple[RuntimePool, RuntimePool]:
 
 def several(model: TrainableModel) -> tuple[RuntimePool, RuntimePool]:
     """Return two pools whose devices run several steps per call."""
-    pools = RuntimePool(model, usual_steps=2), RuntimePool(model, usual_steps=2)
+    pools = RuntimePool(model), RuntimePool(model)
     assert all(pool.first.steps_at_once("train") for pool in pools)
     return pools
 

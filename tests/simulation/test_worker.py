@@ -9,7 +9,6 @@ from hypothesis.extra.numpy import arrays
 from odt_sim import Device, Fleet, Strategy, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.device import runtime_pool
-from odt_sim.device.runtime import Runtime
 from odt_sim.errors import InvocationError, SimulationError
 from odt_sim.model.engine_file import own_file
 from odt_sim.model.weights import Weights
@@ -141,26 +140,6 @@ def zeros(model, batches):
     return FederatedData("zeros", x, y, 4, np.arange(len(x)), offsets)
 
 
-@pytest.mark.parametrize(
-    ("batches", "plan", "usual"),
-    [
-        ([2, 2, 2], TrainingPlan(epochs=5), 10),
-        ([1, 2, 2, 3], TrainingPlan(epochs=5), 10),
-        ([1, 2, 3], TrainingPlan(epochs=5), None),
-        ([1, 2, 3], TrainingPlan(steps=7), 7),
-    ],
-)
-def test_usual_training_takes_one_call(batches, plan, usual, job, momentum, monkeypatch):
-    made = job(FedAvg(), plan=plan, data=zeros(momentum, batches))
-    assert made.usual_steps == usual
-    call, signatures = Runtime.call, []
-    monkeypatch.setattr(
-        Runtime, "call", lambda self, name, **given: signatures.append(name) or call(self, name, **given)
-    )
-    Worker(made).train(Task("train", 1, (1,)), made.strategy.init(Runtime(momentum).initial).broadcast)
-    assert not usual or [name for name in signatures if "train" in name] == [f"train_{usual}_times"]
-
-
 def test_cost_of_a_block_is_that_of_its_devices(job):
     plain, in_steps = job(FedAvg(), plan=TrainingPlan(epochs=3)), job(FedAvg(), plan=TrainingPlan(steps=2))
     data = plain.data
@@ -209,7 +188,7 @@ def test_block_is_the_weighted_sum_of_its_devices(job, momentum):
 @pytest.fixture
 def single_steps(monkeypatch):
     """Let small models train like large ones, since devices with several steps per call prepare nothing."""
-    monkeypatch.setattr(runtime_pool, "repeated", lambda model, usual: own_file(model))
+    monkeypatch.setattr(runtime_pool, "repeated", lambda model: own_file(model))
 
 
 @pytest.mark.usefixtures("single_steps")

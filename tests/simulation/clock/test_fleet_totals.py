@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from odt_sim.metrics.participation import gini
+from odt_sim.metrics.fleet import gini
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.clock_plot import AXES, day_of
 from odt_sim.report.comparison import compare
