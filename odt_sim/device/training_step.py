@@ -17,8 +17,8 @@ from odt_sim.device.batches import Batch
 from odt_sim.device.runtime import Runtime
 from odt_sim.device.stacked_batches import StackedBatches
 from odt_sim.errors import ConfigurationError, ModelError
+from odt_sim.model.contract import parts_of
 from odt_sim.model.manifest import GROUPS
-from odt_sim.model.optional_signatures import parts_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 

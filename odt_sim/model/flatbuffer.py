@@ -35,6 +35,20 @@ class TensorInfo:
     shape: tuple[int, ...]
     dtype: str
 
+    @property
+    def form(self) -> str:
+        """The dtype and the shape, for messages."""
+        return f"{self.dtype} {shape_text(self.shape)}"
+
+    def has_rows_of(self, other: "TensorInfo") -> bool:
+        """Return whether the dtype and the shape of one row are those of another tensor."""
+        return (self.shape[1:], self.dtype) == (other.shape[1:], other.dtype)
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape for a message; a damaged file may declare very many axes."""
+    return str(list(shape)) if len(shape) <= 8 else f"of {len(shape)} axes"
+
 
 @dataclass(frozen=True)
 class Signature:

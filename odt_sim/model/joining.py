@@ -2,20 +2,18 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError, typed_line
 from odt_sim.model import surgery
-from odt_sim.model.adaptation import adapted
+from odt_sim.model.adaptation import tried
 from odt_sim.model.chaining import Chain, Part, chained, part
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.graph import Handle, Variable
 from odt_sim.model.surgery import add_pair
 from odt_sim.model.trainable import read_file
-from odt_sim.model.trial import tried
 
 
 def join(
@@ -52,7 +50,7 @@ def join(
         reason = typed_line(error)
         raise ModelError(f"{bottleneck}: one of the files is damaged ({reason}); copy or convert them again") from error
     where = f"{bottleneck}, joined"
-    tried(content, where, partial(adapted, where=where))
+    tried(content, where)
     return content
 
 
