@@ -9,10 +9,9 @@ from odt_sim.data.columns import Array
 from odt_sim.device.embedding_cache import EmbeddingCache
 from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.device.runtime import Runtime
-from odt_sim.model.engine_file import EngineFile, own_file
 from odt_sim.model.flatbuffer import SETTERS
 from odt_sim.model.head_file import head_file
-from odt_sim.model.repeated import repeated
+from odt_sim.model.repeated import EngineFile, own_file, repeated
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 

@@ -13,7 +13,7 @@ from odt_sim.export.repeated_reads import with_separate_reads
 from odt_sim.export.signatures import Signatures
 from odt_sim.export.tracing import Function
 from odt_sim.memory import memory_limit
-from odt_sim.model.sharing import with_shared_constants
+from odt_sim.model.editing import with_shared_constants
 
 
 def convert(signatures: Signatures, *, flex: bool = False) -> bytes:

@@ -31,8 +31,8 @@ from odt_sim.errors import ModelError
 from odt_sim.model.flatbuffer import FlatModel, Signature, TensorInfo
 from odt_sim.model.flatbuffer import shape_text as shape_text
 from odt_sim.model.manifest import GROUPS, LOSSES, NO_LOSS, Manifest, Parameter
+from odt_sim.model.manifest import TRAIN_INPUTS as TRAIN_INPUTS
 from odt_sim.model.names import ROW_INPUTS, full, is_one_of, parts
-from odt_sim.model.train_inputs import TRAIN_INPUTS as TRAIN_INPUTS
 
 REQUIRED = ("train", "infer", "parameters", "restore")
 ON_EMBEDDINGS = ("embed", "head_train", "head_infer")

@@ -1,5 +1,6 @@
 """A `.tflite` file as a tree of objects that can be changed and written again."""
 
+from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from functools import lru_cache
@@ -10,6 +11,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
+from odt_sim.model.flatbuffer_fields import BUFFERS, Fields
 from odt_sim.model.graph import Graph
 from odt_sim.model.graph_reader import IDENTIFIER, read_graph
 
@@ -113,7 +115,7 @@ def add_buffer(model: Any, array: NDArray[Any]) -> int:
     return len(model.buffers) - 1
 
 
-def add_tensor(subgraph: Any, name: str, shape: Sequence[int], dtype: int, buffer: int = 0) -> int:
+def add_tensor(subgraph: Any, name: bytes | str, shape: Sequence[int], dtype: int, buffer: int = 0) -> int:
     """Add a tensor of fixed shape; return its index.
 
     Args:
@@ -129,31 +131,10 @@ def add_tensor(subgraph: Any, name: str, shape: Sequence[int], dtype: int, buffe
     return len(subgraph.tensors) - 1
 
 
-def rearranging(model: Any, subgraph: Any, tensor: int, vector: Sequence[int], result: int, options: Any) -> Any:
-    """Return a RESHAPE or a TRANSPOSE.
-
-    Args:
-        model: A file in its object form.
-        subgraph: The subgraph to which the op will be added.
-        tensor: The tensor to rearrange.
-        vector: The new shape, or the order of the axes.
-        result: The tensor that is computed.
-        options: `ReshapeOptionsT()` or `TransposeOptionsT()` of `schema`.
-    """
-    constant = np.array(vector, np.int32)
-    kind = OPS.RESHAPE if isinstance(options, schema.ReshapeOptionsT) else OPS.TRANSPOSE
-    given = add_tensor(subgraph, "vector", constant.shape, schema.TensorType.INT32, add_buffer(model, constant))
-    if kind == OPS.RESHAPE:
-        options.newShape = constant
-    return made(model, kind, [tensor, given], [result], options)
-
-
-def reshape_to(reshape: Any, shape: NDArray[np.int32]) -> Any:
-    """Return a copy of a RESHAPE with another shape in its options; its second input stays."""
-    changed = copy(reshape)
-    changed.builtinOptionsType, changed.builtinOptions = schema.BuiltinOptions.ReshapeOptions, schema.ReshapeOptionsT()
-    changed.builtinOptions.newShape = shape
-    return changed
+def add_constant(model: Any, subgraph: Any, name: bytes | str, values: NDArray[Any]) -> int:
+    """Add a constant tensor; return its index."""
+    dtype = getattr(schema.TensorType, values.dtype.name.upper())
+    return add_tensor(subgraph, name, values.shape, dtype, add_buffer(model, values))
 
 
 def drop_unused(model: Any) -> None:
@@ -230,17 +211,43 @@ def compute_outputs(file: Any) -> None:
 
 
 def _compute(file: Any, subgraph: Any, constant: int) -> int:
-    """Add the op that computes an output of a subgraph; return the tensor that it computes."""
-    tensor = subgraph.tensors[constant]
+    """Add the op that computes an output of a subgraph; return the tensor that it computes.
+
+    The op is a CAST to the same type, since LiteRT runs other ops on constants before the first call.
+    """
+    tensor, options = subgraph.tensors[constant], schema.CastOptionsT()
+    options.inDataType = options.outDataType = tensor.type
     result = add_tensor(subgraph, "computed", integers(tensor.shape), tensor.type)
-    subgraph.operators.append(_copying(file, constant, result, tensor.type))
+    subgraph.operators.append(made(file, OPS.CAST, [constant], [result], options))
     outputs = [result if own == constant else own for own in integers(subgraph.outputs)]
     subgraph.outputs = np.array(outputs, np.int32)
     return result
 
 
-def _copying(file: Any, tensor: int, result: int, dtype: int) -> Any:
-    """Return an op that copies a tensor: a CAST, since LiteRT runs other ops on constants before the first call."""
-    options = schema.CastOptionsT()
-    options.inDataType = options.outDataType = dtype
-    return made(file, OPS.CAST, [tensor], [result], options)
+WORTH = 0.1
+"""The share of repeated constants above which a file is rewritten; for a graph of 10,000 ops, that takes seconds."""
+
+_DATA = 0  # the slot of a buffer
+
+
+def with_shared_constants(content: bytes) -> bytes:
+    """Return a file whose tensors of equal data refer to one buffer, or the file itself if that saves too little."""
+    model = Fields.root(content)
+    counts = Counter(buffer.text(_DATA) for buffer in model.tables(BUFFERS))
+    repeated = sum(len(data) * (count - 1) for data, count in counts.items())
+    return _shared(content) if repeated > WORTH * len(content) else content
+
+
+def _shared(content: bytes) -> bytes:
+    model = unpacked(content)
+    first = dict[bytes, int]()
+    kept = {}
+    for index, buffer in enumerate(model.buffers):
+        if buffer.data is not None and len(buffer.data):
+            kept[index] = first.setdefault(bytes(buffer.data), index)
+    for tensor in (tensor for subgraph in model.subgraphs for tensor in subgraph.tensors):
+        tensor.buffer = kept.get(tensor.buffer, tensor.buffer)
+    used = {entry.buffer for entry in model.metadata or []} | set(kept.values())
+    for index in kept.keys() - used:
+        model.buffers[index].data = None
+    return packed(model)

@@ -1,5 +1,6 @@
 """Rewrite products with constant weights: as fully connected layers, with channels' factors and terms fused into them."""
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from odt_sim.model.editing import (
     OPS,
-    add_buffer,
+    add_constant,
     drop_unused,
     integers,
     kind_of,
@@ -41,7 +42,23 @@ def make_fully_connected(model: Any, subgraph: Any) -> None:
         model: A file in its object form.
         subgraph: One of its subgraphs.
     """
-    _Rewriting(model, subgraph).rewrite()
+    weights, turned = dict[tuple[int, bool], int](), dict[int, int]()  # shared by several products
+    operators = []
+    for operator in subgraph.operators:
+        if kind_of(model, operator) == OPS.BATCH_MATMUL:
+            left, right = map(int, operator.inputs)
+            options, tensor = operator.builtinOptions, subgraph.tensors[right]
+            if (matrix := constant_matrix(model, subgraph, right)) is not None:
+                key = tensor.buffer, bool(options.adjY)
+                if key not in weights:
+                    values = matrix if options.adjY else matrix.T
+                    weights[key] = add_constant(model, subgraph, tensor.name + b"/weights", values)
+                if options.adjX and left not in turned:
+                    turned[left] = _turned(subgraph, left)
+                    operators.append(_transposing(model, subgraph, left, turned[left]))
+                connect_fully(model, operator, turned[left] if options.adjX else left, weights[key])
+        operators.append(operator)
+    subgraph.operators = operators
 
 
 def connect_fully(model: Any, operator: Any, left: int, weights: int) -> None:
@@ -69,70 +86,26 @@ def constant_matrix(model: Any, subgraph: Any, index: int) -> NDArray[np.float32
     return np.frombuffer(bytes(data), np.float32).reshape(tensor.shape[-2:])
 
 
-class _Rewriting:
-    """The rewriting of one subgraph; products by the same matrix share its tensor."""
+def _turned(subgraph: Any, index: int) -> int:
+    """Add a tensor with the last two axes of another one exchanged; return its index."""
+    turned = copy(subgraph.tensors[index])
+    turned.name, turned.buffer = turned.name + b"/transposed", 0
+    turned.shape = turned.shape[_order(turned)]
+    if turned.shapeSignature is not None:
+        turned.shapeSignature = turned.shapeSignature[_order(turned)]
+    subgraph.tensors.append(turned)
+    return len(subgraph.tensors) - 1
 
-    def __init__(self, model: Any, subgraph: Any) -> None:
-        self._model, self._subgraph = model, subgraph
-        self._weights: dict[tuple[int, bool], int] = {}
-        self._transposed: dict[int, int] = {}
-        self._operators: list[Any] = []
 
-    def rewrite(self) -> None:
-        for operator in self._subgraph.operators:
-            if kind_of(self._model, operator) == OPS.BATCH_MATMUL:
-                self._product(operator)
-            self._operators.append(operator)
-        self._subgraph.operators = self._operators
+def _transposing(model: Any, subgraph: Any, index: int, result: int) -> Any:
+    """Return the op that exchanges the last two axes of a tensor."""
+    tensor = subgraph.tensors[index]
+    order = add_constant(model, subgraph, tensor.name + b"/axes", _order(tensor))
+    return made(model, OPS.TRANSPOSE, [index, order], [result], schema.TransposeOptionsT())
 
-    def _product(self, operator: Any) -> None:
-        """Turn a product into a fully connected layer, if its right side is one constant matrix."""
-        left, right = map(int, operator.inputs)
-        options = operator.builtinOptions
-        weights = self._weights_of(right, bool(options.adjY))
-        if weights is None:
-            return
-        rows = self._transpose(left) if options.adjX else left
-        connect_fully(self._model, operator, rows, weights)
 
-    def _weights_of(self, index: int, transposed: bool) -> int | None:
-        """Return the tensor of the weights `[outputs, inputs]`; None if they are not one constant float32 matrix."""
-        matrix, tensor = constant_matrix(self._model, self._subgraph, index), self._subgraph.tensors[index]
-        if matrix is None:
-            return None
-        key = tensor.buffer, transposed
-        if key not in self._weights:
-            self._weights[key] = self._constant(tensor.name + b"/weights", matrix if transposed else matrix.T)
-        return self._weights[key]
-
-    def _transpose(self, index: int) -> int:
-        """Return a tensor with the last two axes exchanged, and add the op that computes it."""
-        if index not in self._transposed:
-            given = self._subgraph.tensors[index]
-            order = np.arange(len(given.shape), dtype=np.int32)
-            order[-2:] = order[-2:][::-1]
-            result = schema.TensorT()
-            result.name, result.type, result.shape = given.name + b"/transposed", given.type, given.shape[order]
-            if given.shapeSignature is not None:
-                result.shapeSignature = given.shapeSignature[order]
-            self._transposed[index] = self._add(result)
-            inputs, outputs = [index, self._constant(given.name + b"/axes", order)], [self._transposed[index]]
-            self._operators.append(made(self._model, OPS.TRANSPOSE, inputs, outputs, schema.TransposeOptionsT()))
-        return self._transposed[index]
-
-    def _constant(self, name: bytes, values: NDArray[Any]) -> int:
-        tensor = schema.TensorT()
-        tensor.name, tensor.shape, tensor.buffer = (
-            name,
-            np.array(values.shape, np.int32),
-            add_buffer(self._model, values),
-        )
-        tensor.type = schema.TensorType.FLOAT32 if values.dtype == np.float32 else schema.TensorType.INT32
-        return self._add(tensor)
-
-    def _add(self, tensor: Any) -> int:
-        self._subgraph.tensors.append(tensor)
-        return len(self._subgraph.tensors) - 1
+def _order(tensor: Any) -> NDArray[np.int32]:
+    return np.array([*range(len(tensor.shape) - 2), len(tensor.shape) - 1, len(tensor.shape) - 2], np.int32)
 
 
 CHANNELS = {OPS.CONV_2D: 0, OPS.DEPTHWISE_CONV_2D: 3, OPS.FULLY_CONNECTED: 0}
@@ -216,13 +189,9 @@ class _Fusing:
         return np.frombuffer(bytes(data), np.float32).reshape(integers(own.shape))
 
     def _replace(self, product: Any, place: int, values: NDArray[np.float32]) -> None:
-        tensor, output = schema.TensorT(), self._subgraph.tensors[int(product.outputs[0])]
-        tensor.name = output.name + (b"/weights", b"/bias")[place - 1]
-        tensor.type, tensor.shape = schema.TensorType.FLOAT32, np.array(values.shape, np.int32)
-        tensor.buffer = add_buffer(self._model, values.astype(np.float32))
-        self._subgraph.tensors.append(tensor)
-        inputs = integers(product.inputs)
-        inputs[place] = len(self._subgraph.tensors) - 1
+        output, inputs = self._subgraph.tensors[int(product.outputs[0])], integers(product.inputs)
+        name = output.name + (b"/weights", b"/bias")[place - 1]
+        inputs[place] = add_constant(self._model, self._subgraph, name, values.astype(np.float32))
         product.inputs = np.array(inputs, np.int32)
 
 

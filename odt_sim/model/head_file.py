@@ -13,10 +13,9 @@ from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.model.dataflow import flow_of
 from odt_sim.model.editing import packed
-from odt_sim.model.engine_file import EngineFile
 from odt_sim.model.graph import CONTROL, Graph, Handle
 from odt_sim.model.graph_reader import damaged, read_graph
-from odt_sim.model.repeated import STEPS, add_repeated, is_small
+from odt_sim.model.repeated import STEPS, EngineFile, add_repeated, is_small
 from odt_sim.model.surgery import NewSubgraph, add_signature, empty
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout

@@ -6,16 +6,44 @@ device's rows once, and each step gathers its own: the batches of several epochs
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from odt_sim.model.editing import OPS, handles_of, integers, kind_of, packed, unpacked
-from odt_sim.model.engine_file import EngineFile, own_file
 from odt_sim.model.graph import CONTROL, RANDOM
 from odt_sim.model.graph_reader import damaged, text_of
 from odt_sim.model.surgery import NewSubgraph
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Layout
+
+
+@dataclass(frozen=True)
+class EngineFile:
+    """A file, and the parameters and slots of a model that it contains.
+
+    Attributes:
+        content: Its bytes.
+        layout: The parameters `a0..aN` of its signatures `parameters` and `restore`.
+        slots: The numbers of the optimizer's slots of its signatures `optimizer_state` and `restore_optimizer_state`.
+        offset: The parameters of its signature `set_gradient_offset`; empty if it has none.
+        several: By training signature, the step counts, the largest first, for which the file also has a signature of
+            several steps, see `odt_sim.model.repeated`. It has the inputs and outputs of a single step with the steps
+            as a further first axis, except for the rows, of which each step gathers its own.
+    """
+
+    content: bytes
+    layout: Layout
+    slots: tuple[int, ...]
+    offset: Layout
+    several: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def own_file(model: TrainableModel) -> EngineFile:
+    """Return a model's own file, which contains the whole model."""
+    offset = model.trainable_layout if "set_gradient_offset" in model.signatures else Layout(())
+    return EngineFile(model.content, model.layout, tuple(range(len(model.slots))), offset)
+
 
 STEPS = (16, 8, 2)
 """The numbers of steps of a call, the largest first; a training uses the largest that its remaining steps fill."""

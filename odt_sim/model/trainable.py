@@ -23,12 +23,12 @@ from odt_sim.model.manifest import (
     Manifest,
     Output,
     Parameter,
+    TrainInput,
     ranks_of,
     task_of,
 )
 from odt_sim.model.names import ROW_INPUTS, is_one_of, parts
 from odt_sim.model.roles import Corrections
-from odt_sim.model.train_inputs import TrainInput
 from odt_sim.model.weights import Layout
 
 ANSWERING = ("infer", "embed", "head_infer")

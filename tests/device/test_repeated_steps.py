@@ -16,8 +16,7 @@ from odt_sim.device.batches import batches
 from odt_sim.device.examples import Examples
 from odt_sim.device.stacked_batches import stacked_batches
 from odt_sim.errors import ModelError
-from odt_sim.model.engine_file import own_file
-from odt_sim.model.repeated import STEPS, repeated, repeated_name
+from odt_sim.model.repeated import STEPS, own_file, repeated, repeated_name
 
 KINDS = ["softmax", "momentum", "adam", "regression", "small_mlp", "with_adapters"]
 

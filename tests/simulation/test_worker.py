@@ -10,7 +10,7 @@ from odt_sim import Device, Fleet, Strategy, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.device import runtime_pool
 from odt_sim.errors import InvocationError, SimulationError
-from odt_sim.model.engine_file import own_file
+from odt_sim.model.repeated import own_file
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Version

@@ -7,7 +7,7 @@ Each example adds `distillation v T^2 KL(softmax(t / T) || softmax(z / T))`, wit
 import tensorflow as tf
 
 from odt_sim.export.terms.term import Sizes, Step, Term
-from odt_sim.model.train_inputs import TrainInput
+from odt_sim.model.manifest import TrainInput
 
 
 def _inputs(sizes: Sizes) -> tuple[TrainInput, ...]:

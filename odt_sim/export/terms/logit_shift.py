@@ -8,7 +8,7 @@ the calibrated loss of Zhang et al. 2022.
 import tensorflow as tf
 
 from odt_sim.export.terms.term import Sizes, Step, Term
-from odt_sim.model.train_inputs import TrainInput
+from odt_sim.model.manifest import TrainInput
 
 
 def _inputs(sizes: Sizes) -> tuple[TrainInput, ...]:

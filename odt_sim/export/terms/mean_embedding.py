@@ -8,7 +8,7 @@ Each batch adds `mean_embedding / (2 F) |m - g|^2`, with the mean m of its F-dim
 import tensorflow as tf
 
 from odt_sim.export.terms.term import Sizes, Step, Term
-from odt_sim.model.train_inputs import TrainInput
+from odt_sim.model.manifest import TrainInput
 
 
 def _inputs(sizes: Sizes) -> tuple[TrainInput, ...]:

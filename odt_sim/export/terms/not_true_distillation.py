@@ -9,7 +9,7 @@ over all classes except the label, of `not_true_logits` t or of the model's logi
 import tensorflow as tf
 
 from odt_sim.export.terms.term import Sizes, Step, Term
-from odt_sim.model.train_inputs import TrainInput
+from odt_sim.model.manifest import TrainInput
 
 LOW = -1e9
 """Added to the logit of the true class, so that its probability is 0."""

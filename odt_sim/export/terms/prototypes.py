@@ -9,7 +9,7 @@ Examples of classes with `known_prototypes` 0 add nothing.
 import tensorflow as tf
 
 from odt_sim.export.terms.term import Sizes, Step, Term
-from odt_sim.model.train_inputs import TrainInput
+from odt_sim.model.manifest import TrainInput
 
 
 def _inputs(sizes: Sizes) -> tuple[TrainInput, ...]:
