@@ -119,19 +119,44 @@ def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy
     return int(value)
 
 
+class _SignatureOfClass:
+    """The signature of a class: its hyper-parameters, or that of an `__init__` of its own."""
+
+    def __get__(self, instance: object, owner: "type[Configured]") -> inspect.Signature:
+        if owner.__init__ is Configured.__init__:
+            return _signature(owner)
+        return inspect.Signature([*inspect.signature(owner.__init__).parameters.values()][1:])
+
+
+def _signature(kind: "type[Configured]") -> inspect.Signature:
+    """Return the hyper-parameters of a class as parameters."""
+    bases = reversed(kind.__mro__)
+    hints = {name: hint for base in bases for name, hint in inspect.get_annotations(base).items()}
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY if field.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=getattr(kind, name),
+            annotation=hints.get(name, Any),
+        )
+        for name, field in kind.hyperparameters.items()
+    ]
+    return inspect.Signature(sorted(parameters, key=lambda parameter: parameter.kind))
+
+
 @dataclass_transform(eq_default=False, field_specifiers=(number, count, choice))
 class Configured:
     """Base of classes whose hyper-parameters are fields; it checks and sets them.
 
     Attributes:
-        group: The group of the configuration, for errors.
         hyperparameters: The hyper-parameters by name, those of base classes first.
         unused: The names of the base classes' hyper-parameters that a class does not have.
     """
 
-    group: ClassVar[str]
+    _group: ClassVar[str]
     hyperparameters: ClassVar[Mapping[str, HyperParameter]] = {}
     unused: ClassVar[frozenset[str]] = frozenset()
+    __signature__: ClassVar[_SignatureOfClass] = _SignatureOfClass()
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Collect the hyper-parameters, and make their defaults class attributes."""
@@ -141,11 +166,6 @@ class Configured:
             setattr(cls, name, field.default)
         fields = {**cls.hyperparameters, **own}
         cls.hyperparameters = {name: field for name, field in fields.items() if name not in cls.unused}
-        if cls.__init__ is Configured.__init__:
-            cls.__signature__ = cls._signature()  # type: ignore[attr-defined]
-        else:
-            own_parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
-            cls.__signature__ = inspect.Signature(own_parameters)  # type: ignore[attr-defined]
 
     def __init__(self, *values: Any, **named: Any) -> None:
         """Set the hyper-parameters; one that is not given has the class's default.
@@ -155,27 +175,13 @@ class Configured:
             TypeError: A hyper-parameter is unknown, or given twice.
         """
         try:
-            given = self._signature().bind(*values, **named)
+            given = _signature(type(self)).bind(*values, **named)
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}() {error}") from None
         given.apply_defaults()
         for name, value in given.arguments.items():
-            setattr(self, name, self.hyperparameters[name].checked(self.group, name, value))
+            setattr(self, name, self.hyperparameters[name].checked(self._group, name, value))
         self.__post_init__()
 
     def __post_init__(self) -> None:
         """Check what concerns several hyper-parameters."""
-
-    @classmethod
-    def _signature(cls) -> inspect.Signature:
-        hints = {name: hint for kind in reversed(cls.__mro__) for name, hint in inspect.get_annotations(kind).items()}
-        parameters = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY if field.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=getattr(cls, name),
-                annotation=hints.get(name, Any),
-            )
-            for name, field in cls.hyperparameters.items()
-        ]
-        return inspect.Signature(sorted(parameters, key=lambda parameter: parameter.kind))

@@ -28,7 +28,7 @@ class Aggregator(Configured):
             as 0 for the devices that did not send it, and its presence shows `combine` that a device did.
     """
 
-    group = "aggregator"
+    _group = "aggregator"
     keeps_updates: ClassVar[bool] = False
     unweighted: ClassVar[bool] = False
     same_tensors: ClassVar[bool] = False
@@ -36,7 +36,7 @@ class Aggregator(Configured):
     def __init_subclass__(cls, **options: Any) -> None:
         """Check that no member is misspelt."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Aggregator, {})
+        warn_of_misspelt(cls, Aggregator, {}, cls.hyperparameters)
 
     def __repr__(self) -> str:
         """Return the class with its settings, in one line."""

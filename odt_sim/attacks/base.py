@@ -20,12 +20,12 @@ from odt_sim.user_code import name_of, repr_of
 class Attack(Configured):
     """Behaviour of hostile devices; the default is honest, which gives the reference on the same honest devices."""
 
-    group = "attack"
+    _group = "attack"
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Warn about misspelt members."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Attack, {})
+        warn_of_misspelt(cls, Attack, {}, cls.hyperparameters)
 
     def __repr__(self) -> str:
         """Return the class with its settings, in one line."""

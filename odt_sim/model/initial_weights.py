@@ -68,7 +68,8 @@ def _separated(model: Any, graph: Graph, names: Mapping[Handle, str]) -> Iterato
         subgraph = model.subgraphs[index]
         uses = Counter(int(i) for operator in subgraph.operators for i in operator.inputs)
         for operator, op in zip(list(subgraph.operators), graph.subgraphs[index].ops, strict=True):
-            name = names.get(graph.handles[index].get(op.inputs[0])) if op.kind == "ASSIGN_VARIABLE" else None
+            handle = graph.handles[index].get(op.inputs[0]) if op.kind == "ASSIGN_VARIABLE" else None
+            name = names.get(handle) if handle else None
             if name is None or not graph.subgraphs[index].tensors[op.inputs[1]].constant:
                 continue
             tensor = subgraph.tensors[op.inputs[1]]

@@ -25,8 +25,7 @@ from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.cluster_models import moved
-from odt_sim.strategies.state import receive
+from odt_sim.strategies.state import moved, receive
 
 LOSS, DEVICES, MIXTURE, OTHERS = "loss", "devices", "mixture", "others"
 """In updates: the loss. In the state: devices that have sent updates, their weights, and the weight of any other."""

@@ -127,7 +127,7 @@ class Strategy(Configured):
         weighting: Weights of devices in the mean: `by_examples`, the number of training examples, or `uniform`.
     """
 
-    group = "strategy"
+    _group = "strategy"
     needs: ClassVar[frozenset[str]] = frozenset()
     keeps_updates: ClassVar[bool] = False
     alone: ClassVar[bool] = False
@@ -143,7 +143,7 @@ class Strategy(Configured):
     def __init_subclass__(cls, **options: Any) -> None:
         """Check that names are given as sets, since text would be a set of letters, and that no member is misspelt."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Strategy, IN_FLOWER)
+        warn_of_misspelt(cls, Strategy, IN_FLOWER, cls.hyperparameters)
         for attribute in ("needs", "unweighted", "not_averaged"):
             names = vars(cls).get(attribute)
             if isinstance(names, str | list | tuple):

@@ -33,12 +33,45 @@ from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.cluster_models import best_cluster, model_name, moved, of_cluster
-from odt_sim.strategies.state import trained_by_gradients
+from odt_sim.strategies.state import moved, receive, trained_by_gradients
 
 CLUSTER, MEMBERS = "cluster", "members"
 SMALLEST = 3
 """Smallest cluster that is split; two devices stay together, since each has no other to learn from."""
+
+
+def model_name(cluster: int) -> str:
+    """Return the name of a cluster's model in the broadcast."""
+    return f"weights.{cluster}"
+
+
+def best_cluster(device: Device, models: Tensors) -> int:
+    """Return the cluster whose model has the smallest loss on the training examples; diverged models rank last.
+
+    Args:
+        device: The device; with more than one model, its weights are those of the last model afterwards.
+        models: Models by `model_name`.
+    """
+    clusters = sorted(int(name.rpartition(".")[2]) for name in models)
+    if len(clusters) == 1:
+        return clusters[0]
+    losses = []
+    for cluster in clusters:
+        device.restore(weights_of(models, model_name(cluster)))
+        losses.append(device.loss("train"))
+    return clusters[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]  # argmin treats NaN as the smallest
+
+
+def of_cluster(device: Device, models: Tensors) -> Weights:
+    """Return the model of the device's cluster, and record the cluster's number.
+
+    Args:
+        device: The device.
+        models: Models by `model_name`.
+    """
+    cluster = best_cluster(device, models)
+    device.records["cluster"] = cluster
+    return receive(device, {"weights": models[model_name(cluster)]})
 
 
 class Clustered(Strategy):

@@ -31,8 +31,8 @@ from odt_sim.hyperparameters import count
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.cluster_models import best_cluster, model_name, moved, of_cluster
-from odt_sim.strategies.state import stepped, trained_by_gradients
+from odt_sim.strategies.clustered import best_cluster, model_name, of_cluster
+from odt_sim.strategies.state import moved, stepped, trained_by_gradients
 
 ITERATIONS = 100
 """Maximum number of k-means iterations; they end earlier if no device changes its cluster."""

@@ -1,5 +1,10 @@
 """Helpers of strategies: the server's step, the weights that a device receives, and the state that it keeps."""
 
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
 from odt_sim.device.device import Device
 from odt_sim.model.tensors import Tensors, array_of, weights_of
 from odt_sim.model.weights import Layout, Weights
@@ -16,6 +21,23 @@ def trained_by_gradients(layout: Layout) -> Layout:
 def stepped(weights: Weights, change: Weights, server_learning_rate: float) -> Weights:
     """Return the server's weights after a step along the mean change."""
     return weights + scaled(change, server_learning_rate)
+
+
+def moved(
+    model: Weights, changes: Sequence[Weights], weights: NDArray[np.float64], server_learning_rate: float = 1.0
+) -> Weights:
+    """Return a model after the server's step along the weighted mean of changes; without changes, return it unchanged.
+
+    Args:
+        model: The model.
+        changes: Changes of all its parameters.
+        weights: `[changes]`, the weight of each change, above 0.
+        server_learning_rate: Factor of the mean.
+    """
+    mean = np.zeros(model.layout.size)
+    for share, change in zip(weights / weights.sum(), changes, strict=True):
+        mean += share * change.vector
+    return stepped(model, Weights(model.layout, mean.astype(np.float32)), server_learning_rate)
 
 
 def scaled(change: Weights, server_learning_rate: float) -> Weights:
