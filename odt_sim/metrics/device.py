@@ -160,9 +160,6 @@ def _value(answers: Answers, metric: str) -> float | None:
     return value
 
 
-Arrays = Mapping[str, NDArray[Any]]
-
-
 def masks_of(model: TrainableModel, y: Arrays, masks: Arrays) -> dict[str, NDArray[Any]]:
     """Return for each output a mask, 1 where a position counts, in the shape of its labels; absent if all count.
 

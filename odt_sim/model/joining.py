@@ -172,12 +172,14 @@ def chained(bottleneck: Part, head: Part, optimizer: Part) -> Chain:
     if len(bottleneck.inputs) != 1 or len(bottleneck.outputs) != 1:
         counts = f"{len(bottleneck.inputs)} inputs and {len(bottleneck.outputs)} outputs"
         raise ModelError(f"{bottleneck.where}: expected a bottleneck with one input and one output, found {counts}")
-    form = bottleneck.form(bottleneck.outputs[0])
-    features, *further = [i for i in head.inputs if head.form(i) == form] or [None]
-    if features is None or further:
-        found = _forms(head, head.inputs)
+    form, found = bottleneck.form(bottleneck.outputs[0]), _forms(head, head.inputs)
+    alike = [i for i in head.inputs if head.form(i) == form]
+    if len(alike) != 1:
         raise ModelError(f"{head.where}: expected one {form} input, as {bottleneck.where} returns it; found {found}")
-    loss = _loss(head)
+    losses = [i for i in head.outputs if head.form(i) in ("float32[]", "float32[1]")]
+    if len(losses) != 1:
+        raise ModelError(f"{head.where}: expected one output that is a loss, a float32 number; found {len(losses)}")
+    [loss], [features] = losses, alike
     gradients = {head.form(i): i for i in head.outputs if i != loss}
     if not gradients or len(gradients) < len(head.outputs) - 1:
         forms = ", ".join(head.form(i) for i in head.outputs)
@@ -188,7 +190,7 @@ def chained(bottleneck: Part, head: Part, optimizer: Part) -> Chain:
     if len(targets) != 1 or len(values) != len(others) - 1 or len(values) != len(gradients):
         raise ModelError(
             f"{head.where}: expected the inputs features, targets and one weight per gradient "
-            f"({', '.join(gradients)}), found {_forms(head, head.inputs)}"
+            f"({', '.join(gradients)}), found {found}"
         )
     updates = _updates(optimizer, values)
     weights = tuple(Weight(head.name(i), i, gradients[form], *updates[form]) for form, i in values.items())
@@ -196,13 +198,6 @@ def chained(bottleneck: Part, head: Part, optimizer: Part) -> Chain:
     return Chain(
         features, targets[0], loss, _logits(head, features, targets[0], values.values()), weights, states, rate
     )
-
-
-def _loss(head: Part) -> int:
-    numbers = [i for i in head.outputs if head.form(i) in ("float32[]", "float32[1]")]
-    if len(numbers) != 1:
-        raise ModelError(f"{head.where}: expected one output that is a loss, a float32 number; found {len(numbers)}")
-    return numbers[0]
 
 
 def _logits(head: Part, features: int, y: int, weights: Any) -> int:
@@ -247,8 +242,12 @@ def _updates(optimizer: Part, forms: Mapping[str, int]) -> dict[str, tuple[int, 
 def _unchanged(optimizer: Part, tensor: int) -> int | None:
     """Return the only output that an input changes if all others are 0, provided that the output equals the input."""
     value = np.random.default_rng(0).normal(size=optimizer.tensor(tensor).shape).astype(np.float32)
-    rest = lambda zeros: zeros if zeros.shape else zeros + zeros.dtype.type(1)  # noqa: E731  1 as learning rate
-    outputs = optimizer.run(lambda i, zeros: value if i == tensor else rest(zeros))
+
+    def given(i: int, zeros: NDArray[Any]) -> NDArray[Any]:
+        rest = zeros if zeros.shape else zeros + zeros.dtype.type(1)  # 1 for single numbers, such as a learning rate
+        return value if i == tensor else rest
+
+    outputs = optimizer.run(given)
     changed = [i for i in optimizer.outputs if np.any(outputs[i]) and outputs[i].shape]
     return changed[0] if len(changed) == 1 and np.array_equal(outputs[changed[0]], value) else None
 
