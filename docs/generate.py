@@ -43,6 +43,9 @@ OTHER_NAMES = {
         "odt_sim.flower.messages.weights_of",
     ),
     "Models for phones": ("odt_sim.deploy.write.deploy",),
+    "Hyper-parameters of a strategy": tuple(
+        f"odt_sim.hyperparameters.{name}" for name in ("number", "count", "choice")
+    ),
     "Tests of a strategy": ("odt_sim.testing.StrategyConformance",),
 }
 """Public names of other modules, by heading."""

@@ -1,9 +1,87 @@
-"""Range checks of the hyper-parameters of strategies and aggregators."""
+"""Hyper-parameters of strategies, aggregators and attacks: fields of their classes with a range and a search range.
 
+```python
+class FedProx(Strategy):
+    mu: float = number(0.01, search="tag(log,interval(0.001,10))")
+```
+"""
+
+import inspect
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Any, ClassVar, dataclass_transform
 
 from odt_sim.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class HyperParameter:
+    """One setting of a strategy, an aggregator or an attack.
+
+    Attributes:
+        default: Its value if it is not given; a class attribute of a subclass replaces it.
+        checked: Returns a checked value, given the group of the configuration, the setting's name and the value.
+        search: The range in which `odt-sim tune` searches by default, in Hydra's syntax; None for no search.
+        kw_only: Whether it must be passed by name.
+    """
+
+    default: Any
+    checked: Callable[[str, str, Any], Any]
+    search: str | None
+    kw_only: bool
+
+
+def number(
+    default: float,
+    low: float = 0,
+    high: float = math.inf,
+    *,
+    above: bool = False,
+    below: bool = False,
+    search: str | None = None,
+    kw_only: bool = False,
+) -> Any:
+    """Declare a finite number; see `HyperParameter`.
+
+    Args:
+        default: Its default.
+        low: Lower bound.
+        high: Upper bound.
+        above: Whether the lower bound is excluded.
+        below: Whether the upper bound is excluded.
+        search: The range to search, in Hydra's syntax.
+        kw_only: Whether it must be passed by name.
+    """
+
+    def check(group: str, name: str, value: Any) -> float:
+        return checked(name, value, low, high, above=above, below=below, group=group)
+
+    return HyperParameter(default, check, search, kw_only)
+
+
+def count(
+    default: int | None, low: int = 0, *, optional: bool = False, search: str | None = None, kw_only: bool = False
+) -> Any:
+    """Declare a whole number of at least `low`, or None if it is optional; see `HyperParameter`."""
+
+    def check(group: str, name: str, value: Any) -> int | None:
+        return None if optional and value is None else checked_count(name, value, low, group=group)
+
+    return HyperParameter(default, check, search, kw_only)
+
+
+def choice(default: Any, *others: Any, kw_only: bool = False) -> Any:
+    """Declare a choice between values; see `HyperParameter`."""
+
+    def check(group: str, name: str, value: Any) -> Any:
+        if value not in (default, *others):
+            *first, last = map(str, (default, *others))
+            raise ConfigurationError(f"{group}.{name}: expected {', '.join(first)} or {last}, found {value!r}")
+        return value
+
+    return HyperParameter(default, check, None, kw_only)
 
 
 def checked(
@@ -16,22 +94,13 @@ def checked(
     below: bool = False,
     group: str = "strategy",
 ) -> float:
-    """Return a hyper-parameter, checked to be a finite number within its range.
-
-    Args:
-        name: Key below the group.
-        value: The number.
-        low: Lower bound.
-        high: Upper bound.
-        above: Whether the lower bound is excluded.
-        below: Whether the upper bound is excluded.
-        group: Group of the configuration.
+    """Return a finite number within its range; see `number`.
 
     Raises:
         ConfigurationError: The value is not a finite number, or out of range.
     """
-    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not (number and low <= value <= high and not (above and value == low) and not (below and value == high)):
+    finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not (finite and low <= value <= high and not (above and value == low) and not (below and value == high)):
         least = f"above {low}" if above else f"at least {low}"
         most = f"below {high}" if below else f"at most {high}"
         expected = f"a number {least}" if high == math.inf else f"a number {least} and {most}"
@@ -40,7 +109,7 @@ def checked(
 
 
 def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy") -> int:
-    """Return a hyper-parameter, checked to be a whole number of at least `low`.
+    """Return a whole number of at least `low`.
 
     Raises:
         ConfigurationError: The value is not a whole number, or too small.
@@ -48,3 +117,71 @@ def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy
     if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
         raise ConfigurationError(f"{group}.{name}: expected a whole number of at least {low}, found {value!r}")
     return int(value)
+
+
+class _SignatureOfClass:
+    """The signature of a class: its hyper-parameters, or that of an `__init__` of its own."""
+
+    def __get__(self, instance: object, owner: "type[Configured]") -> inspect.Signature:
+        if owner.__init__ is Configured.__init__:
+            return _signature(owner)
+        return inspect.Signature([*inspect.signature(owner.__init__).parameters.values()][1:])
+
+
+def _signature(kind: "type[Configured]") -> inspect.Signature:
+    """Return the hyper-parameters of a class as parameters."""
+    bases = reversed(kind.__mro__)
+    hints = {name: hint for base in bases for name, hint in inspect.get_annotations(base).items()}
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY if field.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=getattr(kind, name),
+            annotation=hints.get(name, Any),
+        )
+        for name, field in kind.hyperparameters.items()
+    ]
+    return inspect.Signature(sorted(parameters, key=lambda parameter: parameter.kind))
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(number, count, choice))
+class Configured:
+    """Base of classes whose hyper-parameters are fields; it checks and sets them.
+
+    Attributes:
+        hyperparameters: The hyper-parameters by name, those of base classes first.
+        unused: The names of the base classes' hyper-parameters that a class does not have.
+    """
+
+    _group: ClassVar[str]
+    hyperparameters: ClassVar[Mapping[str, HyperParameter]] = {}
+    unused: ClassVar[frozenset[str]] = frozenset()
+    __signature__: ClassVar[_SignatureOfClass] = _SignatureOfClass()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Collect the hyper-parameters, and make their defaults class attributes."""
+        super().__init_subclass__(**options)
+        own = {name: field for name, field in vars(cls).items() if isinstance(field, HyperParameter)}
+        for name, field in own.items():
+            setattr(cls, name, field.default)
+        fields = {**cls.hyperparameters, **own}
+        cls.hyperparameters = {name: field for name, field in fields.items() if name not in cls.unused}
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        """Set the hyper-parameters; one that is not given has the class's default.
+
+        Raises:
+            ConfigurationError: A value is out of its range.
+            TypeError: A hyper-parameter is unknown, or given twice.
+        """
+        try:
+            given = _signature(type(self)).bind(*values, **named)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}() {error}") from None
+        given.apply_defaults()
+        for name, value in given.arguments.items():
+            setattr(self, name, self.hyperparameters[name].checked(self._group, name, value))
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Check what concerns several hyper-parameters."""

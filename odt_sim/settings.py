@@ -422,4 +422,3 @@ class ExportedModel(Settings, group="model"):
         None, "loss terms that a strategy weights, such as [distillation], or paths of your own functions"
     )
     lora_rank: int | None = setting(None, "rank of the low-rank adapters that train instead of the weights", least=1)
-    valve: bool = setting(False, "put a conditional valve before the head, as gpfl needs")

@@ -31,7 +31,7 @@ from odt_sim.cli.overrides import composed
 from odt_sim.data import store
 from odt_sim.export import cache
 from odt_sim.export.cache import default_directory, exported
-from odt_sim.export.needs import TERM_NAMES, VALVED
+from odt_sim.export.needs import TERM_NAMES
 from odt_sim.model import verification
 from odt_sim.persistence import storage
 
@@ -212,8 +212,8 @@ def small_mlp() -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def termed() -> TrainableModel:
-    """The perceptron of `small_mlp` with all terms except that of valves, with embeddings and a gradient offset."""
-    terms = [*(name for name in TERM_NAMES if name != VALVED), "prox"]
+    """The perceptron of `small_mlp` with all terms, with embeddings and a gradient offset."""
+    terms = [*TERM_NAMES, "prox"]
     more = {"batch_size": 16, "train_groups": ["head", "body"], "embed": True, "terms": terms}
     return _small("termed", SMALL_MLP, {"name": "SGD"}, **more)
 
@@ -275,18 +275,12 @@ def with_adapters() -> TrainableModel:
 
 
 @pytest.fixture(scope="session")
-def with_valve() -> TrainableModel:
-    """The perceptron of `small_mlp` with a conditional valve before its head, and the term that trains it."""
-    return _small("with_valve", SMALL_MLP, {"name": "SGD"}, batch_size=16, valve=True, terms=[VALVED])
-
-
-@pytest.fixture(scope="session")
 def model_for(request: pytest.FixtureRequest, grouped: TrainableModel) -> Callable[[Strategy], TrainableModel]:
     """Return a function that returns a model with all capabilities that a shipped strategy needs."""
 
     def model(strategy: Strategy) -> TrainableModel:
         fits = strategy.needed(grouped) <= grouped.capabilities
-        other = {"lora": "with_adapters", "gpfl": "with_valve"}.get(strategy.name, "termed")
+        other = "with_adapters" if strategy.name == "lora" else "termed"
         return grouped if fits else request.getfixturevalue(other)
 
     return model

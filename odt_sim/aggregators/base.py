@@ -5,18 +5,19 @@ and computes the mean for `Strategy.aggregate`. An aggregator therefore works un
 """
 
 from collections.abc import Mapping
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.hyperparameters import Configured
 from odt_sim.misspelt import warn_of_misspelt
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Tensors, Updates
 from odt_sim.user_code import name_of, repr_of
 
 
-class Aggregator:
+class Aggregator(Configured):
     """A rule that combines updates; by default their mean, weighted by the updates' weights.
 
     Attributes:
@@ -27,14 +28,15 @@ class Aggregator:
             as 0 for the devices that did not send it, and its presence shows `combine` that a device did.
     """
 
-    keeps_updates: bool = False
-    unweighted: bool = False
-    same_tensors: bool = False
+    _group = "aggregator"
+    keeps_updates: ClassVar[bool] = False
+    unweighted: ClassVar[bool] = False
+    same_tensors: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check that no member is misspelt."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Aggregator, {})
+        warn_of_misspelt(cls, Aggregator, {}, cls.hyperparameters)
 
     def __repr__(self) -> str:
         """Return the class with its settings, in one line."""

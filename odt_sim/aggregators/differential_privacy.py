@@ -26,31 +26,30 @@ import numpy as np
 from odt_sim.aggregators.base import with_numbers
 from odt_sim.aggregators.norm_clipping import NormClipping
 from odt_sim.extras import package
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.strategies.base import Updates
 
 
 class DifferentialPrivacy(NormClipping):
-    """The noisy mean of clipped updates with equal weights."""
+    """The noisy mean of clipped updates with equal weights.
+
+    Attributes:
+        noise_multiplier: Standard deviation of the noise in the sum of updates, in units of `max_norm`, at least 0.
+        delta: Probability with which epsilon may fail to hold, above 0, below 1; at most one over the number of users.
+    """
 
     unweighted = True
     same_tensors = True  # noise hides a tensor's numbers, but not the fact that a device sent it
+    noise_multiplier: float = number(1.0)
+    delta: float = number(1e-5, 0, 1, above=True, below=True)
 
-    def __init__(self, max_norm: float = 1.0, noise_multiplier: float = 1.0, delta: float = 1e-5) -> None:
-        """Set clipping and noise, and import the accountant.
-
-        Args:
-            max_norm: Maximum norm of an update, over all of its tensors together, above 0.
-            noise_multiplier: Standard deviation of the noise in the sum of updates, in units of `max_norm`, at least 0.
-            delta: Probability with which epsilon may fail to hold, above 0, below 1; at most one over the number of users.
+    def __post_init__(self) -> None:
+        """Check that the accountant can be imported.
 
         Raises:
-            ConfigurationError: A number is out of its range, or `dp-accounting` is missing.
+            ConfigurationError: `dp-accounting` is missing.
         """
-        super().__init__(max_norm)
-        self.noise_multiplier = checked("noise_multiplier", noise_multiplier, 0, group="aggregator")
-        self.delta = checked("delta", delta, 0, 1, above=True, below=True, group="aggregator")
         dp_accounting_module()
 
     def combine(self, updates: Updates, cohort: int, random: np.random.Generator) -> Updates:

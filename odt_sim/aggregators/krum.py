@@ -17,28 +17,24 @@ from dataclasses import replace
 import numpy as np
 
 from odt_sim.aggregators.base import Aggregator, with_numbers
-from odt_sim.aggregators.hostile import checked_fraction, hostile_devices
-from odt_sim.aggregators.stacked import Numbers, aligned, pieces
+from odt_sim.aggregators.stacked import Numbers, aligned, hostile_devices, pieces
 from odt_sim.errors import ConfigurationError
-from odt_sim.hyperparameters import checked_count
+from odt_sim.hyperparameters import count, number
 from odt_sim.model.tensors import array_of
 from odt_sim.strategies.base import Tensors, Update, Updates
 
 
 class Krum(Aggregator):
-    """Mean of the few updates closest to most others, with equal weights."""
+    """Mean of the few updates closest to most others, with equal weights.
+
+    Attributes:
+        hostile: Fraction of the devices that may be hostile, 0 to below 0.5.
+        selected: Number of updates to average, at least 1; above 1 it is multi-Krum.
+    """
 
     keeps_updates = True
-
-    def __init__(self, hostile: float = 0.2, selected: int = 1) -> None:
-        """Set the fraction of hostile devices and the number of selected updates.
-
-        Args:
-            hostile: Fraction of the devices that may be hostile, 0 to below 0.5.
-            selected: Number of updates to average, at least 1; above 1 it is multi-Krum.
-        """
-        self.hostile = checked_fraction(hostile)
-        self.selected = checked_count("selected", selected, 1, group="aggregator")
+    hostile: float = number(0.2, 0, 0.5, below=True)
+    selected: int = count(1, 1)
 
     def check(self, devices: int) -> None:
         """Check that there are enough updates for the proof of resilience."""

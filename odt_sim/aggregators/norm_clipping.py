@@ -13,21 +13,19 @@ import math
 import numpy as np
 
 from odt_sim.aggregators.base import Aggregator, with_numbers
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.strategies.base import Tensors
 
 
 class NormClipping(Aggregator):
-    """Weighted mean of updates that are scaled down to a maximum norm."""
+    """Weighted mean of updates that are scaled down to a maximum norm.
 
-    def __init__(self, max_norm: float = 1.0) -> None:
-        """Set the maximum norm.
+    Attributes:
+        max_norm: Maximum norm of an update, over all of its tensors together, above 0.
+    """
 
-        Args:
-            max_norm: Maximum norm of an update, over all of its tensors together, above 0.
-        """
-        self.max_norm = checked("max_norm", max_norm, 0, above=True, group="aggregator")
+    max_norm: float = number(1.0, above=True)
 
     def limit(self, tensors: Tensors) -> Tensors:
         """Scale an update down to the maximum norm; shorter updates are unchanged."""

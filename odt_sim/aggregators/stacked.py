@@ -1,5 +1,6 @@
 """Stacked updates of a round, in pieces to avoid float64 copies of all updates."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -60,3 +61,8 @@ def pieces(arrays: Sequence[NDArray[Any]]) -> Iterator[Numbers]:
 
 def _shapes_text(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()) or "nothing"
+
+
+def hostile_devices(fraction: float, devices: int) -> int:
+    """Return the number of hostile devices, rounded up: 1 of 4 for a fraction of 0.2."""
+    return math.ceil(round(fraction * devices, 9))  # 0.07 * 100 is slightly above 7 in floating point

@@ -13,24 +13,21 @@ from dataclasses import replace
 import numpy as np
 
 from odt_sim.aggregators.base import Aggregator
-from odt_sim.aggregators.hostile import checked_fraction, hostile_devices
-from odt_sim.aggregators.stacked import Numbers, per_number
+from odt_sim.aggregators.stacked import Numbers, hostile_devices, per_number
 from odt_sim.errors import ConfigurationError
+from odt_sim.hyperparameters import number
 from odt_sim.strategies.base import Updates
 
 
 class TrimmedMean(Aggregator):
-    """Mean of each number without its extremes, with equal weights."""
+    """Mean of each number without its extremes, with equal weights.
+
+    Attributes:
+        hostile: Fraction of the devices to drop at each end, 0 to below 0.5.
+    """
 
     keeps_updates = True
-
-    def __init__(self, hostile: float = 0.2) -> None:
-        """Set the trimmed fraction.
-
-        Args:
-            hostile: Fraction of the devices to drop at each end, 0 to below 0.5.
-        """
-        self.hostile = checked_fraction(hostile)
+    hostile: float = number(0.2, 0, 0.5, below=True)
 
     def check(self, devices: int) -> None:
         """Check that updates remain after trimming."""

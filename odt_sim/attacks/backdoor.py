@@ -22,30 +22,25 @@ from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError
-from odt_sim.hyperparameters import checked, checked_count
+from odt_sim.hyperparameters import count, number
 from odt_sim.model.trainable import TrainableModel
 
 
 class Backdoor(Scaling):
-    """Attack by training on stamped images with the attacker's label."""
+    """Attack by training on stamped images with the attacker's label.
 
-    def __init__(
-        self, target: int = 0, share: float = 0.5, size: int = 2, value: float = 1.0, factor: float = 1.0
-    ) -> None:
-        """Set the trigger.
+    Attributes:
+        target: Class label of stamped images.
+        share: Share of a hostile device's training images that are stamped, 0 to 1.
+        size: Side length of the patch in pixels, from 1 to the image's shorter side.
+        value: Value of the patch's pixels.
+    """
 
-        Args:
-            target: Class label of stamped images.
-            share: Share of a hostile device's training images that are stamped, 0 to 1.
-            size: Side length of the patch in pixels, from 1 to the image's shorter side.
-            value: Value of the patch's pixels.
-            factor: Factor of all tensors of an update.
-        """
-        super().__init__(factor)
-        self.target = checked_count("target", target, group="attack")
-        self.size = checked_count("size", size, 1, group="attack")
-        self.share = checked("share", share, 0, 1, group="attack")
-        self.value = checked("value", value, -math.inf, group="attack")
+    target: int = count(0)
+    share: float = number(0.5, 0, 1)
+    size: int = count(2, 1)
+    value: float = number(1.0, -math.inf)
+    factor = 1.0
 
     def check(self, model: TrainableModel) -> None:
         """Check that the model's inputs are images that contain the patch, and that it has the target class.

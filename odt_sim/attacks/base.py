@@ -10,19 +10,22 @@ from typing import Any
 
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
+from odt_sim.hyperparameters import Configured
 from odt_sim.misspelt import warn_of_misspelt
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.strategies.base import Strategy, Tensors, Update
 from odt_sim.user_code import name_of, repr_of
 
 
-class Attack:
+class Attack(Configured):
     """Behaviour of hostile devices; the default is honest, which gives the reference on the same honest devices."""
+
+    _group = "attack"
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Warn about misspelt members."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Attack, {})
+        warn_of_misspelt(cls, Attack, {}, cls.hyperparameters)
 
     def __repr__(self) -> str:
         """Return the class with its settings, in one line."""

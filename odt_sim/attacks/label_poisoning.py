@@ -7,7 +7,7 @@ factor, this is attack A3 of Ditto, model replacement. Its validation examples k
 Hyper-parameters: `labels`, default `mirrored`; `factor`, any number, default 1, see `scaling`.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -16,25 +16,21 @@ from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError
+from odt_sim.hyperparameters import choice
 from odt_sim.model.trainable import TrainableModel
 
 Labels = Literal["mirrored", "random"]
 
 
 class LabelPoisoning(Scaling):
-    """Attack by training on wrong labels."""
+    """Attack by training on wrong labels.
 
-    def __init__(self, labels: Labels = "mirrored", factor: float = 1.0) -> None:
-        """Choose the labels.
+    Attributes:
+        labels: The wrong labels: `mirrored` for C - 1 - y, `random` for uniform ones.
+    """
 
-        Args:
-            labels: The wrong labels: `mirrored` for C - 1 - y, `random` for uniform ones.
-            factor: Factor of all tensors of an update.
-        """
-        super().__init__(factor)
-        if labels not in get_args(Labels):
-            raise ConfigurationError(f"attack.labels: expected {' or '.join(get_args(Labels))}, found {labels!r}")
-        self.labels = labels
+    labels: Labels = choice("mirrored", "random")
+    factor = 1.0
 
     def check(self, model: TrainableModel) -> None:
         """Check that the model's target is a class index.

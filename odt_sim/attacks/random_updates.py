@@ -13,21 +13,19 @@ from odt_sim.aggregators.base import with_numbers
 from odt_sim.attacks.base import Attack
 from odt_sim.attacks.scaling import is_real
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.strategies.base import Tensors
 
 
 class RandomUpdates(Attack):
-    """Attack by sending Gaussian noise."""
+    """Attack by sending Gaussian noise.
 
-    def __init__(self, deviation: float = 1.0) -> None:
-        """Set the size of the noise.
+    Attributes:
+        deviation: Standard deviation of each number, above 0.
+    """
 
-        Args:
-            deviation: Standard deviation of each number, above 0.
-        """
-        self.deviation = checked("deviation", deviation, 0, above=True, group="attack")
+    deviation: float = number(1.0, above=True)
 
     def sent(self, device: Device, tensors: Tensors) -> Tensors:
         """Return noise in the shapes of the tensors."""

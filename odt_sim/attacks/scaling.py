@@ -17,22 +17,20 @@ from numpy.typing import NDArray
 
 from odt_sim.attacks.base import Attack
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Tensors
 
 
 class Scaling(Attack):
-    """Attack by multiplying updates by a factor."""
+    """Attack by multiplying updates by a factor.
 
-    def __init__(self, factor: float = -1.0) -> None:
-        """Set the factor.
+    Attributes:
+        factor: Factor of all tensors of an update: below 0 for the opposite direction, large to outweigh honest ones.
+    """
 
-        Args:
-            factor: Factor of all tensors of an update: below 0 for the opposite direction, large to outweigh honest ones.
-        """
-        self.factor = checked("factor", factor, -math.inf, group="attack")
+    factor: float = number(-1.0, -math.inf)
 
     def sent(self, device: Device, tensors: Tensors) -> Tensors:
         """Return the tensors times the factor."""

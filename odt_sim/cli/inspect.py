@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -11,14 +10,13 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from odt_sim.errors import ModelError
-from odt_sim.model.adaptation import Adaptation, adapted
+from odt_sim.model.adaptation import Adaptation, tried
 from odt_sim.model.flatbuffer import TensorInfo, fingerprint
 from odt_sim.model.graph import EntryPoint, Graph, operator_counts
 from odt_sim.model.graph_reader import has_metadata, read_graph
 from odt_sim.model.manifest import METADATA_NAME, NO_LOSS, Output
 from odt_sim.model.roles import Roles, find_roles
 from odt_sim.model.trainable import TrainableModel, read_file
-from odt_sim.model.trial import tried
 from odt_sim.model_page.page import write_model_page
 
 LONGEST_LIST = 4
@@ -50,7 +48,7 @@ def print_model(path: Path) -> None:
     """
     content, where = read_file(path), str(path)
     try:
-        adaptation = tried(content, where, partial(adapted, where=where))
+        adaptation = tried(content, where)
         model = TrainableModel.from_content(adaptation.content, where=where)
     except ModelError as error:
         graph = read_graph(content, where)

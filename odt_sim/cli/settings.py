@@ -1,8 +1,7 @@
 """The command's settings: those that classes declare, and those of components.
 
 A component is the class or function that the `_target_` of a group such as `strategy` names. Its settings are the
-target's parameters, with the annotation as type and the docstring's `Args:` as documentation. For
-`**settings: Unpack[T]`, they are the entries of the `TypedDict` T, with attributes of the target's class as defaults.
+target's parameters, with the annotation as type and `Args:` or `Attributes:` of the docstrings as documentation.
 """
 
 import inspect
@@ -12,7 +11,7 @@ from dataclasses import asdict
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
-from typing import Any, NamedTuple, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import yaml  # type: ignore[import-untyped]
 
@@ -82,13 +81,14 @@ def component(group: str, target: str) -> Component | None:
         module, _, name = target.rpartition(".")
         call = getattr(import_module(module), name)
         made = call.__init__ if inspect.isclass(call) else call
-        parameters, hints = list(inspect.signature(call).parameters.values()), get_type_hints(made)
+        parameters = list(inspect.signature(call).parameters.values())
+        hints = {**{each.name: each.annotation for each in parameters}, **get_type_hints(made)}
     except Exception:  # user code may raise anything; building the component reports it
         return None
     leading = SUPPLIED.get(group, 0)
     named = [each for each in parameters[leading:] if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-    shared = [kind for each in parameters for kind in _unpacked(hints.get(each.name))]
-    texts = {**_texts(call), **_texts(made)}
+    documented = (call, made) if call is made else (*reversed(call.__mro__), made)
+    texts = {name: text for each in documented for name, text in _texts(each).items()}
     settings = [
         Setting(
             f"{group}.{each.name}",
@@ -98,18 +98,7 @@ def component(group: str, target: str) -> Component | None:
         )
         for each in named
     ]
-    for kind in shared:
-        hints, texts = {**hints, **get_type_hints(kind)}, _texts(kind)
-        settings += [
-            Setting(f"{group}.{name}", expected(hint), getattr(call, name), texts.get(name, ""))
-            for name, hint in get_type_hints(kind).items()
-        ]
-    return Component(settings, hints, not shared and any(each.kind is each.VAR_KEYWORD for each in parameters))
-
-
-def _unpacked(hint: Any) -> tuple[Any, ...]:
-    """Return T of `Unpack[T]` in a tuple; an empty tuple for other annotations."""
-    return get_args(hint) if get_origin(hint) is Unpack else ()
+    return Component(settings, hints, any(each.kind is each.VAR_KEYWORD for each in parameters))
 
 
 def _texts(documented: Any) -> dict[str, str]:

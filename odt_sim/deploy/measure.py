@@ -16,8 +16,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime, inputs_of
 from odt_sim.device.scoring import losses_of
 from odt_sim.errors import ModelError, one_line
-from odt_sim.metrics.device import model_figures
-from odt_sim.metrics.masks import masks_of
+from odt_sim.metrics.device import masks_of, model_figures
 from odt_sim.metrics.own import OwnMetric, own_figures
 from odt_sim.model.names import parts
 from odt_sim.model.trainable import TrainableModel

@@ -9,10 +9,9 @@ from odt_sim.data.columns import Array
 from odt_sim.device.embedding_cache import EmbeddingCache
 from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.device.runtime import Runtime
-from odt_sim.model.engine_file import EngineFile, own_file
 from odt_sim.model.flatbuffer import SETTERS
 from odt_sim.model.head_file import head_file
-from odt_sim.model.repeated import repeated
+from odt_sim.model.repeated import EngineFile, own_file, repeated
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 
@@ -37,7 +36,6 @@ class RuntimePool:
         *,
         edits: bool = True,
         embeddings: EmbeddingCache | None = None,
-        usual_steps: int | None = None,
     ) -> None:
         """Create an empty pool; the interpreter starts on demand.
 
@@ -47,10 +45,8 @@ class RuntimePool:
             edits: Whether the engine may run files derived from the model's own, see `odt_sim.model.repeated` and
                 `odt_sim.model.head_file`.
             embeddings: The cache to share with other pools; a new one by default.
-            usual_steps: The number of steps of a usual training, which small models run in few calls; None if unknown.
         """
         self.model = model
-        self._usual_steps = usual_steps
         self._start = start
         self._edits = edits
         self.embeddings = embeddings or EmbeddingCache()
@@ -65,7 +61,7 @@ class RuntimePool:
     @cached_property
     def head(self) -> "RuntimePool":
         """The pool whose interpreter runs the head's file; this pool if there is no such file."""
-        file = head_file(self.model, self._usual_steps) if self._edits and not _has_flex(self.model) else None
+        file = head_file(self.model) if self._edits and not _has_flex(self.model) else None
         if file is None:
             return self
         pool = RuntimePool(self.model, self._start)
@@ -95,7 +91,7 @@ class RuntimePool:
 
     def file(self) -> EngineFile:
         """Return the file to run, built once for this process and its later forks."""
-        return repeated(self.model, self._usual_steps) if self._edits else own_file(self.model)
+        return repeated(self.model) if self._edits else own_file(self.model)
 
 
 class ModelState:

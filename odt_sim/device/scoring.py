@@ -18,8 +18,7 @@ from odt_sim.device.examples import Examples, targets_of
 from odt_sim.device.runtime import Runtime, inputs_of
 from odt_sim.device.runtime_pool import STATE, ModelState, RuntimePool
 from odt_sim.errors import ConfigurationError, DataError, InvocationError, ModelError, SimulationError
-from odt_sim.metrics.device import model_example_losses, model_figures, model_loss
-from odt_sim.metrics.masks import masks_of
+from odt_sim.metrics.device import masks_of, model_example_losses, model_figures, model_loss
 from odt_sim.metrics.own import OwnMetric, own_figures
 from odt_sim.model.names import full, parts
 from odt_sim.model.trainable import TrainableModel

@@ -15,11 +15,10 @@ from odt_sim.data.columns import Array
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import InvocationError, ModelError, one_line
 from odt_sim.memory import memory_limit, peak_memory
-from odt_sim.model.contract import OPTIONAL, REQUIRED, answers_of, shape_text
+from odt_sim.model.contract import OPTIONAL, REQUIRED, answers_of, parts_of, shape_text
 from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.optional_signatures import parts_of
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.verification import ACCEPTED, REFUSED
+from odt_sim.model.verification import ACCEPTED, FAILED, REFUSED
 from odt_sim.subprocesses import end
 
 LEAST_MEMORY = 2 << 30
@@ -84,13 +83,14 @@ def limit_resources(seconds: float) -> int:
 
 def main(content: bytes, where: str, seconds: float) -> int:
     """Print the peak memory in bytes, or why the file is refused; return the exit code."""
-    memory = f"{limit_resources(seconds) / 1e9:.0f} GB of memory"
+    memory, code = f"{limit_resources(seconds) / 1e9:.0f} GB of memory", REFUSED
     try:
         call_signatures(content, where)
         print(peak_memory())
         return ACCEPTED
     except InvocationError as error:  # LiteRT rarely reports a lack of memory as such
         reason = f"{error}; it ran with {memory}; export it again, or with a smaller batch_size"
+        code = FAILED
     except ModelError as error:
         reason = str(error)
     except MemoryError as error:
@@ -100,7 +100,7 @@ def main(content: bytes, where: str, seconds: float) -> int:
     except Exception as error:  # a damaged file may cause any exception
         reason = f"{where}: damaged .tflite file ({type(error).__name__}: {error}); export it again"
     print(one_line(reason))
-    return REFUSED
+    return code
 
 
 if __name__ == "__main__":

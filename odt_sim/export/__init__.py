@@ -26,13 +26,11 @@ if TYPE_CHECKING:
         save_tflite_model,
         tflite_model_class,
     )
-    from odt_sim.export.valve import add_valve
 
 __all__ = [
     "SAVED_MODEL_DIR",
     "BaseTFLiteModel",
     "add_adapters",
-    "add_valve",
     "convert_saved_model",
     "deflex",
     "export_model",
@@ -46,7 +44,7 @@ OTHER_BACKEND = (
     "the file with KERAS_BACKEND=tensorflow: odt-sim export model=keras_file model.path=model.keras"
 )
 OLDEST_KERAS = "3.15"  # as in the extra `export`
-MODULES = {"add_adapters": "adapters", "add_valve": "valve", "export_model": "keras", "deflex": "rewriting"}
+MODULES = {"add_adapters": "adapters", "export_model": "keras", "deflex": "rewriting"}
 
 
 def _check_backend() -> None:

@@ -30,14 +30,12 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
         ExportError: The build function fails, or its model cannot be exported.
         ModelError: LiteRT cannot run the exported file.
     """
-    from odt_sim.export import add_adapters, add_valve, export_model  # first: its error says how to install TensorFlow
+    from odt_sim.export import add_adapters, export_model  # first: its error says how to install TensorFlow
 
     built = _build(spec)
     model, example = built if isinstance(built, tuple) and len(built) == 2 else (built, None)
     if spec.get("lora_rank") is not None:
         model = add_adapters(model, spec["lora_rank"], spec.get("head"))
-    if spec.get("valve"):
-        model = add_valve(model, spec.get("head"))
     exported = export_model(
         model,
         path,

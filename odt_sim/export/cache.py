@@ -27,8 +27,8 @@ from odt_sim.subprocesses import environment
 ERROR_MARK = "odt_sim.export error: "  # prefix of the subprocess's error line
 WARNING_MARK = "odt_sim.export warning: "  # prefix of each line with an `ExportWarning`
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
-ADDED = ("lora_rank", "valve")
-"""Options that change the model before its export, see `add_adapters` and `add_valve`."""
+ADDED = ("lora_rank",)
+"""Options that change the model before its export, see `add_adapters`."""
 OPTIONS = (  # parameters of `export_model`, and options that change the model before
     *("loss_weights", "head", "class_weight", "task", "metrics", "train_groups", "embed", "gradient_offset", "terms"),
     "check",

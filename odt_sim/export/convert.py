@@ -25,9 +25,8 @@ from odt_sim.export.lowering.trace import arguments_of
 from odt_sim.export.signatures import Signatures
 from odt_sim.export.tracing import Function
 from odt_sim.memory import memory_limit
-from odt_sim.model.editing import OPS, integers, kind_of, packed, unpacked
+from odt_sim.model.editing import OPS, integers, kind_of, packed, unpacked, with_shared_constants
 from odt_sim.model.flatbuffer_fields import SUBGRAPHS, Fields
-from odt_sim.model.sharing import with_shared_constants
 
 TAG = "serve"
 VERSION = 1

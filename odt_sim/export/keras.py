@@ -65,7 +65,6 @@ from odt_sim.export.terms import PROX, terms_of
 from odt_sim.export.terms.applied import apply
 from odt_sim.export.training import Training
 from odt_sim.files import refuse_source, write_file
-from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.inference_only import INFERENCE
 from odt_sim.model.manifest import METADATA_NAME, NO_LOSS, Manifest
 from odt_sim.model.metadata import with_metadata
@@ -139,7 +138,7 @@ def export_model(
         gradient_offset: Add `set_gradient_offset`, which sets b per trainable parameter, and the input `mu` of each
             training step: steps then use g + mu w + b instead of the gradient g.
         terms: Terms to add to the loss of every step, with further inputs of `train`, which devices pass with
-            `Device.train(inputs=...)`: `category_embedding`, `contrastive`, `distillation`, `logit_shift`,
+            `Device.train(inputs=...)`: `contrastive`, `distillation`, `logit_shift`,
             `mean_embedding`, `not_true_distillation`, `prototypes`, or your own function
             `(model, x, y, inputs) -> loss`, or its path; see `odt_sim.export.terms`. `prox` is `gradient_offset=True`.
         flavour: `builtin`, or `flex` for a file that needs TensorFlow 2.19 or an app with the Select TF ops library.
@@ -208,7 +207,6 @@ def export_model(
         from_logits=objectives[0].from_logits,
         optimizer={**settings_of(built, schedule), **_constraints(model)},
         batch_size=DEFAULT_BATCH_SIZE if batch_size is None else batch_size,
-        fingerprint=fingerprint(content),
         random_states=signatures.random_states,
         delta=objectives[0].delta,
         inputs=names if len(names) > 1 else ("x",),

@@ -3,15 +3,10 @@
 from collections.abc import Mapping, Set
 from typing import Any
 
-from odt_sim.model.adapters import LORA_RANK
-from odt_sim.model.optional_signatures import ON_EMBEDDINGS, parts_of
+from odt_sim.model.contract import ON_EMBEDDINGS, parts_of
+from odt_sim.model.manifest import LORA_RANK
 
-VALVED = "category_embedding"
-"""The term that needs a conditional valve, see `odt_sim.export.add_valve`."""
-TERM_NAMES = (
-    *("contrastive", "distillation", "logit_shift", "mean_embedding", "not_true_distillation", "prototypes"),
-    VALVED,
-)
+TERM_NAMES = ("contrastive", "distillation", "logit_shift", "mean_embedding", "not_true_distillation", "prototypes")
 """The names of the shipped terms, as in `odt_sim.export.terms.TERMS`, and of the capabilities that they add."""
 
 
@@ -33,7 +28,6 @@ def with_needs(spec: Mapping[str, Any], missing: Set[str]) -> dict[str, Any]:
     flags = {
         "embed": ON_EMBEDDINGS,
         "gradient_offset": ("gradient_offset", "set_gradient_offset"),
-        "valve": (VALVED,),
     }
     return {
         **spec,

@@ -61,7 +61,7 @@ def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dic
     layers = [layer for layer in leaf_layers(model) if layer.weights]
     heads = {id(layer) for layer in (_last_layers(model, layers) if head is None else _selected(model, head))}
     groups = {id(layer): "norm" if _normalizes(layer) else "body" for layer in layers}
-    return groups | {id(layer): "head" for layer in layers if id(layer) in heads or getattr(layer, "in_head", False)}
+    return groups | {id(layer): "head" for layer in layers if id(layer) in heads}
 
 
 def weights_of(model: keras.Model) -> list[keras.Variable]:

@@ -26,7 +26,7 @@ from odt_sim.export.user_parameters import is_generator, parameters_of, variable
 from odt_sim.files import write_file
 from odt_sim.model.adaptation import adapted
 from odt_sim.model.contract import check_signatures
-from odt_sim.model.flatbuffer import fingerprint, read
+from odt_sim.model.flatbuffer import read
 from odt_sim.model.graph import Graph, Handle, Op
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, METADATA_NAME, Manifest, Parameter
@@ -160,7 +160,7 @@ def _described(content: bytes, manifest: Manifest) -> bytes:
         return content
     if manifest.loss is None:
         manifest = replace(manifest, loss=known.loss, from_logits=known.from_logits, outputs=())
-    return with_metadata(content, METADATA_NAME, replace(manifest, fingerprint=fingerprint(content)).to_json().encode())
+    return with_metadata(content, METADATA_NAME, manifest.to_json().encode())
 
 
 def _initialize_by_signature(program: Program, traces: Mapping[str, Trace]) -> None:
@@ -243,4 +243,4 @@ def _manifest(graph: Graph, name: str, parameters: tuple[Parameter, ...], rows: 
     known = Manifest.from_json(own, name) if own is not None else None
     if known is not None and [p.shape for p in known.parameters] == [p.shape for p in parameters]:
         return replace(known, batch_size=rows or known.batch_size)
-    return Manifest(name, parameters, None, True, {}, rows or DEFAULT_BATCH_SIZE, fingerprint="")
+    return Manifest(name, parameters, None, True, {}, rows or DEFAULT_BATCH_SIZE)

@@ -27,7 +27,6 @@ from odt_sim.export.tracing import Function, traced
 from odt_sim.export.user_functions import deprecations_ignored, keras_models
 from odt_sim.export.user_parameters import is_generator, parameters_of
 from odt_sim.model.contract import REQUIRED
-from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.manifest import METADATA_NAME, Manifest, Output
 from odt_sim.model.metadata import with_metadata
 from odt_sim.model.names import full, is_one_of, parts
@@ -119,7 +118,6 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
         **{"name": path.name, "loss": None, "from_logits": True, "optimizer": {}} | _read_description(path, traces),
         parameters=tuple(own.parameter for own in described),
         batch_size=_rows(traces["train"]) or DEFAULT_BATCH_SIZE,
-        fingerprint=fingerprint(content),
         random_states=signatures.random_states,
         checked=check,
     )

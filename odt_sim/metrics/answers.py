@@ -5,10 +5,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.metrics.classes import Decisions, mean_iou, top_k
 from odt_sim.metrics.losses import label_losses, labels_of, log_softmax, normalizers
-from odt_sim.metrics.ranking import Ranking
-from odt_sim.metrics.scores import auc, auc_of_labels, balanced_accuracy, r2
+from odt_sim.metrics.scores import Decisions, Ranking, auc, auc_of_labels, balanced_accuracy, mean_iou, r2, top_k
 from odt_sim.model.weights import Array
 
 

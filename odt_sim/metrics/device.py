@@ -1,8 +1,10 @@
 """Metrics of one device, computed from the outputs of its model."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odt_sim.metrics.answers import Classes
 from odt_sim.metrics.losses import example_losses
@@ -74,7 +76,7 @@ def model_figures(model: TrainableModel, answers: Arrays, y: Arrays, losses: Arr
         y: The targets by name.
         losses: `[examples]` by name, as returned by the signature `loss`; missing losses are computed by the host's
             formulas. With several outputs, `""` alone is a joint loss that is not a sum over outputs.
-        masks: `[examples, ...]` by name, 1 where a position counts, as `odt_sim.metrics.masks.masks_of` returns them.
+        masks: `[examples, ...]` by name, 1 where a position counts, as `odt_sim.metrics.device.masks_of` returns them.
 
     Returns:
         The metrics of `output_figures`. With several outputs, `loss` is the weighted sum of the losses of the outputs
@@ -156,3 +158,21 @@ def _value(answers: Answers, metric: str) -> float | None:
     method, number = parted(metric)
     value: float | None = getattr(answers, method)(*([] if number is None else [number]))
     return value
+
+
+def masks_of(model: TrainableModel, y: Arrays, masks: Arrays) -> dict[str, NDArray[Any]]:
+    """Return for each output a mask, 1 where a position counts, in the shape of its labels; absent if all count.
+
+    Args:
+        model: The model.
+        y: The targets by name.
+        masks: Masks `[examples, positions]` by name, as `infer` returns them.
+    """
+    found: dict[str, NDArray[Any]] = {name: mask.reshape(mask.shape[:2]) for name, mask in masks.items()}
+    for name, ignored in model.ignored_classes.items():
+        if ignored is not None:
+            labels = y[name].reshape(len(y[name]), *model.targets[name].shape[1:])
+            counts = labels != ignored
+            own = found.get(name)
+            found[name] = counts if own is None else counts & (own.reshape(*own.shape, *[1] * (counts.ndim - 2)) != 0)
+    return found

@@ -149,6 +149,16 @@ def higher_is_better(metric: str) -> bool:
     return kind_of(metric).higher_is_better
 
 
+def is_period(column: str, metric: str) -> bool:
+    """Return whether a column contains a metric on the examples of one period."""
+    return re.fullmatch(rf"period_\d+_{re.escape(metric)}", column) is not None
+
+
+def period_of(column: str) -> int:
+    """Return the period of a column for which `is_period` is true, from 1."""
+    return int(column.split("_")[1])
+
+
 def first_metric(columns: Iterable[str], prefix: str = "") -> str | None:
     """Return the first metric among columns `<prefix><metric>`, which is used to compare runs; None without one."""
     named = (column.removeprefix(prefix) for column in columns if column.startswith(prefix))

@@ -1,11 +1,15 @@
 """Results over the rounds of a run: the round to report, and the number of rounds to a target."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.fleet import Row
-from odt_sim.metrics.names import higher_is_better, is_own, kind_of
+from odt_sim.metrics.names import higher_is_better, is_own, is_period, kind_of, period_of
 
 
 def reported_round(rounds: Sequence[Row], metric: str) -> int | None:
@@ -86,3 +90,65 @@ def rounds_to_target(rounds: Sequence[Row], metric: str, target: float) -> int |
     sign = 1 if higher_is_better(metric) else -1
     known = ((row["round"], row[metric]) for row in rounds if row.get(metric) is not None)
     return next((round for round, value in known if sign * value >= sign * target), None)
+
+
+FIGURES = ("now", "average", "plasticity", "forgetting")
+"""What training over time keeps and loses, where `a[t, j]` is the metric on the test examples of period j at the end of
+period t, and T the last period so far:
+
+| figure | formula |
+|---|---|
+| `now` | `a[T, T]` |
+| `average` | mean over j of `a[T, j]` |
+| `plasticity` | mean over j of `a[j, j]`: how well each period was learned when it was new |
+| `forgetting` | mean over j < T of `best of a[t, j], t < T, - a[T, j]` |
+
+Lopez-Paz and Ranzato, "Gradient episodic memory for continual learning", NeurIPS 2017 (average); Chaudhry et al.,
+"Riemannian walk for incremental learning", ECCV 2018 (forgetting).
+"""
+
+
+def by_period(rounds: Sequence[Mapping[str, Any]], metric: str) -> NDArray[np.float64]:
+    """Return a table `[periods, periods]` whose entry `[t, j]` is the metric on period j at the end of period t.
+
+    A round belongs to the last period for which it has a column; the last evaluated round of a period counts. NaN means
+    unknown or undefined.
+
+    Args:
+        rounds: The lines of `rounds.jsonl`, ascending.
+        metric: The first metric of the run's model.
+    """
+    found = [{period_of(name): row[name] for name in row if is_period(name, metric)} for row in rounds]
+    periods = max((max(own) for own in found if own), default=0)
+    table = np.full((periods, periods), np.nan)
+    for own in found:
+        for period, value in own.items():
+            table[max(own) - 1, period - 1] = np.nan if value is None else value
+    return table
+
+
+def continual_figures(rounds: Sequence[Mapping[str, Any]], metric: str) -> dict[str, float] | None:
+    """Return the `FIGURES` of a run; None if its examples do not arrive over time.
+
+    Figures that are undefined in all periods are absent; `forgetting` needs two periods.
+
+    Args:
+        rounds: The lines of `rounds.jsonl`, ascending.
+        metric: The first metric of the run's model.
+    """
+    table = by_period(rounds, metric)
+    if not table.size:
+        return None
+    last, new = table[-1], np.diag(table)
+    figures = {"now": new[-1], "average": _mean(last), "plasticity": _mean(new)}
+    earlier = table[:-1, :-1] if higher_is_better(metric) else -table[:-1, :-1]
+    if earlier.size:
+        lost = np.fmax.reduce(earlier, axis=0) - (last[:-1] if higher_is_better(metric) else -last[:-1])
+        figures["forgetting"] = _mean(lost)
+    return {name: float(value) for name, value in figures.items() if np.isfinite(value)}
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """Return the mean of the known values; NaN without any."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from odt_sim.errors import ModelError
 from odt_sim.metrics.answers import Classes, Labels, Ranked, Values
 from odt_sim.metrics.names import canonical, parted
-from odt_sim.metrics.transcripts import Transcripts
+from odt_sim.metrics.scores import Transcripts
 from odt_sim.model.manifest import Output
 from odt_sim.model.trainable import TrainableModel
 

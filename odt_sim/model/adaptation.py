@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from odt_sim.counting import few
-from odt_sim.errors import ModelError
+from odt_sim.errors import InvocationError, ModelError
 from odt_sim.model import surgery
 from odt_sim.model.dataflow import Flow
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.flatbuffer import fingerprint
+from odt_sim.model.foreign import Groups, described, in_order_of_use, inferred_loss
 from odt_sim.model.graph import Graph, Handle, Variable
 from odt_sim.model.graph_reader import damaged, has_metadata, read_graph
-from odt_sim.model.layers import Groups, described, in_order_of_use
-from odt_sim.model.losses import inferred_loss
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, LOSSES, METADATA_NAME, Manifest
 from odt_sim.model.metadata import with_metadata
 from odt_sim.model.roles import Corrections, Role, Roles, find_roles
-from odt_sim.model.state_signatures import add_pair
+from odt_sim.model.surgery import add_pair
+from odt_sim.model.verification import verify
 from odt_sim.model.weights import is_finite
 
 JOIN = "if it is one of several files that form a model, join them: odt-sim join --help"
@@ -194,8 +194,7 @@ class _Adapter:
         self._name_signatures(model)
         self._add_state(model, initialize=bool(nan or _unset(self._graph, self._roles)))
         content = packed(model)
-        signed = replace(manifest, fingerprint=fingerprint(content))
-        content = with_metadata(content, METADATA_NAME, signed.to_json().encode())
+        content = with_metadata(content, METADATA_NAME, manifest.to_json().encode())
         return Adaptation(content, self._roles, tuple(self._notes), () if "initialize" in self._roles else nan)
 
     def _check_forms(self) -> None:
@@ -321,7 +320,6 @@ class _Adapter:
             from_logits=from_logits,
             optimizer={},
             batch_size=rows if rows > 0 else DEFAULT_BATCH_SIZE,
-            fingerprint="",
         )
 
 
@@ -336,3 +334,63 @@ def _unusable(variable: Variable) -> bool:
 def _without(outputs: Mapping[str, int], renamed: Mapping[str, str]) -> dict[str, int]:
     """Return the outputs that keep their names: neither renamed nor in the way of a new name."""
     return {name: i for name, i in outputs.items() if name not in (*renamed.values(), *renamed)}
+
+
+def tried(content: bytes, where: str, **options: Any) -> Adaptation:
+    """Return an adapted file that LiteRT can run, verified in a subprocess.
+
+    If LiteRT refuses to train with the declared shape of y, other shapes are tried: one number for each example, one
+    column, and one column for each output of inference.
+
+    Args:
+        content: The file's bytes.
+        where: The file's name, for errors.
+        options: Further arguments of `adapted`.
+
+    Raises:
+        ModelError: The file cannot be trained, or LiteRT cannot run it with any of the shapes.
+    """
+    adaptation = adapted(content, where, **options)
+    try:
+        verify(adaptation.content, fingerprint(adaptation.content), where)
+    except InvocationError:
+        other = adaptation.roles and _with_other_targets(content, where, adaptation.roles, options)
+        if not other:
+            raise
+        return other
+    return adaptation
+
+
+def _with_other_targets(content: bytes, where: str, roles: Roles, options: Mapping[str, Any]) -> Adaptation | None:
+    train, infer = roles["train"], roles["infer"]
+    graph = read_graph(content, where)
+    tensors = graph.subgraph(train.signature).tensors
+    index = graph.signatures[train.signature].inputs[train.inputs["y"]]
+    output = graph.signatures[infer.signature].outputs[infer.outputs["output"]]
+    declared = tensors[index].shape_signature
+    columns = graph.subgraph(infer.signature).tensors[output].shape_signature[1:]
+    subgraph = graph.signatures[train.signature].subgraph
+    for shape in dict.fromkeys([declared[:1], (*declared[:1], *columns), (*declared[:1], 1)]):
+        if shape == declared:
+            continue
+        other = adapted(with_shape(content, subgraph, index, shape), where, **options)
+        try:
+            verify(other.content, fingerprint(other.content), where)
+        except ModelError:
+            continue
+        refused = f"{train.signature!r} rejects the declared shape of {train.inputs['y']!r}, {_text(declared)}"
+        return replace(other, notes=(f"{refused}, but accepts {_text(shape)}", *other.notes))
+    return None
+
+
+def with_shape(content: bytes, subgraph: int, tensor: int, shape: tuple[int, ...]) -> bytes:
+    """Return a file with another declared shape of one tensor; -1 is a size that is not fixed."""
+    model = unpacked(content)
+    changed = model.subgraphs[subgraph].tensors[tensor]
+    changed.shape = np.array([max(size, 1) for size in shape], np.int32)
+    changed.shapeSignature = np.array(shape, np.int32)
+    return packed(model)
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return str(["?" if size < 0 else size for size in shape]).replace("'", "")

@@ -1,7 +1,9 @@
 """A `.tflite` file as a tree of objects that can be changed and written again."""
 
+from collections import Counter
 from collections.abc import Sequence
 from copy import copy
+from functools import lru_cache
 from typing import Any
 
 import flatbuffers
@@ -9,7 +11,9 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
-from odt_sim.model.graph_reader import IDENTIFIER
+from odt_sim.model.flatbuffer_fields import BUFFERS, Fields
+from odt_sim.model.graph import Graph
+from odt_sim.model.graph_reader import IDENTIFIER, read_graph
 
 OPS = schema.BuiltinOperator
 
@@ -111,7 +115,7 @@ def add_buffer(model: Any, array: NDArray[Any]) -> int:
     return len(model.buffers) - 1
 
 
-def add_tensor(subgraph: Any, name: str, shape: Sequence[int], dtype: int, buffer: int = 0) -> int:
+def add_tensor(subgraph: Any, name: bytes | str, shape: Sequence[int], dtype: int, buffer: int = 0) -> int:
     """Add a tensor of fixed shape; return its index.
 
     Args:
@@ -127,31 +131,10 @@ def add_tensor(subgraph: Any, name: str, shape: Sequence[int], dtype: int, buffe
     return len(subgraph.tensors) - 1
 
 
-def rearranging(model: Any, subgraph: Any, tensor: int, vector: Sequence[int], result: int, options: Any) -> Any:
-    """Return a RESHAPE or a TRANSPOSE.
-
-    Args:
-        model: A file in its object form.
-        subgraph: The subgraph to which the op will be added.
-        tensor: The tensor to rearrange.
-        vector: The new shape, or the order of the axes.
-        result: The tensor that is computed.
-        options: `ReshapeOptionsT()` or `TransposeOptionsT()` of `schema`.
-    """
-    constant = np.array(vector, np.int32)
-    kind = OPS.RESHAPE if isinstance(options, schema.ReshapeOptionsT) else OPS.TRANSPOSE
-    given = add_tensor(subgraph, "vector", constant.shape, schema.TensorType.INT32, add_buffer(model, constant))
-    if kind == OPS.RESHAPE:
-        options.newShape = constant
-    return made(model, kind, [tensor, given], [result], options)
-
-
-def reshape_to(reshape: Any, shape: NDArray[np.int32]) -> Any:
-    """Return a copy of a RESHAPE with another shape in its options; its second input stays."""
-    changed = copy(reshape)
-    changed.builtinOptionsType, changed.builtinOptions = schema.BuiltinOptions.ReshapeOptions, schema.ReshapeOptionsT()
-    changed.builtinOptions.newShape = shape
-    return changed
+def add_constant(model: Any, subgraph: Any, name: bytes | str, values: NDArray[Any]) -> int:
+    """Add a constant tensor; return its index."""
+    dtype = getattr(schema.TensorType, values.dtype.name.upper())
+    return add_tensor(subgraph, name, values.shape, dtype, add_buffer(model, values))
 
 
 def drop_unused(model: Any) -> None:
@@ -186,3 +169,85 @@ def _drop_tensors(model: Any, subgraph: Any) -> None:
 def tensors_of(indices: Any) -> list[int]:
     """Return an op's tensors without the optional ones that it leaves out."""
     return [i for i in integers(indices) if i >= 0]
+
+
+@lru_cache(4)
+def with_computed_outputs(content: bytes) -> bytes:
+    """Return a file whose outputs are all computed; the file itself if they already are, or if it is damaged.
+
+    LiteRT's compiled model prints a line in each call for every constant output, such as `done` of signatures that only
+    set variables.
+    """
+    try:
+        if not _has_constant_outputs(read_graph(content, "")):
+            return content
+        file = unpacked(content)
+        compute_outputs(file)
+        return packed(file)
+    except Exception:  # damage causes any exception; LiteRT says what is wrong
+        return content
+
+
+def _has_constant_outputs(graph: Graph) -> bool:
+    """Return whether an output of a signature is a constant; unpacking the file would take five times as long."""
+    entries = graph.signatures.values()
+    return any(graph.subgraphs[own.subgraph].tensors[i].constant for own in entries for i in own.outputs.values())
+
+
+def compute_outputs(file: Any) -> None:
+    """Replace each constant output by the output of an op.
+
+    Args:
+        file: A file in its object form.
+    """
+    results = dict[tuple[int, int], int]()  # by subgraph and constant, since signatures may share a subgraph
+    for signature in file.signatureDefs or []:
+        subgraph = file.subgraphs[signature.subgraphIndex]
+        for entry in signature.outputs:
+            place = signature.subgraphIndex, entry.tensorIndex
+            if place not in results and file.buffers[subgraph.tensors[entry.tensorIndex].buffer].data is not None:
+                results[place] = _compute(file, subgraph, entry.tensorIndex)
+            entry.tensorIndex = results.get(place, entry.tensorIndex)
+
+
+def _compute(file: Any, subgraph: Any, constant: int) -> int:
+    """Add the op that computes an output of a subgraph; return the tensor that it computes.
+
+    The op is a CAST to the same type, since LiteRT runs other ops on constants before the first call.
+    """
+    tensor, options = subgraph.tensors[constant], schema.CastOptionsT()
+    options.inDataType = options.outDataType = tensor.type
+    result = add_tensor(subgraph, "computed", integers(tensor.shape), tensor.type)
+    subgraph.operators.append(made(file, OPS.CAST, [constant], [result], options))
+    outputs = [result if own == constant else own for own in integers(subgraph.outputs)]
+    subgraph.outputs = np.array(outputs, np.int32)
+    return result
+
+
+WORTH = 0.1
+"""The share of repeated constants above which a file is rewritten; for a graph of 10,000 ops, that takes seconds."""
+
+_DATA = 0  # the slot of a buffer
+
+
+def with_shared_constants(content: bytes) -> bytes:
+    """Return a file whose tensors of equal data refer to one buffer, or the file itself if that saves too little."""
+    model = Fields.root(content)
+    counts = Counter(buffer.text(_DATA) for buffer in model.tables(BUFFERS))
+    repeated = sum(len(data) * (count - 1) for data, count in counts.items())
+    return _shared(content) if repeated > WORTH * len(content) else content
+
+
+def _shared(content: bytes) -> bytes:
+    model = unpacked(content)
+    first = dict[bytes, int]()
+    kept = {}
+    for index, buffer in enumerate(model.buffers):
+        if buffer.data is not None and len(buffer.data):
+            kept[index] = first.setdefault(bytes(buffer.data), index)
+    for tensor in (tensor for subgraph in model.subgraphs for tensor in subgraph.tensors):
+        tensor.buffer = kept.get(tensor.buffer, tensor.buffer)
+    used = {entry.buffer for entry in model.metadata or []} | set(kept.values())
+    for index in kept.keys() - used:
+        model.buffers[index].data = None
+    return packed(model)

@@ -15,8 +15,7 @@ from odt_sim.model.graph import (
     unrestored_variables,
 )
 from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.scaling import scales
-from odt_sim.model.vocabulary import vocabularies
+from odt_sim.model.inputs import scales, vocabularies
 
 SETTERS = {"restore": "weights", "restore_optimizer_state": "slots"}
 """What a signature sets, by the signature."""
@@ -36,6 +35,20 @@ class TensorInfo:
     shape: tuple[int, ...]
     dtype: str
 
+    @property
+    def form(self) -> str:
+        """The dtype and the shape, for messages."""
+        return f"{self.dtype} {shape_text(self.shape)}"
+
+    def has_rows_of(self, other: "TensorInfo") -> bool:
+        """Return whether the dtype and the shape of one row are those of another tensor."""
+        return (self.shape[1:], self.dtype) == (other.shape[1:], other.dtype)
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape for a message; a damaged file may declare very many axes."""
+    return str(list(shape)) if len(shape) <= 8 else f"of {len(shape)} axes"
+
 
 @dataclass(frozen=True)
 class Signature:
@@ -52,8 +65,8 @@ class FlatModel:
     Attributes:
         signatures: The entry points by name.
         operators: By signature, the number of ops of each kind; custom and Flex ops by their own names.
-        vocabularies: The number of ids that an input of `infer` takes, by its name; see `odt_sim.model.vocabulary`.
-        scales: The factor by which `infer` first multiplies an input, by its name; see `odt_sim.model.scaling`.
+        vocabularies: The number of ids that an input of `infer` takes, by its name; see `odt_sim.model.inputs`.
+        scales: The factor by which `infer` first multiplies an input, by its name; see `odt_sim.model.inputs`.
         changes: By signature, which of `weights` and `slots` it changes.
         uninitialized: The variables that a signature reads and no initializer sets.
         unrestored: The variables that `train` changes and reads, and no signature sets.

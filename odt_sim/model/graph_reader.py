@@ -61,7 +61,7 @@ def has_metadata(content: bytes, name: str) -> bool:
     try:
         model = schema.Model.GetRootAs(content, 0)
         count = min(model.MetadataLength(), len(content))
-        return any(_text(model.Metadata(i).Name()) == name for i in range(count))
+        return any(text_of(model.Metadata(i).Name()) == name for i in range(count))
     except Exception:  # a damaged flatbuffer causes any exception
         return False
 
@@ -93,12 +93,12 @@ class _Reader:
         declared = [self._entry_point(s, subgraphs) for s in self._each(self._model.SignatureDefs, "SignatureDefs")]
         entry_points = declared or [_main(subgraph) for subgraph in subgraphs[:1]]
         entries = self._each(self._model.Metadata, "Metadata")
-        metadata = {_text(entry.Name()): self._data(entry.Buffer()) for entry in entries}
+        metadata = {text_of(entry.Name()): self._data(entry.Buffer()) for entry in entries}
         return Graph(
             subgraphs,
             {entry.name: entry for entry in entry_points},
             {name: b"" if data is None else data.tobytes() for name, data in metadata.items()},
-            _text(self._model.Description()),
+            text_of(self._model.Description()),
         )
 
     def _each(self, item: Callable[[int], Any], name: str, of: Any = None) -> Iterator[Any]:
@@ -119,18 +119,18 @@ class _Reader:
 
     def _kind(self, code: Any) -> str:
         number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-        return _text(code.CustomCode()) or _KINDS.get(number, str(number))
+        return text_of(code.CustomCode()) or _KINDS.get(number, str(number))
 
     def _subgraph(self, subgraph: Fields) -> Subgraph:
         tensors = tuple(self._tensor(fields) for fields in self._tables(subgraph, 0))
         ops = tuple(self._op(fields, len(tensors)) for fields in self._tables(subgraph, 3))
         inputs, outputs = (_within(subgraph.integers(slot), len(tensors)) for slot in (1, 2))
-        return Subgraph(_text(subgraph.text(4)), tensors, ops, inputs, outputs)
+        return Subgraph(text_of(subgraph.text(4)), tensors, ops, inputs, outputs)
 
     def _tensor(self, tensor: Fields) -> Tensor:
         shape = tensor.integers(0)
         return Tensor(
-            name=_text(tensor.text(3)),
+            name=text_of(tensor.text(3)),
             shape=shape,
             shape_signature=tensor.integers(7) or shape,
             dtype=_DTYPES[tensor.byte(1)],
@@ -197,5 +197,6 @@ def _name(value: bytes | None) -> str:
     return text
 
 
-def _text(value: bytes | str | None) -> str:
+def text_of(value: bytes | str | None) -> str:
+    """Return a text of a file; empty if it is absent."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value or ""

@@ -11,7 +11,7 @@ from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
-_OF_THE_FILE = ("name", "fingerprint", "random_states", "format_version")
+_OF_THE_FILE = ("name", "random_states", "format_version")
 """Fields of the manifest that differ between exports of one model; Keras numbers the names of models and layers."""
 
 

@@ -1,11 +1,12 @@
 """Reduce a trainable `.tflite` file to inference with constant weights."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from typing import Any
 
 import numpy as np
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
@@ -15,20 +16,15 @@ from odt_sim.model.editing import (
     OPS,
     add_buffer,
     drop_unused,
-    handles_of,
-    initializers,
     kind_of,
-    operators_of,
+    made,
     packed,
     tensors_of,
     unpacked,
 )
-from odt_sim.model.fully_connected import make_fully_connected
-from odt_sim.model.fused_channels import fuse_channels
-from odt_sim.model.graph import CALLS, RANDOM, Graph
+from odt_sim.model.fully_connected import fuse_channels, make_fully_connected, share_tables
+from odt_sim.model.graph import CALLS, RANDOM, Graph, Op
 from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.matrix_products import flatten_products
-from odt_sim.model.tied_weights import share_tables
 
 _CALLS = {getattr(OPS, name): CALLS[name] for name in ("WHILE", "IF", "CALL")}
 """Ops that call subgraphs, and their options with the subgraphs' indices."""
@@ -37,6 +33,7 @@ INFERENCE = "odt_sim.inference"
 """The metadata entry with a separate file of `infer`, which takes `x` and weights `a0..aN`; see `native_inference`."""
 
 _WEIGHT = re.compile(rb"a\d+")
+_OF_VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "CALL_ONCE")
 _ARITHMETIC = (OPS.ADD, OPS.SUB, OPS.MUL, OPS.DIV)
 _RANDOM = tuple(getattr(OPS, name) for name in RANDOM)
 
@@ -51,22 +48,28 @@ def inference_only(content: bytes, where: str) -> bytes:
     Raises:
         ModelError: `infer` sets a variable that it reads, or reads one that has no constant initial value.
     """
-    model = unpacked(content)
+    graph, model = read_graph(content, where), unpacked(content)
     [signature] = (found for found in model.signatureDefs if found.signatureKey == b"infer")
-    called = _reachable(model, signature.subgraphIndex)
-    if any(operators_of(model, model.subgraphs[index], OPS.ASSIGN_VARIABLE) for index in called):
-        _drop_dead(model, read_graph(content, where))
-        called = _reachable(model, signature.subgraphIndex)
-    _check_sets_nothing(model, called, where)
-    values = _initial_values(model)
-    if native := _metadata(model, INFERENCE):
-        return _native(native, {name: bytes(model.buffers[buffer].data) for name, buffer in values.items()}, where)
-    for index in called:
-        _read_constants(model, model.subgraphs[index], values, where)
-    for position, index in enumerate(called):
-        model.subgraphs[index].operators = _renumbered(model, model.subgraphs[index].operators, called)
-        model.subgraphs[index].name = model.subgraphs[index].name if position else b"main"
-    model.subgraphs = [model.subgraphs[index] for index in called]
+    called = graph.reachable(signature.subgraphIndex)
+    # Keras' draws for layers that use them only in training are not live.
+    live = {index: ops for index, ops in live_ops(graph, "infer").items() if index in called}
+    _check_sets_nothing(graph, live, where)
+    values = {v.name: v.initial.data for v in graph.variables.values() if v.initial and v.initial.data is not None}
+    if INFERENCE in graph.metadata:
+        return _native(graph.metadata[INFERENCE], values, where)
+    buffers = {name: add_buffer(model, data) for name, data in values.items()}
+    for position, index in enumerate(live):
+        subgraph = model.subgraphs[index]
+        for access in graph.accesses[index]:
+            if access.op in live[index]:
+                if access.handle.name not in buffers:
+                    raise _unknown(where, access.handle.name)
+                subgraph.tensors[access.place].buffer = buffers[access.handle.name]
+        pairs = zip(subgraph.operators, graph.subgraphs[index].ops, strict=True)
+        kept = [operator for operator, op in pairs if op in live[index] and op.kind not in _OF_VARIABLES]
+        subgraph.operators = _renumbered(model, kept, [*live])
+        subgraph.name = subgraph.name if position else b"main"
+    model.subgraphs = [model.subgraphs[index] for index in live]
     signature.subgraphIndex, model.signatureDefs, model.metadata, model.metadataBuffer = 0, [signature], None, None
     for subgraph in model.subgraphs:
         _fold(model, subgraph)
@@ -75,24 +78,18 @@ def inference_only(content: bytes, where: str) -> bytes:
     return packed(model)
 
 
-def _metadata(model: Any, name: str) -> bytes | None:
-    found = [entry.buffer for entry in model.metadata or () if entry.name == name.encode()]
-    return bytes(model.buffers[found[0]].data) if found else None
-
-
-def _native(content: bytes, values: dict[bytes, bytes], where: str) -> bytes:
+def _native(content: bytes, values: Mapping[str, NDArray[np.uint8]], where: str) -> bytes:
     """Return the file that an export keeps for inference, with the values of variables instead of inputs."""
     model = unpacked(content)
     model.metadata = model.metadataBuffer = None
     [subgraph], [signature] = model.subgraphs, model.signatureDefs
-    weights = {entry.tensorIndex: entry.name for entry in signature.inputs if _WEIGHT.fullmatch(entry.name)}
+    weights = {entry.tensorIndex: entry.name.decode() for entry in signature.inputs if _WEIGHT.fullmatch(entry.name)}
     for tensor, name in weights.items():
         if name not in values:
-            raise _unknown(where, name.decode())
-        subgraph.tensors[tensor].buffer = add_buffer(model, np.frombuffer(values[name], np.uint8))
+            raise _unknown(where, name)
+        subgraph.tensors[tensor].buffer = add_buffer(model, values[name])
     signature.inputs = [entry for entry in signature.inputs if entry.tensorIndex not in weights]
     subgraph.inputs = np.array([i for i in subgraph.inputs if i not in weights], np.int32)
-    flatten_products(model, subgraph)
     _fold(model, subgraph)
     share_tables(model, subgraph)
     make_fully_connected(model, subgraph)
@@ -101,23 +98,14 @@ def _native(content: bytes, values: dict[bytes, bytes], where: str) -> bytes:
     return packed(model)
 
 
-def _drop_dead(model: Any, graph: Graph) -> None:
-    """Remove ops that no output depends on, such as Keras' draws for layers that use them only in training."""
-    for index, live in live_ops(graph, "infer").items():
-        pairs = zip(model.subgraphs[index].operators, graph.subgraphs[index].ops, strict=True)
-        model.subgraphs[index].operators = [operator for operator, op in pairs if op in live]
-
-
-def _check_sets_nothing(model: Any, called: list[int], where: str) -> None:
+def _check_sets_nothing(graph: Graph, live: Mapping[int, Collection[Op]], where: str) -> None:
     """Check that `infer` sets no variable that it reads: as constants, they would repeat the same draws in each call."""
-    for subgraph in (model.subgraphs[index] for index in called):
-        handles = handles_of(model, subgraph)
-        for operator in operators_of(model, subgraph, OPS.ASSIGN_VARIABLE):
-            name = handles.get(int(operator.inputs[0]), b"of a loop or a branch").decode()
+    for access in (access for index, ops in live.items() for access in graph.accesses[index] if access.op in ops):
+        if access.assigns:
             raise ModelError(
-                f"{where}: cannot be reduced to inference, because 'infer' sets the variable {name}, such as the state "
-                "of random draws; draw only in training, `call(self, x, training=False)`, or deploy only the trainable "
-                "file: --format without values"
+                f"{where}: cannot be reduced to inference, because 'infer' sets the variable {access.handle.name}, such "
+                "as the state of random draws; draw only in training, `call(self, x, training=False)`, or deploy only "
+                "the trainable file: --format without values"
             )
 
 
@@ -126,42 +114,6 @@ def _unknown(where: str, variable: str) -> ModelError:
         f"{where}: cannot be reduced to inference, because 'infer' reads the variable {variable}, which has no "
         "constant initial value; deploy only the trainable file"
     )
-
-
-def _initial_values(model: Any) -> dict[bytes, int]:
-    """Return the buffers of the variables' initial values by the variables' names."""
-    values = {}
-    for index in initializers(model):
-        subgraph = model.subgraphs[index]
-        handles = handles_of(model, subgraph)
-        for operator in operators_of(model, subgraph, OPS.ASSIGN_VARIABLE):
-            handle, constant = map(int, operator.inputs)
-            buffer = subgraph.tensors[constant].buffer
-            if handle in handles and model.buffers[buffer].data is not None:
-                values[handles[handle]] = buffer
-    return values
-
-
-def _reachable(model: Any, first: int) -> list[int]:
-    """Return a subgraph and those that it calls, itself first."""
-    found = [first]
-    for index in found:
-        for operator in model.subgraphs[index].operators:
-            names = _CALLS.get(kind_of(model, operator), ())
-            found += [called for name in names if (called := getattr(operator.builtinOptions, name)) not in found]
-    return found
-
-
-def _read_constants(model: Any, subgraph: Any, values: dict[bytes, int], where: str) -> None:
-    """Replace the variables that a subgraph reads by constants."""
-    handles = handles_of(model, subgraph)
-    for operator in operators_of(model, subgraph, OPS.READ_VARIABLE):
-        name = handles.get(int(operator.inputs[0]))
-        if name not in values:
-            raise _unknown(where, name.decode() if name else "passed to a loop or a branch")
-        subgraph.tensors[int(operator.outputs[0])].buffer = values[name]
-    removed = (OPS.VAR_HANDLE, OPS.READ_VARIABLE, OPS.CALL_ONCE)
-    subgraph.operators = [each for each in subgraph.operators if kind_of(model, each) not in removed]
 
 
 def _renumbered(model: Any, operators: list[Any], called: list[int]) -> list[Any]:
@@ -221,3 +173,46 @@ def _computed(model: Any, subgraph: Any, operators: list[Any], results: list[int
     interpreter.invoke()
     for index in results:
         yield interpreter.get_tensor(index)
+
+
+FEWEST = 16
+"""The fewest values of a constant to store as float16; with fewer, a DEQUANTIZE takes more space than it saves."""
+
+
+def with_half_floats(content: bytes) -> bytes:
+    """Return an inference-only file with float16 constants, which the runtime converts to float32 on loading."""
+    model = unpacked(content)
+    for subgraph in model.subgraphs:
+        shared: dict[int, int] = {}
+        for index in _float_constants(model, subgraph):
+            subgraph.operators.insert(0, _dequantized(model, subgraph, index, shared))
+    drop_unused(model)
+    return packed(model)
+
+
+def _float_constants(model: Any, subgraph: Any) -> list[int]:
+    """Return the constants that float16 can represent and that ops read."""
+    used = {i for operator in subgraph.operators for i in tensors_of(operator.inputs)}
+    found = []
+    for index in sorted(used):
+        tensor = subgraph.tensors[index]
+        data = model.buffers[tensor.buffer].data
+        if tensor.type == schema.TensorType.FLOAT32 and data is not None and len(data) >= 4 * FEWEST:
+            values = np.frombuffer(bytes(data), np.float32)
+            if np.abs(values).max() <= np.finfo(np.float16).max:
+                found.append(index)
+    return found
+
+
+def _dequantized(model: Any, subgraph: Any, index: int, shared: dict[int, int]) -> Any:
+    """Move a constant to a float16 tensor, and return the op that converts it to the float32 tensor."""
+    tensor = subgraph.tensors[index]
+    if tensor.buffer not in shared:
+        values = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.float32).astype(np.float16)
+        shared[tensor.buffer] = add_buffer(model, values)
+    half = copy(tensor)
+    half.type, half.buffer, half.name = schema.TensorType.FLOAT16, shared[tensor.buffer], tensor.name + b"_float16"
+    tensor.buffer = 0
+    subgraph.tensors.append(half)
+    inputs, options = [len(subgraph.tensors) - 1], schema.DequantizeOptionsT()
+    return made(model, OPS.DEQUANTIZE, inputs, [index], options, version=3)  # the version that takes float16

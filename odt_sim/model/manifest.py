@@ -1,15 +1,18 @@
 """The manifest of a trainable model: JSON in the `.tflite` file's metadata."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from odt_sim.errors import ModelError
-from odt_sim.model.train_inputs import TrainInput, read_train_inputs
 
 METADATA_NAME = "odt_sim.manifest"
-FORMAT_VERSION = 5  # a file is written as the oldest version that describes it
+FORMAT_VERSION = 6
 DEFAULT_BATCH_SIZE = 32  # for a file of another tool that takes any number of rows
 ROLES = ("trainable", "statistic", "frozen")
 GROUPS = ("body", "head", "norm")
@@ -37,7 +40,7 @@ _MORE_THAN_SGD = (  # settings of Keras' SGD that change its step, and constrain
     "loss_scale_factor",
     "gradient_accumulation_steps",
 )
-_KINDS = {"name": str, "from_logits": bool, "optimizer": dict, "batch_size": int, "fingerprint": str}
+_KINDS = {"name": str, "from_logits": bool, "optimizer": dict, "batch_size": int}
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,70 @@ class Output:
     ignore_class: int | None = None
 
 
+TRAIN_INPUTS = ("x", "y", "sample_weight", "learning_rate", "mu")
+"""The known inputs of training steps; the first two are required, or `x_<name>` and `y_<name>`."""
+
+
+@dataclass(frozen=True)
+class TrainInput:
+    """One further input of `train`.
+
+    Attributes:
+        name: Its name in the signature, an identifier.
+        shape: Its shape; None as the first size if it has a value for each example.
+        dtype: Its dtype.
+        default: The value of all its elements if a device passes none.
+    """
+
+    name: str
+    shape: tuple[int | None, ...] = ()
+    dtype: str = "float32"
+    default: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the form.
+
+        Raises:
+            ValueError: A field has another form.
+        """
+        if not self.name.isidentifier() or self.name in TRAIN_INPUTS:
+            raise ValueError(
+                f"training input {self.name!r}, expected an identifier other than {', '.join(TRAIN_INPUTS)}"
+            )
+        if any(not isinstance(size, int) or size < 1 for size in self.sizes):
+            raise ValueError(f"training input {self.name} has shape {list(self.shape)}, expected sizes of at least 1")
+        if np.dtype(self.dtype).kind not in "fiu":
+            raise ValueError(f"training input {self.name} has dtype {self.dtype}, expected numbers")
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether it has a value for each example."""
+        return self.shape[:1] == (None,)
+
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """The shape; without the first axis if it has a value for each example."""
+        return self.shape[1:] if self.of_rows else self.shape
+
+    def filled(self, rows: int) -> NDArray[Any]:
+        """Return its default for a batch of some rows."""
+        shape = [rows if size is None else size for size in self.shape]
+        return np.full(shape, self.default, self.dtype)
+
+
+def read_train_inputs(fields: Sequence[Mapping[str, Any]]) -> tuple[TrainInput, ...]:
+    """Return the inputs of a manifest's JSON.
+
+    Raises:
+        ValueError: One has another form, or two have the same name.
+        KeyError, TypeError: A field is missing or unknown.
+    """
+    inputs = tuple(TrainInput(**{**each, "shape": tuple(each["shape"])}) for each in fields)
+    if len({each.name for each in inputs}) < len(inputs):
+        raise ValueError("two training inputs have the same name")
+    return inputs
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The self-description of a trainable `.tflite` file.
@@ -114,7 +181,6 @@ class Manifest:
         optimizer: The optimizer's name and settings, from Keras' `get_config`, and `constraints` if weights have any.
             Empty if unknown.
         batch_size: The rows of one call of `train` and `infer`; for a file that takes any number, the rows of a step.
-        fingerprint: SHA-256 of the content that was converted or adapted, before `with_metadata`, in hexadecimal.
         random_states: The numbers i of the slots `s<i>` with the state of a random layer, such as Dropout: `[2]`
             int32, a seed from 0 to 2^31 - 2 and a count of draws. Equal states draw equal masks.
         delta: The error at which that loss turns from quadratic to linear, if it is Huber's.
@@ -130,7 +196,6 @@ class Manifest:
     from_logits: bool
     optimizer: Mapping[str, Any]
     batch_size: int
-    fingerprint: str
     random_states: tuple[int, ...] = ()
     delta: float = 1.0
     inputs: tuple[str, ...] = ("x",)
@@ -141,22 +206,8 @@ class Manifest:
     def __post_init__(self) -> None:
         """Describe one output by the loss, unless outputs are given."""
         if not self.outputs:
-            object.__setattr__(self, "outputs", self._one_output())
-
-    def _one_output(self) -> tuple[Output, ...]:
-        return (Output("", self.loss, self.from_logits, self.delta, task=task_of(self.loss)),)
-
-    @property
-    def version(self) -> int:
-        """The oldest format version that describes this model."""
-        if not self.checked or any(output.loss == NO_LOSS for output in self.outputs):
-            return 5
-        if any(output.ignore_class is not None for output in self.outputs):
-            return 4
-        if self.train_inputs:
-            return 3
-        known = self.loss is None or self.loss in LOSSES
-        return 1 if known and self.inputs == ("x",) and self.outputs == self._one_output() else 2
+            output = Output("", self.loss, self.from_logits, self.delta, task=task_of(self.loss))
+            object.__setattr__(self, "outputs", (output,))
 
     @property
     def plain_sgd(self) -> bool:
@@ -166,17 +217,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the manifest as JSON."""
-        fields = {"format_version": self.version, **asdict(self)}
-        if self.version == 1:
-            del fields["inputs"], fields["outputs"]
-        if self.version < 3:
-            del fields["train_inputs"]
-        if self.version < 5:
-            del fields["checked"]
-        if self.version < 4:
-            for output in fields.get("outputs", ()):
-                del output["ignore_class"]
-        return json.dumps(fields, sort_keys=True)
+        return json.dumps({"format_version": FORMAT_VERSION, **asdict(self)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str) -> "Manifest":
@@ -191,32 +232,27 @@ class Manifest:
         """
         try:
             fields = json.loads(text)
-            version = fields.pop("format_version")
-            if version > FORMAT_VERSION:
+            if (version := fields.pop("format_version")) > FORMAT_VERSION:
                 raise ModelError(
                     f"{where}: its manifest has format version {version}, but this odt_sim reads up to {FORMAT_VERSION}; "
                     "upgrade odt_sim or export the model again"
                 )
-            parameters = tuple(Parameter(**{**p, "shape": tuple(p["shape"])}) for p in fields.pop("parameters"))
-            random_states = tuple(int(i) for i in fields.pop("random_states", ()))
-            inputs = tuple(fields.pop("inputs", ("x",)))
-            outputs = tuple(Output(**{**o, "metrics": tuple(o["metrics"])}) for o in fields.pop("outputs", ()))
-            further = read_train_inputs(fields.pop("train_inputs", ()))
+            fields.pop("fingerprint", None)  # until version 5
             manifest = cls(
-                parameters=parameters,
-                random_states=random_states,
-                inputs=inputs,
-                outputs=outputs,
-                train_inputs=further,
+                parameters=tuple(Parameter(**{**p, "shape": tuple(p["shape"])}) for p in fields.pop("parameters")),
+                random_states=tuple(int(i) for i in fields.pop("random_states", ())),
+                inputs=tuple(fields.pop("inputs", ("x",))),
+                outputs=tuple(Output(**{**o, "metrics": tuple(o["metrics"])}) for o in fields.pop("outputs", ())),
+                train_inputs=read_train_inputs(fields.pop("train_inputs", ())),
                 **fields,
             )
-            manifest._check(version)
+            manifest._check()
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise ModelError(f"{where}: its manifest is damaged ({reason}); export the model again") from error
         return manifest
 
-    def _check(self, version: int) -> None:
+    def _check(self) -> None:
         for name, kind in _KINDS.items():
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a {kind.__name__}")
@@ -229,8 +265,6 @@ class Manifest:
                 raise ValueError(
                     f"{p.name} has role {p.role!r}, group {p.group!r}, dtype {p.dtype!r}; expected {ROLES}, {GROUPS}, float32"
                 )
-        if version == 1 and self.loss is not None and self.loss not in LOSSES:
-            raise ValueError(f"its loss is {self.loss!r}, expected one of {', '.join(LOSSES)}")
         if not isinstance(self.delta, float | int) or not self.delta > 0:
             raise ValueError(f"its delta is {self.delta!r}, expected a number above 0")
         if self.batch_size < 1:
@@ -263,3 +297,19 @@ class Manifest:
 
 def _is_identifier(name: object) -> bool:
     return isinstance(name, str) and name.isascii() and name.isidentifier()
+
+
+LORA_RANK = "lora_rank_"
+"""The capability of a model with trainable adapters, followed by their rank."""
+_ADAPTER = re.compile(r"(?:^|/)lora_(?:kernel|embeddings)_([ab])(?:_\d+)?$")
+
+
+def is_adapter(parameter: Parameter) -> bool:
+    """Return whether a parameter is one of the two matrices of an adapter."""
+    return bool(_ADAPTER.search(parameter.name))
+
+
+def ranks_of(parameters: Iterable[Parameter]) -> set[int]:
+    """Return the ranks of the trainable adapters: the first size of each second matrix, `[rank, outputs]`."""
+    found = ((_ADAPTER.search(p.name), p) for p in parameters if p.role == "trainable")
+    return {p.shape[0] for match, p in found if match and match[1] == "b"}

@@ -3,33 +3,32 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 from odt_sim.arguments import names_arguments
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model import flatbuffer
-from odt_sim.model.adaptation import adapted
-from odt_sim.model.adapters import LORA_RANK, ranks_of
-from odt_sim.model.contract import (
-    answers_of,
-    check_described,
-    check_loss,
-    check_parameters,
-    check_random_states,
-    check_signatures,
-    ordered,
-)
+from odt_sim.model.adaptation import adapted, tried
+from odt_sim.model.contract import ON_EMBEDDINGS, answers_of, check_contract, ordered
 from odt_sim.model.flatbuffer import Signature, TensorInfo
-from odt_sim.model.layers import Groups
+from odt_sim.model.foreign import Groups
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
-from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, Manifest, Output, Parameter, task_of
+from odt_sim.model.manifest import (
+    GROUPS,
+    LORA_RANK,
+    LOSSES,
+    METADATA_NAME,
+    Manifest,
+    Output,
+    Parameter,
+    TrainInput,
+    ranks_of,
+    task_of,
+)
 from odt_sim.model.names import ROW_INPUTS, is_one_of, parts
-from odt_sim.model.optional_signatures import ON_EMBEDDINGS, check_optional
 from odt_sim.model.roles import Corrections
-from odt_sim.model.train_inputs import TrainInput
-from odt_sim.model.trial import tried
 from odt_sim.model.weights import Layout
 
 ANSWERING = ("infer", "embed", "head_infer")
@@ -113,11 +112,10 @@ class TrainableModel:
         Raises:
             ModelError: The file is missing, is not a trainable `.tflite` file, or LiteRT cannot run it.
         """
-        content, where = read_file(path), str(path)
-        adapt = partial(
-            adapted, where=where, signatures=signatures, groups=groups, loss=loss, from_logits=from_logits, flex=flex
+        make, where = adapted if flex else tried, str(path)
+        found = make(
+            read_file(path), where, signatures=signatures, groups=groups, loss=loss, from_logits=from_logits, flex=flex
         )
-        found = adapt(content) if flex else tried(content, where, adapt)
         return cls.from_content(found.content, where=where, loss=loss, from_logits=from_logits, flex=flex)
 
     @classmethod
@@ -135,16 +133,7 @@ class TrainableModel:
         flat = flatbuffer.read(content, where)
         text = flat.metadata.get(METADATA_NAME)
         manifest = Manifest.from_json(text, where) if text is not None else None
-        check_signatures(flat, where, flex=flex, further=manifest.train_inputs if manifest else ())
-        if not (manifest and manifest.loss) or "loss" in flat.signatures["train"].outputs:
-            check_loss(flat, "train", where)
-        declared = ordered(flat.signatures["parameters"].outputs.values(), "a", where)
-        parameters = manifest.parameters if manifest else tuple(Parameter(t.name, t.shape) for t in declared)
-        if manifest:
-            check_described(flat, manifest, where)
-        check_parameters(flat, parameters, where)
-        check_optional(flat, parameters, where)
-        check_random_states(flat, manifest.random_states if manifest else (), where)
+        parameters = check_contract(flat, manifest, where, flex=flex)
         if manifest and manifest.loss:
             loss, from_logits = manifest.loss, manifest.from_logits
         elif loss is not None and loss not in LOSSES:
@@ -275,20 +264,16 @@ class TrainableModel:
             )
         return next(iter(tensors.values()))
 
-    @property
+    @cached_property
     def fixed_batch(self) -> bool:
         """Whether `train` accepts only a fixed number of rows."""
-        return self._rows > 0
-
-    @cached_property
-    def _rows(self) -> int:
-        return next(iter(self.inputs.values())).shape[0]
+        return next(iter(self.inputs.values())).shape[0] > 0
 
     @cached_property
     def batch_size(self) -> int:
         """The number of rows in a training step."""
         if self.fixed_batch:
-            return self._rows
+            return next(iter(self.inputs.values())).shape[0]
         return self.manifest.batch_size if self.manifest else DEFAULT_BATCH_SIZE
 
     @property
@@ -296,13 +281,9 @@ class TrainableModel:
         """The error at which Huber's loss turns from quadratic to linear."""
         return self.manifest.delta if self.manifest else 1.0
 
-    @property
+    @cached_property
     def classes(self) -> int | None:
         """The number of classes of the first target, see `classes_by_target`."""
-        return self._classes
-
-    @cached_property
-    def _classes(self) -> int | None:
         return next(iter(self.classes_by_target.values()))
 
     @cached_property

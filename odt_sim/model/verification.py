@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from odt_sim.errors import FileError, ModelError, transient
+from odt_sim.errors import FileError, InvocationError, ModelError, transient
 from odt_sim.files import cache_folder, write_file
 from odt_sim.subprocesses import environment
 
@@ -26,8 +26,8 @@ It is generous, because a slow machine must not refuse a model that a fast one a
 PATIENCE = 6
 """The wall-clock limit as a multiple of the CPU time, because the machine may be busy."""
 
-ACCEPTED, REFUSED = 0, 3
-"""The subprocess's exit codes; the last line of its output is the memory in bytes, or the reason."""
+ACCEPTED, REFUSED, FAILED = 0, 3, 4
+"""The subprocess's exit codes; the last line of its output is the memory in bytes, or the reason. `FAILED` is a call."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ def verify(content: bytes, fingerprint: str, where: str) -> None:
         where: The file's name, for errors.
 
     Raises:
-        ModelError: LiteRT fails, crashes, or takes too long.
+        InvocationError: LiteRT fails while it runs a signature.
+        ModelError: LiteRT fails otherwise, crashes, or takes too long.
     """
     if not _is_verified(fingerprint):
         _accepted(content, where)
@@ -99,13 +100,14 @@ def _accepted(content: bytes, where: str) -> Ending:
     seconds = max(SECONDS, len(content) / 1e6)
     ending = run(content, where, seconds)
     if ending.code != ACCEPTED:
-        error = ModelError(_refusal(ending, where, seconds))
+        kind = InvocationError if ending.code == FAILED else ModelError
+        error = kind(_refusal(ending, where, seconds))
         raise transient(error) if ending.code in (None, -signal.SIGKILL) else error
     return ending
 
 
 def _refusal(ending: Ending, where: str, seconds: float) -> str:
-    if ending.code == REFUSED:
+    if ending.code in (REFUSED, FAILED):
         return ending.output.strip().splitlines()[-1]
     if ending.code is None:
         return (

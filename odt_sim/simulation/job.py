@@ -84,15 +84,6 @@ class Job:
         """The aggregator in use: `Mean` for strategies that send nothing."""
         return Mean() if self.strategy.alone else self.aggregator
 
-    @property
-    def usual_steps(self) -> int | None:
-        """The steps per round that at least half of the devices make; None if no number is that common."""
-        counts = np.bincount(self.data.train_sizes)  # number of devices by number of examples
-        size = int(counts.argmax())
-        if self.plan.steps is None and 2 * counts[size] < self.data.devices:
-            return None
-        return self.plan.steps_of(size, self.model.batch_size)
-
     def strategy_errors(self, where: str) -> AbstractContextManager[None]:
         """Turn errors of the strategy into a `SimulationError`, except failures of LiteRT.
 

@@ -9,8 +9,8 @@ from odt_sim.aggregators.differential_privacy import DifferentialPrivacy
 from odt_sim.counting import counted
 from odt_sim.data.columns import Array, arrays_of
 from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.inputs import unscaled
 from odt_sim.model.names import full
-from odt_sim.model.scaling import unscaled
 from odt_sim.simulation.checks import has_validation
 from odt_sim.simulation.job import Job
 

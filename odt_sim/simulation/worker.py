@@ -119,4 +119,4 @@ class Worker:
 
     def _new_pool(self) -> RuntimePool:
         job = self._job
-        return RuntimePool(job.model, start=job.runtime, embeddings=self.embeddings, usual_steps=job.usual_steps)
+        return RuntimePool(job.model, start=job.runtime, embeddings=self.embeddings)

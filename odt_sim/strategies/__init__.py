@@ -1,99 +1,50 @@
 """Personalization strategies, one file each."""
 
-from odt_sim.strategies.afl import AFL
-from odt_sim.strategies.apfl import APFL
-from odt_sim.strategies.apple import APPLE
-from odt_sim.strategies.clustered import Clustered
-from odt_sim.strategies.ditto import Ditto
-from odt_sim.strategies.fedadagrad import FedAdagrad
-from odt_sim.strategies.fedadam import FedAdam
-from odt_sim.strategies.fedala import FedALA
-from odt_sim.strategies.fedamp import FedAMP
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.fedavgm import FedAvgM
-from odt_sim.strategies.fedbabu import FedBABU
-from odt_sim.strategies.fedbn import FedBN
-from odt_sim.strategies.feddbe import FedDBE
-from odt_sim.strategies.feddistill import FedDistill
-from odt_sim.strategies.feddyn import FedDyn
-from odt_sim.strategies.fedem import FedEM
-from odt_sim.strategies.fedfomo import FedFomo
-from odt_sim.strategies.fedkd import FedKD
-from odt_sim.strategies.fedlc import FedLC
-from odt_sim.strategies.fednova import FedNova
-from odt_sim.strategies.fedntd import FedNTD
-from odt_sim.strategies.fedpac import FedPAC
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.fedphp import FedPHP
-from odt_sim.strategies.fedproto import FedProto
-from odt_sim.strategies.fedprox import FedProx
-from odt_sim.strategies.fedrep import FedRep
-from odt_sim.strategies.fedrod import FedRoD
-from odt_sim.strategies.fedyogi import FedYogi
-from odt_sim.strategies.gpfl import GPFL
-from odt_sim.strategies.head_only import HeadOnly
-from odt_sim.strategies.ifca import IFCA
-from odt_sim.strategies.interpolation import Interpolation
-from odt_sim.strategies.knn_per import KNNPer
-from odt_sim.strategies.lg_fedavg import LGFedAvg
-from odt_sim.strategies.local import Local
-from odt_sim.strategies.lora import LoRA
-from odt_sim.strategies.moon import Moon
-from odt_sim.strategies.mr_mtl import MRMTL
-from odt_sim.strategies.perfedavg import PerFedAvg
-from odt_sim.strategies.pfedhn import PFedHN
-from odt_sim.strategies.pfedme import PFedMe
-from odt_sim.strategies.qffl import QFFL
-from odt_sim.strategies.reptile import Reptile
-from odt_sim.strategies.scaffold import Scaffold
+from odt_sim.strategies.afl import AFL as AFL
+from odt_sim.strategies.apfl import APFL as APFL
+from odt_sim.strategies.apple import APPLE as APPLE
+from odt_sim.strategies.clustered import Clustered as Clustered
+from odt_sim.strategies.ditto import Ditto as Ditto
+from odt_sim.strategies.fedadagrad import FedAdagrad as FedAdagrad
+from odt_sim.strategies.fedadam import FedAdam as FedAdam
+from odt_sim.strategies.fedala import FedALA as FedALA
+from odt_sim.strategies.fedamp import FedAMP as FedAMP
+from odt_sim.strategies.fedavg import FedAvg as FedAvg
+from odt_sim.strategies.fedavg_finetune import FedAvgFineTune as FedAvgFineTune
+from odt_sim.strategies.fedavgm import FedAvgM as FedAvgM
+from odt_sim.strategies.fedbabu import FedBABU as FedBABU
+from odt_sim.strategies.fedbn import FedBN as FedBN
+from odt_sim.strategies.feddbe import FedDBE as FedDBE
+from odt_sim.strategies.feddistill import FedDistill as FedDistill
+from odt_sim.strategies.feddyn import FedDyn as FedDyn
+from odt_sim.strategies.fedem import FedEM as FedEM
+from odt_sim.strategies.fedfomo import FedFomo as FedFomo
+from odt_sim.strategies.fedkd import FedKD as FedKD
+from odt_sim.strategies.fedlc import FedLC as FedLC
+from odt_sim.strategies.fednova import FedNova as FedNova
+from odt_sim.strategies.fedntd import FedNTD as FedNTD
+from odt_sim.strategies.fedpac import FedPAC as FedPAC
+from odt_sim.strategies.fedper import FedPer as FedPer
+from odt_sim.strategies.fedphp import FedPHP as FedPHP
+from odt_sim.strategies.fedproto import FedProto as FedProto
+from odt_sim.strategies.fedprox import FedProx as FedProx
+from odt_sim.strategies.fedrep import FedRep as FedRep
+from odt_sim.strategies.fedrod import FedRoD as FedRoD
+from odt_sim.strategies.fedyogi import FedYogi as FedYogi
+from odt_sim.strategies.head_only import HeadOnly as HeadOnly
+from odt_sim.strategies.ifca import IFCA as IFCA
+from odt_sim.strategies.interpolation import Interpolation as Interpolation
+from odt_sim.strategies.knn_per import KNNPer as KNNPer
+from odt_sim.strategies.lg_fedavg import LGFedAvg as LGFedAvg
+from odt_sim.strategies.local import Local as Local
+from odt_sim.strategies.lora import LoRA as LoRA
+from odt_sim.strategies.moon import Moon as Moon
+from odt_sim.strategies.mr_mtl import MRMTL as MRMTL
+from odt_sim.strategies.perfedavg import PerFedAvg as PerFedAvg
+from odt_sim.strategies.pfedhn import PFedHN as PFedHN
+from odt_sim.strategies.pfedme import PFedMe as PFedMe
+from odt_sim.strategies.qffl import QFFL as QFFL
+from odt_sim.strategies.reptile import Reptile as Reptile
+from odt_sim.strategies.scaffold import Scaffold as Scaffold
 
-__all__ = [
-    "AFL",
-    "APFL",
-    "APPLE",
-    "GPFL",
-    "IFCA",
-    "MRMTL",
-    "QFFL",
-    "Clustered",
-    "Ditto",
-    "FedALA",
-    "FedAMP",
-    "FedAdagrad",
-    "FedAdam",
-    "FedAvg",
-    "FedAvgFineTune",
-    "FedAvgM",
-    "FedBABU",
-    "FedBN",
-    "FedDBE",
-    "FedDistill",
-    "FedDyn",
-    "FedEM",
-    "FedFomo",
-    "FedKD",
-    "FedLC",
-    "FedNTD",
-    "FedNova",
-    "FedPAC",
-    "FedPHP",
-    "FedPer",
-    "FedProto",
-    "FedProx",
-    "FedRep",
-    "FedRoD",
-    "FedYogi",
-    "HeadOnly",
-    "Interpolation",
-    "KNNPer",
-    "LGFedAvg",
-    "LoRA",
-    "Local",
-    "Moon",
-    "PFedHN",
-    "PFedMe",
-    "PerFedAvg",
-    "Reptile",
-    "Scaffold",
-]
+__all__ = [name for name in dir() if name[0].isupper()]

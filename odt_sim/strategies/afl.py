@@ -21,32 +21,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.cluster_models import moved
-from odt_sim.strategies.state import receive
+from odt_sim.strategies.state import moved, receive
 
 LOSS, DEVICES, MIXTURE, OTHERS = "loss", "devices", "mixture", "others"
 """In updates: the loss. In the state: devices that have sent updates, their weights, and the weight of any other."""
 
 
 class AFL(Strategy):
-    """Averaging in which the devices with the largest losses gain weight."""
+    """Averaging in which the devices with the largest losses gain weight.
+
+    Attributes:
+        rate: Step size of the devices' weights, at least 0; 0 is FedAvg with equal weights.
+    """
 
     keeps_updates = True
     asynchronous = False
-
-    def __init__(self, rate: float = 0.01, server_learning_rate: float = 1.0) -> None:
-        """Set how fast the mixture changes.
-
-        Args:
-            rate: Step size of the devices' weights, at least 0; 0 is FedAvg with equal weights.
-            server_learning_rate: Factor of the mean change on the server, above 0.
-        """
-        super().__init__(server_learning_rate=server_learning_rate)
-        self.rate = checked("rate", rate, 0)
+    unused = frozenset({"weighting"})
+    rate: float = number(0.01, search="tag(log,interval(0.001,1))")
 
     def init(self, initial: Weights) -> ServerState:
         """Return the exported weights and an empty mixture, since no device has sent an update yet."""

@@ -14,19 +14,18 @@ Unseen devices train v and a before deployment.
 Hyper-parameters: `alpha`, 0..1, default 0.5: the initial a; `unseen_epochs`, 0..50, default 10.
 """
 
-from typing import NamedTuple, Unpack
+from typing import NamedTuple
 
 import numpy as np
 
 from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.hyperparameters import checked, checked_count
+from odt_sim.hyperparameters import count, number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Layout, Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.own_model import keep_whole
+from odt_sim.strategies.personal import keep_whole
 from odt_sim.strategies.state import recall
 
 
@@ -52,22 +51,17 @@ class Mixture(NamedTuple):
 
 
 class APFL(Strategy):
-    """FedAvg, with a personal model on each device that is trained and deployed as part of a mixture."""
+    """FedAvg, with a personal model on each device that is trained and deployed as part of a mixture.
+
+    Attributes:
+        alpha: Initial weight of the personal model, 0 to 1.
+        unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
+            deployment.
+    """
 
     needs = frozenset({"plain_sgd", "learning_rate"})
-
-    def __init__(self, alpha: float = 0.5, unseen_epochs: int = 10, **averaging: Unpack[Averaging]) -> None:
-        """Set the initial mixing weight.
-
-        Args:
-            alpha: Initial weight of the personal model, 0 to 1.
-            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
-                deployment.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.alpha = checked("alpha", alpha, 0, 1)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+    alpha: float = number(0.5, 0, 1, search="interval(0.1,0.9)")
+    unseen_epochs: int = count(10)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train both models and the mixing weight."""

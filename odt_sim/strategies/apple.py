@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked, checked_count
+from odt_sim.hyperparameters import count, number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Layout, Weights
-from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.own_model import keep_whole
+from odt_sim.strategies.base import AVERAGING, ServerState, Strategy, Tensors, Update, Updates, weights_of
+from odt_sim.strategies.personal import keep_whole
 from odt_sim.strategies.state import recall
 
 MODEL, EXAMPLES = "model.", "examples."
@@ -69,32 +69,23 @@ class Others(NamedTuple):
 
 
 class APPLE(Strategy):
-    """Each device learns its core model and the weights by which it mixes all core models."""
+    """Each device learns its core model and the weights by which it mixes all core models.
+
+    Attributes:
+        relation_rate: Step size of the relations, 0 to 1.
+        regularization: Factor of the proximal term of the relations, at least 0.
+        decay_rounds: Rounds over which the proximal term falls to 0, at least 1.
+        unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains the sum of all core models.
+    """
 
     needs = frozenset({"plain_sgd", "learning_rate"})
     keeps_updates = True
     asynchronous = False
-
-    def __init__(
-        self,
-        relation_rate: float = 0.001,
-        regularization: float = 0.1,
-        decay_rounds: int = 16,
-        unseen_epochs: int = 10,
-    ) -> None:
-        """Set the training of the relations.
-
-        Args:
-            relation_rate: Step size of the relations, 0 to 1.
-            regularization: Factor of the proximal term of the relations, at least 0.
-            decay_rounds: Rounds over which the proximal term falls to 0, at least 1.
-            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains the sum of all core
-                models.
-        """
-        self.relation_rate = checked("relation_rate", relation_rate, 0, 1)
-        self.regularization = checked("regularization", regularization, 0)
-        self.decay_rounds = checked_count("decay_rounds", decay_rounds, 1)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+    unused = AVERAGING
+    relation_rate: float = number(0.001, 0, 1, search="tag(log,interval(0.0001,0.1))")
+    regularization: float = number(0.1, search="tag(log,interval(0.01,10))")
+    decay_rounds: int = count(16, 1)
+    unseen_epochs: int = count(10)
 
     def init(self, initial: Weights) -> ServerState:
         """Return no model, since no device has trained yet."""

@@ -10,13 +10,14 @@ McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Dece
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, NoReturn, Unpack
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
+from odt_sim.hyperparameters import Configured, choice, number
 from odt_sim.misspelt import ALIKE, warn_of_misspelt
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.tensors import ServerState as ServerState
@@ -25,9 +26,13 @@ from odt_sim.model.tensors import array_of
 from odt_sim.model.tensors import weights_of as weights_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights, is_finite
-from odt_sim.strategies.averaging import Averaging, Weighting, checked_averaging, stepped
-from odt_sim.strategies.state import keep, receive
+from odt_sim.strategies.state import keep, receive, stepped
 from odt_sim.user_code import name_of, repr_of
+
+Weighting = Literal["by_examples", "uniform"]
+
+AVERAGING = frozenset({"server_learning_rate", "weighting"})
+"""The hyper-parameters of all strategies that average weights."""
 
 IN_FLOWER = {
     "initialize_parameters": "init",
@@ -100,7 +105,7 @@ class Unkept(Mapping[int, Update]):
         raise StrategyError("updates.each has no updates; set keeps_updates = True in the strategy's class")
 
 
-class Strategy:
+class Strategy(Configured):
     """A personalization algorithm; federated averaging by default.
 
     Attributes:
@@ -118,26 +123,27 @@ class Strategy:
         reads_examples: Whether `local` or `deploy` reads examples, embeddings or outputs, which phones do not send.
         without_validation: What users get if no device has the validation examples by which the strategy chooses; a run
             warns about it. None for a strategy that makes no such choice.
-        server_learning_rate: Factor of the mean change on the server; see `Averaging`.
-        weighting: Weights of devices in the mean; see `Averaging`.
+        server_learning_rate: Factor of the mean change on the server, above 0; 1 replaces the weights by the mean.
+        weighting: Weights of devices in the mean: `by_examples`, the number of training examples, or `uniform`.
     """
 
-    needs: frozenset[str] = frozenset()
-    keeps_updates: bool = False
-    alone: bool = False
-    partial_work: bool = False
-    asynchronous: bool = True
-    unweighted: frozenset[str] = frozenset()
-    not_averaged: frozenset[str] = frozenset()
-    reads_examples: bool = False
-    without_validation: str | None = None
-    server_learning_rate: float = 1.0
-    weighting: Weighting = "by_examples"
+    _group = "strategy"
+    needs: ClassVar[frozenset[str]] = frozenset()
+    keeps_updates: ClassVar[bool] = False
+    alone: ClassVar[bool] = False
+    partial_work: ClassVar[bool] = False
+    asynchronous: ClassVar[bool] = True
+    unweighted: ClassVar[frozenset[str]] = frozenset()
+    not_averaged: ClassVar[frozenset[str]] = frozenset()
+    reads_examples: ClassVar[bool] = False
+    without_validation: ClassVar[str | None] = None
+    server_learning_rate: float = number(1.0, above=True, kw_only=True)
+    weighting: Weighting = choice("by_examples", "uniform", kw_only=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check that names are given as sets, since text would be a set of letters, and that no member is misspelt."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Strategy, IN_FLOWER)
+        warn_of_misspelt(cls, Strategy, IN_FLOWER, cls.hyperparameters)
         for attribute in ("needs", "unweighted", "not_averaged"):
             names = vars(cls).get(attribute)
             if isinstance(names, str | list | tuple):
@@ -145,12 +151,6 @@ class Strategy:
                 raise StrategyError(
                     f"{cls.__name__}.{attribute}: expected a set of names, found {names!r}; write frozenset({{{listed}}})"
                 )
-
-    def __init__(self, **averaging: Unpack[Averaging]) -> None:
-        """Set the averaging; a setting that is not given has the class's default."""
-        given = checked_averaging(type(self).__name__, averaging)
-        self.server_learning_rate = given.get("server_learning_rate", self.server_learning_rate)
-        self.weighting = given.get("weighting", self.weighting)
 
     def __repr__(self) -> str:
         """Return the class with its settings, in one line."""

@@ -24,42 +24,69 @@ under Dirichlet 0.3, twelve clusters reach 0.944, FedAvg 0.897.
 """
 
 from collections.abc import Mapping, Set
-from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.cluster_models import best_cluster, model_name, moved, of_cluster
-from odt_sim.strategies.state import trained_by_gradients
+from odt_sim.strategies.state import moved, receive, trained_by_gradients
 
 CLUSTER, MEMBERS = "cluster", "members"
 SMALLEST = 3
 """Smallest cluster that is split; two devices stay together, since each has no other to learn from."""
 
 
+def model_name(cluster: int) -> str:
+    """Return the name of a cluster's model in the broadcast."""
+    return f"weights.{cluster}"
+
+
+def best_cluster(device: Device, models: Tensors) -> int:
+    """Return the cluster whose model has the smallest loss on the training examples; diverged models rank last.
+
+    Args:
+        device: The device; with more than one model, its weights are those of the last model afterwards.
+        models: Models by `model_name`.
+    """
+    clusters = sorted(int(name.rpartition(".")[2]) for name in models)
+    if len(clusters) == 1:
+        return clusters[0]
+    losses = []
+    for cluster in clusters:
+        device.restore(weights_of(models, model_name(cluster)))
+        losses.append(device.loss("train"))
+    return clusters[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]  # argmin treats NaN as the smallest
+
+
+def of_cluster(device: Device, models: Tensors) -> Weights:
+    """Return the model of the device's cluster, and record the cluster's number.
+
+    Args:
+        device: The device.
+        models: Models by `model_name`.
+    """
+    cluster = best_cluster(device, models)
+    device.records["cluster"] = cluster
+    return receive(device, {"weights": models[model_name(cluster)]})
+
+
 class Clustered(Strategy):
-    """FedAvg within clusters, which are split where updates conflict."""
+    """FedAvg within clusters, which are split where updates conflict.
+
+    Attributes:
+        mean_norm: Norm of the mean update below which a cluster may be split, relative to the largest norm of an
+            update.
+        similarity: Largest cosine similarity of two updates in different parts, below which a cluster may be split.
+    """
 
     keeps_updates = True
     asynchronous = False
-
-    def __init__(self, mean_norm: float = 0.6, similarity: float = 0.15, **averaging: Unpack[Averaging]) -> None:
-        """Set when a cluster is split.
-
-        Args:
-            mean_norm: Norm of the mean update below which a cluster may be split, relative to the largest norm of an update.
-            similarity: Largest cosine similarity of two updates in different parts, below which a cluster may be split.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.mean_norm = checked("mean_norm", mean_norm, 0, 1, above=True)
-        self.similarity = checked("similarity", similarity, -1, 1)
+    mean_norm: float = number(0.6, 0, 1, above=True, search="interval(0.1,0.9)")
+    similarity: float = number(0.15, -1, 1, search="interval(0,0.4)")
 
     def init(self, initial: Weights) -> ServerState:
         """Return the exported weights as the only cluster's model."""

@@ -14,7 +14,7 @@ the paper, which uses 0.1, 1 or 2; 0 trains v alone); `unseen_epochs`, 0..50, de
 
 from odt_sim.device.device import Device
 from odt_sim.strategies.base import Tensors, Update, weights_of
-from odt_sim.strategies.own_model import HeldNear, keep_own_model, train_own_model
+from odt_sim.strategies.personal import HeldNear, keep_own_model, train_own_model
 
 
 class Ditto(HeldNear):

@@ -12,25 +12,14 @@ Hyper-parameters: `server_learning_rate`, 0.001..1, default 0.1; `beta_1`, 0..0.
 experiments; `tau`, the adaptivity, 1e-5..0.1, default 0.001.
 """
 
-from typing import Unpack
-
 from odt_sim.model.weights import Vector
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.server_optimizer import AdaptiveServerOptimizer
 
 
 class FedAdagrad(AdaptiveServerOptimizer):
     """FedAvg with an Adagrad step on the server."""
 
-    def __init__(self, beta_1: float = 0.0, tau: float = 1e-3, **averaging: Unpack[Averaging]) -> None:
-        """Set the optimizer.
-
-        Args:
-            beta_1: Decay of the first moment, 0 to below 1.
-            tau: Adaptivity, above 0; a smaller value adapts the step size of each parameter more.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(beta_1, tau, **averaging)
+    beta_1 = 0.0
 
     def second_moment(self, v: Vector, squared: Vector) -> Vector:
         """Add up the squares."""

@@ -16,17 +16,14 @@ Unseen devices, which have no v, get the global weights.
 Hyper-parameters: `rate`, above 0, default 1 (eta); `sample`, above 0 to 1, default 0.8 (s).
 """
 
-from typing import Unpack
-
 import numpy as np
 
 from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Vector, Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
 
 HEAD, SHARES = "head", "shares"
@@ -36,21 +33,16 @@ RECENT, SPREAD, MOST = 10, 0.1, 100
 
 
 class FedALA(Strategy):
-    """FedAvg, with training on each device starting from a learned mixture of the received head and its own."""
+    """FedAvg, with training on each device starting from a learned mixture of the received head and its own.
+
+    Attributes:
+        rate: Step size of the mixture's weights, above 0.
+        sample: Share of a device's batches on which they are learned, above 0, at most 1.
+    """
 
     needs = frozenset({"plain_sgd", "learning_rate", "head", "train_head"})
-
-    def __init__(self, rate: float = 1.0, sample: float = 0.8, **averaging: Unpack[Averaging]) -> None:
-        """Set the learning of the mixture.
-
-        Args:
-            rate: Step size of the mixture's weights, above 0.
-            sample: Share of a device's batches on which they are learned, above 0, at most 1.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.rate = checked("rate", rate, 0, above=True)
-        self.sample = checked("sample", sample, 0, 1, above=True)
+    rate: float = number(1.0, above=True, search="tag(log,interval(0.1,10))")
+    sample: float = number(0.8, 0, 1, above=True, search="interval(0.2,1)")
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train from the mixture, and keep the trained head."""

@@ -24,37 +24,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked, checked_count
+from odt_sim.hyperparameters import checked, count, number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Vector, Weights
-from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.own_model import keep_whole
+from odt_sim.strategies.base import AVERAGING, ServerState, Strategy, Tensors, Update, Updates, weights_of
+from odt_sim.strategies.personal import keep_whole
 from odt_sim.strategies.state import recall, trained_by_gradients
 
 
 class FedAMP(Strategy):
-    """Each device receives a mixture of all models, weighted by their similarity to its own."""
+    """Each device receives a mixture of all models, weighted by their similarity to its own.
+
+    Attributes:
+        sigma: Squared distance at which an influence falls to 1/e, above 0.
+        alpha: Step size of the server, above 0, at most sigma.
+        regularization: Factor of the proximal term towards the received mixture, at least 0.
+        unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
+            deployment.
+    """
 
     needs = frozenset({"gradient_offset"})
     keeps_updates = True
     asynchronous = False
+    unused = AVERAGING
+    sigma: float = number(10.0, above=True, search="tag(log,interval(1,100))")
+    alpha: float = number(1.0, above=True, search="tag(log,interval(0.01,1))")
+    regularization: float = number(0.01, search="tag(log,interval(0.01,10))")
+    unseen_epochs: int = count(10)
 
-    def __init__(
-        self, sigma: float = 10.0, alpha: float = 1.0, regularization: float = 0.01, unseen_epochs: int = 10
-    ) -> None:
-        """Set the weights of the mixtures.
-
-        Args:
-            sigma: Squared distance at which an influence falls to 1/e, above 0.
-            alpha: Step size of the server, above 0, at most sigma.
-            regularization: Factor of the proximal term towards the received mixture, at least 0.
-            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
-                deployment.
-        """
-        self.sigma = checked("sigma", sigma, 0, above=True)
-        self.alpha = checked("alpha", alpha, 0, self.sigma, above=True)
-        self.regularization = checked("regularization", regularization, 0)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+    def __post_init__(self) -> None:
+        """Check that alpha is at most sigma."""
+        checked("alpha", self.alpha, 0, self.sigma, above=True)
 
     def init(self, initial: Weights) -> ServerState:
         """Return the exported weights for all devices."""

@@ -18,17 +18,15 @@ device without validation examples keeps the global weights.
 from collections.abc import Iterator
 from itertools import chain, islice
 from math import ceil
-from typing import NamedTuple, Unpack
+from typing import NamedTuple
 
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.errors import ConfigurationError
-from odt_sim.hyperparameters import checked_count
+from odt_sim.hyperparameters import choice, count
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors
-from odt_sim.strategies.own_part import train_own_part
+from odt_sim.strategies.personal import train_own_part
 from odt_sim.strategies.state import receive
 
 LAYERS = {"all": ("all",), "head": ("head",), "chosen": ("all", "head")}
@@ -52,23 +50,16 @@ class Tuned(NamedTuple):
 
 
 class FedAvgFineTune(Strategy):
-    """FedAvg, with the global model fine-tuned on each device at deployment."""
+    """FedAvg, with the global model fine-tuned on each device at deployment.
+
+    Attributes:
+        max_epochs: Maximum number of epochs that a device may choose.
+        layers: Layers to fine-tune: `all`, `head`, or `chosen` by each device.
+    """
 
     without_validation = "nothing is fine-tuned, and users get the global model"
-
-    def __init__(self, max_epochs: int = 5, layers: str = "all", **averaging: Unpack[Averaging]) -> None:
-        """Set the limits of fine-tuning.
-
-        Args:
-            max_epochs: Maximum number of epochs that a device may choose.
-            layers: Layers to fine-tune: `all`, `head`, or `chosen` by each device.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.max_epochs = checked_count("max_epochs", max_epochs)
-        if layers not in LAYERS:
-            raise ConfigurationError(f"strategy.layers: expected one of {', '.join(LAYERS)}, found {layers!r}")
-        self.layers = layers
+    max_epochs: int = count(5, search="int(interval(1,10))")
+    layers: str = choice("all", "head", "chosen")
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
         """Return the required capabilities, with `head` if it is fine-tuned alone."""

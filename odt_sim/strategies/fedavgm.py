@@ -10,28 +10,22 @@ Unseen devices get the global weights.
 Hyper-parameters: `beta`, 0..0.99, default 0.9; `server_learning_rate`, 0.01..1, default 1. With 0 and 1 it is FedAvg.
 """
 
-from typing import Unpack
-
 import numpy as np
 
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.weights import Vector
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.server_optimizer import Moments, ServerOptimizer
 
 
 class FedAvgM(ServerOptimizer):
-    """FedAvg with momentum on the server."""
+    """FedAvg with momentum on the server.
 
-    def __init__(self, beta: float = 0.9, **averaging: Unpack[Averaging]) -> None:
-        """Set the momentum.
+    Attributes:
+        beta: Decay of the momentum, 0 to below 1.
+    """
 
-        Args:
-            beta: Decay of the momentum, 0 to below 1.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.beta = checked("beta", beta, 0, 1, below=True)
+    server_learning_rate: float = number(1.0, above=True, search="tag(log,interval(0.1,2))", kw_only=True)
+    beta: float = number(0.9, 0, 1, below=True, search="interval(0.3,0.97)")
 
     def begin(self, size: int) -> Moments:
         """Return an `m` of zeros."""

@@ -11,37 +11,26 @@ Unseen devices fine-tune from the same model as all others.
 Hyper-parameters: `fine_tune_epochs`, 0..50, default 5 as in the paper; `fine_tune`, `all` or `head`, default `all`.
 """
 
-from typing import Unpack
-
 from odt_sim.device.device import Device
-from odt_sim.errors import ConfigurationError
-from odt_sim.hyperparameters import checked_count
+from odt_sim.hyperparameters import choice, count
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.own_part import body_group
+from odt_sim.strategies.personal import body_group
 
 
 class FedBABU(Strategy):
-    """FedAvg on the body, with the exported head until deployment."""
+    """FedAvg on the body, with the exported head until deployment.
+
+    Attributes:
+        fine_tune_epochs: Number of epochs of fine-tuning.
+        fine_tune: Layers to fine-tune: `all` or `head`.
+    """
 
     needs = frozenset({"body", "head"})
-
-    def __init__(self, fine_tune_epochs: int = 5, fine_tune: str = "all", **averaging: Unpack[Averaging]) -> None:
-        """Set the fine-tuning.
-
-        Args:
-            fine_tune_epochs: Number of epochs of fine-tuning.
-            fine_tune: Layers to fine-tune: `all` or `head`.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.fine_tune_epochs = checked_count("fine_tune_epochs", fine_tune_epochs)
-        if fine_tune not in ("all", "head"):
-            raise ConfigurationError(f"strategy.fine_tune: expected all or head, found {fine_tune!r}")
-        self.fine_tune = fine_tune
+    fine_tune_epochs: int = count(5, search="int(interval(1,10))")
+    fine_tune: str = choice("all", "head")
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
         """Return the required capabilities, with `train_head` if only the head is fine-tuned."""

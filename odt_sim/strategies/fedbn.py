@@ -15,7 +15,7 @@ batches leave them near their initial values.
 
 from odt_sim.errors import StrategyError
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.strategies.own_part import OwnPart
+from odt_sim.strategies.personal import OwnPart
 
 NORMALIZING = ("gamma", "beta", "moving_mean", "moving_variance", "running_mean", "running_var")
 

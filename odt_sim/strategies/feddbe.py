@@ -20,18 +20,16 @@ helps and the pull does not.
 """
 
 from dataclasses import replace
-from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
 
 MEAN, BIAS = "mean", "bias"
@@ -39,21 +37,16 @@ MEAN, BIAS = "mean", "bias"
 
 
 class FedDBE(Strategy):
-    """FedAvg, with a personal bias added to embeddings and a penalty that pulls their means together."""
+    """FedAvg, with a personal bias added to embeddings and a penalty that pulls their means together.
+
+    Attributes:
+        strength: Factor of the squared distance of a batch's mean embedding, at least 0.
+    """
 
     needs = frozenset({"mean_embedding", "embed", "head", "plain_sgd"})
     asynchronous = False
     reads_examples = True
-
-    def __init__(self, strength: float = 1.0, **averaging: Unpack[Averaging]) -> None:
-        """Set the pull towards the fleet's mean embedding.
-
-        Args:
-            strength: Factor of the squared distance of a batch's mean embedding, at least 0.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.strength = checked("strength", strength, 0)
+    strength: float = number(1.0, search="tag(log,interval(0.01,50))")
 
     def check(self, model: TrainableModel) -> None:
         """Check the model's capabilities, and that its head is one linear layer with a bias.

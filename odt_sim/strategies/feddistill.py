@@ -23,13 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked, checked_count
+from odt_sim.hyperparameters import count, number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.answers import log_probabilities_of
-from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates
-from odt_sim.strategies.class_counts import labels_of, means_by_class
-from odt_sim.strategies.own_model import keep_whole
+from odt_sim.strategies.base import AVERAGING, ServerState, Strategy, Tensors, Update, Updates
+from odt_sim.strategies.classes import labels_of, log_probabilities_of, means_by_class
+from odt_sim.strategies.personal import keep_whole
 from odt_sim.strategies.state import recall
 
 ANSWERS = "answers"
@@ -37,24 +36,21 @@ ANSWERS = "answers"
 
 
 class FedDistill(Strategy):
-    """Personal models that learn from the mean predictions of the other devices."""
+    """Personal models that learn from the mean predictions of the other devices.
+
+    Attributes:
+        gamma: Factor of the distillation, at least 0.
+        unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a model before deployment.
+    """
 
     needs = frozenset({"distillation"})
     keeps_updates = True
     not_averaged = frozenset({ANSWERS})
     asynchronous = False
     reads_examples = True
-
-    def __init__(self, gamma: float = 1.0, unseen_epochs: int = 10) -> None:
-        """Set the distillation.
-
-        Args:
-            gamma: Factor of the distillation, at least 0.
-            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a model before
-                deployment.
-        """
-        self.gamma = checked("gamma", gamma, 0)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+    unused = AVERAGING
+    gamma: float = number(1.0, search="tag(log,interval(0.01,10))")
+    unseen_epochs: int = count(10)
 
     def init(self, initial: Weights) -> ServerState:
         """Return an empty state, since no device has trained yet."""

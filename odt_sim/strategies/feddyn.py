@@ -15,35 +15,28 @@ with few steps, choose a larger `alpha`.
 """
 
 from dataclasses import replace
-from typing import Unpack
 
 import numpy as np
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
 from odt_sim.strategies.state import receive, trained_by_gradients
 
 
 class FedDyn(Strategy):
-    """FedAvg on dynamically regularized objectives; the server also sums the individual updates."""
+    """FedAvg on dynamically regularized objectives; the server also sums the individual updates.
+
+    Attributes:
+        alpha: Factor of the regularizer, at least 0; 0 is FedAvg with equal weights.
+    """
 
     needs = frozenset({"gradient_offset"})
     keeps_updates = True
     asynchronous = False
     weighting = "uniform"
-
-    def __init__(self, alpha: float = 0.01, **averaging: Unpack[Averaging]) -> None:
-        """Set the strength of the regularizer.
-
-        Args:
-            alpha: Factor of the regularizer, at least 0; 0 is FedAvg with equal weights.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.alpha = checked("alpha", alpha, 0)
+    alpha: float = number(0.01, search="tag(log,interval(0.001,1))")
 
     def init(self, initial: Weights) -> ServerState:
         """Return the exported weights and an `h` of zeros."""

@@ -14,19 +14,17 @@ Hyper-parameters: `components`, 1 or more, default 3 (M, as in the paper). A mod
 `train.learning_rate` may be higher.
 """
 
-from typing import Unpack
-
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
 from odt_sim.device.predictor import Ensemble
-from odt_sim.hyperparameters import checked_count
+from odt_sim.hyperparameters import count
 from odt_sim.metrics.losses import log_softmax
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging, stepped
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
+from odt_sim.strategies.state import stepped
 
 MIXTURE = "mixture"
 """pi in `device.state`, `[components]`."""
@@ -39,21 +37,16 @@ Shares = NDArray[np.float64]
 
 
 class FedEM(Strategy):
-    """FedAvg with several models; each device learns a mixture of them."""
+    """FedAvg with several models; each device learns a mixture of them.
+
+    Attributes:
+        components: Number of models, at least 1.
+    """
 
     needs = frozenset({"sample_weight"})
     asynchronous = False
     reads_examples = True
-
-    def __init__(self, components: int = 3, **averaging: Unpack[Averaging]) -> None:
-        """Set the number of models.
-
-        Args:
-            components: Number of models, at least 1.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.components = checked_count("components", components, 1)
+    components: int = count(3, 1, search="int(interval(2,5))")
 
     def init(self, initial: Weights) -> ServerState:
         """Return the exported weights as each model."""

@@ -18,11 +18,11 @@ validation examples combines nothing.
 import numpy as np
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked_count
+from odt_sim.hyperparameters import count
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.own_model import keep_whole
+from odt_sim.strategies.base import AVERAGING, ServerState, Strategy, Tensors, Update, Updates, weights_of
+from odt_sim.strategies.personal import keep_whole
 from odt_sim.strategies.state import recall, trained_by_gradients
 
 TURN = "turn"
@@ -30,21 +30,19 @@ TURN = "turn"
 
 
 class FedFomo(Strategy):
-    """Personal models, each moved towards the other models in proportion to their value to the device."""
+    """Personal models, each moved towards the other models in proportion to their value to the device.
+
+    Attributes:
+        models: Maximum number of other models that a device receives in a round; None for all.
+        unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains the combination.
+    """
 
     keeps_updates = True
     asynchronous = False
     without_validation = "no device uses another device's model"
-
-    def __init__(self, models: int | None = None, unseen_epochs: int = 10) -> None:
-        """Set the number of models per device, and the training of devices that never trained.
-
-        Args:
-            models: Maximum number of other models that a device receives in a round; None for all.
-            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains the combination.
-        """
-        self.models = None if models is None else checked_count("models", models, 1)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+    unused = AVERAGING
+    models: int | None = count(None, 1, optional=True, search="int(interval(2,20))")
+    unseen_epochs: int = count(10)
 
     def init(self, initial: Weights) -> ServerState:
         """Return no model, since no device has trained yet."""

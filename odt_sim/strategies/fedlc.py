@@ -12,33 +12,25 @@ Unseen devices get the global weights, without calibration, like all others.
 Hyper-parameters: `tau`, 0 or above, default 1; 0 calibrates nothing, but still excludes absent classes.
 """
 
-from typing import Unpack
-
 import numpy as np
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
-from odt_sim.strategies.averaging import Averaging
+from odt_sim.hyperparameters import number
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.class_counts import ABSENT, class_counts
+from odt_sim.strategies.classes import ABSENT, class_counts
 from odt_sim.strategies.state import receive
 
 
 class FedLC(Strategy):
-    """FedAvg with a loss calibrated by class counts."""
+    """FedAvg with a loss calibrated by class counts.
+
+    Attributes:
+        tau: Factor of the margins, at least 0.
+    """
 
     needs = frozenset({"logit_shift"})
     reads_examples = True
-
-    def __init__(self, tau: float = 1.0, **averaging: Unpack[Averaging]) -> None:
-        """Set the strength of the calibration.
-
-        Args:
-            tau: Factor of the margins, at least 0.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.tau = checked("tau", tau, 0)
+    tau: float = number(1.0, search="interval(0.1,2)")
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train with the calibrated loss."""

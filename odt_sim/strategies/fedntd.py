@@ -10,33 +10,25 @@ Unseen devices get the global weights.
 Hyper-parameters: `beta`, 0 or above, default 1; `temperature`, above 0, default 1.
 """
 
-from typing import Unpack
-
 from odt_sim.data.columns import only
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
-from odt_sim.strategies.averaging import Averaging
+from odt_sim.hyperparameters import number
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
 from odt_sim.strategies.state import receive
 
 
 class FedNTD(Strategy):
-    """FedAvg with distillation from the received model over all classes except the label."""
+    """FedAvg with distillation from the received model over all classes except the label.
+
+    Attributes:
+        beta: Factor of the distillation, at least 0; 0 is FedAvg.
+        temperature: Temperature of both softmaxes, above 0.
+    """
 
     needs = frozenset({"not_true_distillation"})
     reads_examples = True
-
-    def __init__(self, beta: float = 1.0, temperature: float = 1.0, **averaging: Unpack[Averaging]) -> None:
-        """Set the distillation.
-
-        Args:
-            beta: Factor of the distillation, at least 0; 0 is FedAvg.
-            temperature: Temperature of both softmaxes, above 0.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.beta = checked("beta", beta, 0)
-        self.temperature = checked("temperature", temperature, 0, above=True)
+    beta: float = number(1.0, search="tag(log,interval(0.1,10))")
+    temperature: float = number(1.0, above=True, search="interval(0.5,4)")
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train with the received model as teacher."""

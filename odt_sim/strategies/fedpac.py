@@ -21,29 +21,32 @@ default 10.
 """
 
 from collections.abc import Sequence
-from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked, checked_count
+from odt_sim.hyperparameters import count, number
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.tensors import array_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.class_counts import class_counts, means_by_class
-from odt_sim.strategies.own_part import body_group
-from odt_sim.strategies.prototypes import COUNTS, PROTOTYPES, mean_prototypes, own_prototypes, prototype_inputs
-from odt_sim.strategies.simplex import smallest_on_simplex
+from odt_sim.strategies.classes import class_counts, means_by_class
+from odt_sim.strategies.fedproto import COUNTS, PROTOTYPES, mean_prototypes, own_prototypes, prototype_inputs
+from odt_sim.strategies.personal import body_group
 
 HEAD, MEANS, VARIANCE = "head", "means", "variance"
 
 
 class FedPAC(Strategy):
-    """A shared body with aligned features, under a mixture of the devices' heads."""
+    """A shared body with aligned features, under a mixture of the devices' heads.
+
+    Attributes:
+        strength: Factor of the mean squared distance from a class's centroid, at least 0.
+        head_epochs: Epochs of the head in every round, at least 1.
+        unseen_epochs: Epochs of the head on a device that never trained, unseen or seen, before deployment.
+    """
 
     needs = frozenset({"prototypes", "embed", "body", "head", "train_head"})
     keeps_updates = True
@@ -51,22 +54,9 @@ class FedPAC(Strategy):
     asynchronous = False
     reads_examples = True
     unweighted = frozenset({PROTOTYPES, COUNTS})
-
-    def __init__(
-        self, strength: float = 1.0, head_epochs: int = 1, unseen_epochs: int = 10, **averaging: Unpack[Averaging]
-    ) -> None:
-        """Set the alignment and the epochs of the head.
-
-        Args:
-            strength: Factor of the mean squared distance from a class's centroid, at least 0.
-            head_epochs: Epochs of the head in every round, at least 1.
-            unseen_epochs: Epochs of the head on a device that never trained, unseen or seen, before deployment.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.strength = checked("strength", strength, 0)
-        self.head_epochs = checked_count("head_epochs", head_epochs, 1)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+    strength: float = number(1.0, search="tag(log,interval(0.01,10))")
+    head_epochs: int = count(1, 1, search="int(interval(1,10))")
+    unseen_epochs: int = count(10)
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
         """Return the required capabilities, with training of the body and its normalization layers alone."""
@@ -155,3 +145,54 @@ def _mixture(heads: Sequence[Weights], shares: NDArray[np.float64]) -> Weights:
     for share, head in zip(shares, heads, strict=True):
         mixed += share * head.vector
     return Weights(heads[0].layout, mixed.astype(np.float32))
+
+
+Array = NDArray[np.float64]
+
+TOLERANCE = 1e-12
+"""The search ends if no weight improves the form by more than this, relative to its largest coefficient."""
+
+
+def smallest_on_simplex(form: Array) -> Array:
+    """Return the weights a that minimize `a^T Q a` with `a >= 0` and `sum a = 1`, `[n]`.
+
+    The method of Wolfe (1976, Finding the nearest point in a polytope) reaches the exact minimum, up to rounding, in
+    finitely many steps. Starting from one positive weight, it adds the weight that improves the form most, minimizes
+    under the constraint that the sum is 1, and drops weights that would become negative.
+
+    Args:
+        form: Q, `[n, n]`, symmetric and positive semidefinite.
+    """
+    weights = np.zeros(len(form))
+    weights[form.diagonal().argmin()] = 1.0
+    slack = TOLERANCE * np.abs(form).max()
+    for _ in range(3 * len(form)):  # ends earlier, except for rounding
+        gains = weights @ form @ weights - form @ weights
+        gains[weights > 0] = 0
+        if gains.max() <= slack:
+            break
+        weights = _without_negative(form, weights, [*np.flatnonzero(weights), gains.argmax()])
+    return weights
+
+
+def _without_negative(form: Array, weights: Array, support: list[np.intp]) -> Array:
+    """Return the minimum over the weights of a support, which shrinks until no weight is negative."""
+    while True:
+        target = np.zeros(len(form))
+        target[support] = _on_plane(form[np.ix_(support, support)])
+        if target.min() >= 0:
+            return target
+        falling = [i for i in support if target[i] < 0]
+        steps = weights[falling] / (weights[falling] - target[falling])
+        first = falling[steps.argmin()]
+        weights = weights + steps.min() * (target - weights)
+        support = [i for i in support if i != first and weights[i] > 0]
+        weights[first] = 0
+
+
+def _on_plane(form: Array) -> Array:
+    """Return the weights, of any sign and with the sum 1, that minimize a form."""
+    size = len(form)
+    system = np.ones((size + 1, size + 1))
+    system[:size, :size], system[size, size] = form, 0
+    return np.asarray(np.linalg.lstsq(system, np.eye(size + 1)[size], rcond=None)[0][:size])

@@ -10,7 +10,7 @@ Hyper-parameters: `unseen_epochs`, 0..50, default 10. The head is chosen at expo
 with weights).
 """
 
-from odt_sim.strategies.own_part import OwnPart
+from odt_sim.strategies.personal import OwnPart
 
 
 class FedPer(OwnPart):

@@ -17,55 +17,41 @@ Hyper-parameters: `strength`, 0 or above, default 0.1; `temperature`, above 0, d
 of a run; `unseen_epochs`, 0..50, default 10.
 """
 
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked, checked_count
+from odt_sim.hyperparameters import count, number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.answers import log_probabilities_of
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.own_model import keep_whole
+from odt_sim.strategies.classes import log_probabilities_of
+from odt_sim.strategies.personal import keep_whole
 from odt_sim.strategies.state import recall
 
 OWN, ROUNDS = "own", "rounds"
 
 
 class FedPHP(Strategy):
-    """FedAvg with a private model on each device, used as teacher and deployed to the user."""
+    """FedAvg with a private model on each device, used as teacher and deployed to the user.
+
+    Attributes:
+        strength: Factor of the distillation from the private model, at least 0.
+        temperature: Temperature of both softmaxes, above 0.
+        momentum: Largest weight of the private model in its average with the trained one, at least 0, below 1.
+        participations: Rounds of a device until that weight is reached, at least 1.
+        unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a private model before
+            deployment.
+    """
 
     needs = frozenset({"distillation"})
     reads_examples = True
-
-    def __init__(
-        self,
-        strength: float = 0.1,
-        temperature: float = 1.0,
-        momentum: float = 0.9,
-        participations: int = 10,
-        unseen_epochs: int = 10,
-        **averaging: Unpack[Averaging],
-    ) -> None:
-        """Set the teaching and the average.
-
-        Args:
-            strength: Factor of the distillation from the private model, at least 0.
-            temperature: Temperature of both softmaxes, above 0.
-            momentum: Largest weight of the private model in its average with the trained one, at least 0, below 1.
-            participations: Rounds of a device until that weight is reached, at least 1.
-            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a private model before
-                deployment.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.strength = checked("strength", strength, 0)
-        self.temperature = checked("temperature", temperature, 0, above=True)
-        self.momentum = checked("momentum", momentum, 0, 1, below=True)
-        self.participations = checked_count("participations", participations, 1)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+    strength: float = number(0.1, search="tag(log,interval(0.01,3))")
+    temperature: float = number(1.0, above=True, search="interval(1,4)")
+    momentum: float = number(0.9, 0, 1, below=True, search="interval(0.5,0.95)")
+    participations: int = count(10, 1, search="int(interval(3,40))")
+    unseen_epochs: int = count(10)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train with the private model as teacher, and average the result into it."""

@@ -14,30 +14,22 @@ Hyper-parameters: `mu`, 0.001..1, default 0.01, which validates best on three ta
 chose 1 on three of its five data sets. 0 is FedAvg, except for stragglers.
 """
 
-from typing import Unpack
-
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
-from odt_sim.strategies.averaging import Averaging
+from odt_sim.hyperparameters import number
 from odt_sim.strategies.base import Strategy, Tensors, Update
 from odt_sim.strategies.state import receive
 
 
 class FedProx(Strategy):
-    """FedAvg with a proximal term and partial work."""
+    """FedAvg with a proximal term and partial work.
+
+    Attributes:
+        mu: Factor of the proximal term, at least 0; 0 is FedAvg.
+    """
 
     needs = frozenset({"gradient_offset"})
     partial_work = True
-
-    def __init__(self, mu: float = 0.01, **averaging: Unpack[Averaging]) -> None:
-        """Set the proximal term.
-
-        Args:
-            mu: Factor of the proximal term, at least 0; 0 is FedAvg.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.mu = checked("mu", mu, 0)
+    mu: float = number(0.01, search="tag(log,interval(0.001,10))")
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Minimize `loss + mu/2 |w - w0|^2` for as many epochs as the device can complete."""

@@ -10,37 +10,29 @@ Unseen devices train the exported head under the shared body before deployment, 
 Hyper-parameters: `head_epochs`, 1..50, default 10; `unseen_epochs`, 0..50, default 10.
 """
 
-from typing import Unpack
-
 import numpy as np
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked_count
+from odt_sim.hyperparameters import count
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Tensors, Update, weights_of
-from odt_sim.strategies.own_part import OwnPart, body_group
+from odt_sim.strategies.personal import OwnPart, body_group
 from odt_sim.strategies.state import keep, recall, receive
 
 
 class FedRep(OwnPart):
-    """Personal heads under a shared body: train the head, then the body, and average only the body."""
+    """Personal heads under a shared body: train the head, then the body, and average only the body.
+
+    Attributes:
+        head_epochs: Epochs of the head in every round, at least 1.
+        unseen_epochs: Epochs of the head on a device that never trained, unseen or seen, before deployment.
+    """
 
     needs = frozenset({"body", "head", "train_head"})
     own = frozenset({"head"})
     weighting = "uniform"
-
-    def __init__(self, head_epochs: int = 10, unseen_epochs: int = 10, **averaging: Unpack[Averaging]) -> None:
-        """Set the epochs of the head.
-
-        Args:
-            head_epochs: Epochs of the head in every round, at least 1.
-            unseen_epochs: Epochs of the head on a device that never trained, unseen or seen, before deployment.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(unseen_epochs, **averaging)
-        self.head_epochs = checked_count("head_epochs", head_epochs, 1)
+    head_epochs: int = count(10, 1, search="int(interval(1,10))")
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
         """Return the required capabilities, with training of the body and its normalization layers alone."""

@@ -13,16 +13,13 @@ Unseen devices train H for `unseen_epochs` before deployment.
 Hyper-parameters: `unseen_epochs`, 0..50, default 10.
 """
 
-from typing import Unpack
-
 import numpy as np
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked_count
+from odt_sim.hyperparameters import count
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.class_counts import ABSENT, class_counts
+from odt_sim.strategies.classes import ABSENT, class_counts
 from odt_sim.strategies.state import receive
 
 PERSONAL = "personal"
@@ -30,21 +27,16 @@ PERSONAL = "personal"
 
 
 class FedRoD(Strategy):
-    """FedAvg with a balanced loss, and a personal head in addition to the generic one."""
+    """FedAvg with a balanced loss, and a personal head in addition to the generic one.
+
+    Attributes:
+        unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal head before
+            deployment.
+    """
 
     needs = frozenset({"logit_shift", "head", "train_head"})
     reads_examples = True
-
-    def __init__(self, unseen_epochs: int = 10, **averaging: Unpack[Averaging]) -> None:
-        """Set the training of devices that never trained.
-
-        Args:
-            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal head before
-                deployment.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+    unseen_epochs: int = count(10)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train the generic model with the balanced loss, then the personal head."""

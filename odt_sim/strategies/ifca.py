@@ -22,41 +22,34 @@ rounds.
 """
 
 from collections.abc import Mapping
-from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked_count
+from odt_sim.hyperparameters import count
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging, stepped
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.cluster_models import best_cluster, model_name, moved, of_cluster
-from odt_sim.strategies.state import trained_by_gradients
+from odt_sim.strategies.clustered import best_cluster, model_name, of_cluster
+from odt_sim.strategies.state import moved, stepped, trained_by_gradients
 
 ITERATIONS = 100
 """Maximum number of k-means iterations; they end earlier if no device changes its cluster."""
 
 
 class IFCA(Strategy):
-    """FedAvg with several models, from which each device chooses one."""
+    """FedAvg with several models, from which each device chooses one.
+
+    Attributes:
+        clusters: Number of clusters, at least 1.
+        warm_up_rounds: Rounds with one model for all devices.
+    """
 
     keeps_updates = True
     asynchronous = False
-
-    def __init__(self, clusters: int = 2, warm_up_rounds: int = 1, **averaging: Unpack[Averaging]) -> None:
-        """Set the number of models.
-
-        Args:
-            clusters: Number of clusters, at least 1.
-            warm_up_rounds: Rounds with one model for all devices.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.clusters = checked_count("clusters", clusters, 1)
-        self.warm_up_rounds = checked_count("warm_up_rounds", warm_up_rounds)
+    clusters: int = count(2, 1, search="int(interval(2,5))")
+    warm_up_rounds: int = count(1)
 
     def init(self, initial: Weights) -> ServerState:
         """Return the exported weights as the only model."""

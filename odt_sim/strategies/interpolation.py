@@ -12,34 +12,26 @@ Unseen devices train v before deployment.
 Hyper-parameters: `unseen_epochs`, 0..50, default 10. A device without validation examples keeps the global weights.
 """
 
-from typing import Unpack
-
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked_count
+from odt_sim.hyperparameters import count
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.own_model import keep_own_model, own_model, train_own_model
+from odt_sim.strategies.personal import keep_own_model, own_model, train_own_model
 from odt_sim.strategies.state import receive
 
 SHARES = tuple(i / 10 for i in range(11))
 
 
 class Interpolation(Strategy):
-    """FedAvg that deploys a mixture of the global and a personal model."""
+    """FedAvg that deploys a mixture of the global and a personal model.
+
+    Attributes:
+        unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
+            deployment.
+    """
 
     without_validation = "users get the global model"
-
-    def __init__(self, unseen_epochs: int = 10, **averaging: Unpack[Averaging]) -> None:
-        """Set the training of devices that never trained.
-
-        Args:
-            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
-                deployment.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+    unseen_epochs: int = count(10)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train the global model, then the personal one."""

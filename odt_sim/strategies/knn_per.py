@@ -14,19 +14,17 @@ Hyper-parameters: `neighbours`, 1..100, default 10. A device without validation 
 """
 
 from dataclasses import dataclass, replace
-from typing import Unpack
 
 import numpy as np
 
 from odt_sim.data.columns import Array, only
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
-from odt_sim.hyperparameters import checked_count
+from odt_sim.hyperparameters import count
 from odt_sim.metrics.losses import log_softmax
 from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors
 from odt_sim.strategies.state import receive
 
@@ -35,21 +33,16 @@ CLASSIFICATIONS = ("sparse_categorical_crossentropy", "categorical_crossentropy"
 
 
 class KNNPer(Strategy):
-    """FedAvg that mixes outputs with the targets of the device's nearest examples."""
+    """FedAvg that mixes outputs with the targets of the device's nearest examples.
+
+    Attributes:
+        neighbours: Maximum number of neighbours, at least 1.
+    """
 
     needs = frozenset({"embed"})
     reads_examples = True
     without_validation = "users get the global model"
-
-    def __init__(self, neighbours: int = 10, **averaging: Unpack[Averaging]) -> None:
-        """Set the number of neighbours.
-
-        Args:
-            neighbours: Maximum number of neighbours, at least 1.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.neighbours = checked_count("neighbours", neighbours, 1)
+    neighbours: int = count(10, 1, search="int(interval(3,30))")
 
     def check(self, model: TrainableModel) -> None:
         """Check in addition that an example has one output vector that can be averaged."""

@@ -10,7 +10,7 @@ Unseen devices train the exported body under the shared head before deployment.
 Hyper-parameters: `unseen_epochs`, 0..50, default 10. The head is chosen at export.
 """
 
-from odt_sim.strategies.own_part import OwnPart
+from odt_sim.strategies.personal import OwnPart
 
 
 class LGFedAvg(OwnPart):

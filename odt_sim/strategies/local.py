@@ -12,7 +12,7 @@ Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`.
 from odt_sim.device.device import Device
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates
+from odt_sim.strategies.base import AVERAGING, ServerState, Strategy, Tensors, Update, Updates
 from odt_sim.strategies.state import NOTHING, keep, keep_optimizer, recall, recall_optimizer
 
 
@@ -21,9 +21,7 @@ class Local(Strategy):
 
     alone = True
     asynchronous = False
-
-    def __init__(self) -> None:
-        """Accept no settings, since nothing is averaged."""
+    unused = AVERAGING
 
     def shared(self, parameter: Parameter) -> bool:
         """Return False: nothing travels."""

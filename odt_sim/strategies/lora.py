@@ -15,28 +15,21 @@ has adapters, such as `mini_gpt`, is trained unchanged, and `rank` must match th
 the adapter.
 """
 
-from typing import Unpack
-
 from odt_sim.errors import StrategyError
-from odt_sim.hyperparameters import checked_count
-from odt_sim.model.adapters import LORA_RANK, is_adapter
+from odt_sim.hyperparameters import count
+from odt_sim.model.manifest import LORA_RANK, is_adapter
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy
 
 
 class LoRA(Strategy):
-    """FedAvg on low-rank adapters and the head."""
+    """FedAvg on low-rank adapters and the head.
 
-    def __init__(self, rank: int = 4, **averaging: Unpack[Averaging]) -> None:
-        """Set the size of the adapters.
+    Attributes:
+        rank: Rank of the adapters, at least 1.
+    """
 
-        Args:
-            rank: Rank of the adapters, at least 1.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.rank = checked_count("rank", rank, 1)
+    rank: int = count(4, 1, search="int(interval(1,16))")
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
         """Return the required capabilities, with adapters of the rank."""

@@ -11,35 +11,27 @@ Unseen devices get the global weights.
 Hyper-parameters: `mu`, 0 or above, default 1; `temperature`, above 0, default 0.5.
 """
 
-from typing import Unpack
-
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
 
 
 class Moon(Strategy):
-    """FedAvg with a contrast between the received model and the device's last one."""
+    """FedAvg with a contrast between the received model and the device's last one.
+
+    Attributes:
+        mu: Factor of the contrastive loss, at least 0; 0 is FedAvg.
+        temperature: Temperature of the cosines, above 0.
+    """
 
     needs = frozenset({"contrastive", "embed"})
     reads_examples = True
-
-    def __init__(self, mu: float = 1.0, temperature: float = 0.5, **averaging: Unpack[Averaging]) -> None:
-        """Set the contrast.
-
-        Args:
-            mu: Factor of the contrastive loss, at least 0; 0 is FedAvg.
-            temperature: Temperature of the cosines, above 0.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.mu = checked("mu", mu, 0)
-        self.temperature = checked("temperature", temperature, 0, above=True)
+    mu: float = number(1.0, search="tag(log,interval(0.1,10))")
+    temperature: float = number(0.5, above=True, search="interval(0.1,1)")
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train with the contrastive loss, and keep the result."""

@@ -16,7 +16,7 @@ in the paper; 0 is local training, a large value keeps all close to one model); 
 
 from odt_sim.device.device import Device
 from odt_sim.strategies.base import Tensors, Update, weights_of
-from odt_sim.strategies.own_model import HeldNear, keep_own_model, train_own_model
+from odt_sim.strategies.personal import HeldNear, keep_own_model, train_own_model
 
 
 class MRMTL(HeldNear):

@@ -13,35 +13,27 @@ Hyper-parameters: `adaptation_rate`, above 0 to 1, default 0.01 (alpha in the pa
 the baseline program of pFedMe's authors weights by examples.
 """
 
-from typing import Unpack
-
 import numpy as np
 
 from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
 from odt_sim.strategies.state import receive
 
 
 class PerFedAvg(Strategy):
-    """Average of models that are trained for their performance after one more step."""
+    """Average of models that are trained for their performance after one more step.
+
+    Attributes:
+        adaptation_rate: Step size of the personalization step, above 0, at most 1.
+    """
 
     needs = frozenset({"plain_sgd", "learning_rate"})
     weighting = "uniform"
-
-    def __init__(self, adaptation_rate: float = 0.01, **averaging: Unpack[Averaging]) -> None:
-        """Set the personalization step.
-
-        Args:
-            adaptation_rate: Step size of the personalization step, above 0, at most 1.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.adaptation_rate = checked("adaptation_rate", adaptation_rate, 0, 1, above=True)
+    adaptation_rate: float = number(0.01, 0, 1, above=True, search="tag(log,interval(0.001,0.3))")
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Descend along gradients taken after a personalization step."""

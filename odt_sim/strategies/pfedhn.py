@@ -18,47 +18,145 @@ alpha); `embedding_size`, 1 or more, default 8; `hidden_size`, 1 or more, defaul
 default 3, both as in the published program.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.hyperparameters import checked, checked_count
+from odt_sim.device.random import generator_for
+from odt_sim.hyperparameters import count, number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Updates, weights_of
-from odt_sim.strategies.hypernetwork import Hypernetwork, drawn_embedding
 from odt_sim.strategies.state import trained_by_gradients
 
 EMBEDDING = "embedding."
 """Prefix of the name of a device's embedding in the private state; the device id follows."""
 
 
+Array = NDArray[np.float32]
+
+
+class Layer(NamedTuple):
+    """A linear layer, `x kernel + bias`.
+
+    Attributes:
+        kernel: `[inputs, outputs]`.
+        bias: `[outputs]`.
+    """
+
+    kernel: Array
+    bias: Array
+
+    def __call__(self, x: Array) -> Array:
+        """Return the outputs `[rows, outputs]` of inputs `[rows, inputs]`."""
+        return np.asarray(x @ self.kernel + self.bias)
+
+    def plus(self, change: "Layer") -> "Layer":
+        """Return the sum of two layers, written into `change`, since a copy of the output's kernel would be large."""
+        return Layer(*(np.add(own, other, out=other) for own, other in zip(self, change, strict=True)))
+
+
+class Hypernetwork(NamedTuple):
+    """Linear layers with ReLU after each hidden layer except the last one, which compute weights from embeddings.
+
+    They map an embedding to features f, `[hidden_size]`; the weights are `bias + f kernel`, with a column of `kernel` for
+    each weight. All sizes except the number of weights are small, so the last layer uses nearly all memory and time.
+
+    Attributes:
+        layers: The hidden layers and, last, the output.
+    """
+
+    layers: Sequence[Layer]
+
+    @classmethod
+    def drawn(cls, embedding_size: int, hidden_size: int, hidden_layers: int, weights: Array) -> "Hypernetwork":
+        """Return a network with random hidden layers that outputs the given weights for any embedding.
+
+        Hidden layers are drawn uniformly between plus and minus `1 / sqrt(inputs)`; the output's kernel is 0.
+
+        Args:
+            embedding_size: Size of an embedding.
+            hidden_size: Size of each hidden layer.
+            hidden_layers: Number of hidden layers after the first one.
+            weights: `[weights]`.
+        """
+        random = generator_for("hypernetwork")
+        sizes = [embedding_size, *[hidden_size] * (hidden_layers + 1)]
+
+        def uniform(inputs: int, *shape: int) -> Array:
+            return random.uniform(-(inputs**-0.5), inputs**-0.5, shape).astype(np.float32)
+
+        hidden = [Layer(uniform(n, n, m), uniform(n, m)) for n, m in pairwise(sizes)]
+        return cls([*hidden, Layer(np.zeros((hidden_size, len(weights)), np.float32), weights.copy())])
+
+    @classmethod
+    def of(cls, tensors: Tensors) -> "Hypernetwork":
+        """Return the network from the result of `tensors`."""
+        count = sum(name.startswith("kernel.") for name in tensors)
+        return cls([Layer(array_of(tensors[f"kernel.{i}"]), array_of(tensors[f"bias.{i}"])) for i in range(count)])
+
+    def tensors(self) -> dict[str, Array]:
+        """Return the layers as named arrays."""
+        kernels = {f"kernel.{i}": layer.kernel for i, layer in enumerate(self.layers)}
+        return {**kernels, **{f"bias.{i}": layer.bias for i, layer in enumerate(self.layers)}}
+
+    def weights(self, embeddings: Array) -> Array:
+        """Return the weights `[devices, weights]` for embeddings `[devices, embedding_size]`."""
+        return self.layers[-1](self._inputs(embeddings)[-1])
+
+    def _inputs(self, embeddings: Array) -> list[Array]:
+        """Return the inputs of each layer."""
+        inputs = [embeddings]
+        for i, layer in enumerate(self.layers[:-1]):
+            outputs = layer(inputs[-1])
+            inputs.append(np.maximum(outputs, 0) if i < len(self.layers) - 2 else outputs)
+        return inputs
+
+    def gradient(self, embeddings: Array, slopes: Array) -> tuple[list[Layer], Array]:
+        """Return the gradient of `sum(weights(embeddings) * slopes)` with respect to all layers, and to the embeddings.
+
+        Args:
+            embeddings: `[devices, embedding_size]`.
+            slopes: `[devices, weights]`.
+        """
+        inputs, gradients = self._inputs(embeddings), []
+        for i in reversed(range(len(self.layers))):
+            gradients.append(Layer(inputs[i].T @ slopes, slopes.sum(axis=0)))
+            slopes = slopes @ self.layers[i].kernel.T
+            if 0 < i < len(self.layers) - 1:
+                slopes = slopes * (inputs[i] > 0)
+        return gradients[::-1], slopes
+
+    def plus(self, changes: Sequence[Layer]) -> "Hypernetwork":
+        """Return the network with changes added to its layers; `changes` is overwritten."""
+        return Hypernetwork([own.plus(change) for own, change in zip(self.layers, changes, strict=True)])
+
+
+def drawn_embedding(device: int, size: int) -> NDArray[Any]:
+    """Return a device's random embedding of standard normal numbers, `[size]`."""
+    return generator_for("embedding", device).standard_normal(size).astype(np.float32)
+
+
 class PFedHN(Strategy):
-    """A hypernetwork on the server, trained on the updates of devices."""
+    """A hypernetwork on the server, trained on the updates of devices.
+
+    Attributes:
+        server_learning_rate: Step size of the network and the embeddings, above 0.
+        embedding_size: Size of a device's embedding, at least 1.
+        hidden_size: Size of each hidden layer, at least 1.
+        hidden_layers: Hidden layers after the first one.
+    """
 
     keeps_updates = True
     asynchronous = False
-
-    def __init__(
-        self,
-        server_learning_rate: float = 0.2,
-        embedding_size: int = 8,
-        hidden_size: int = 100,
-        hidden_layers: int = 3,
-    ) -> None:
-        """Set the network.
-
-        Args:
-            server_learning_rate: Step size of the network and the embeddings, above 0.
-            embedding_size: Size of a device's embedding, at least 1.
-            hidden_size: Size of each hidden layer, at least 1.
-            hidden_layers: Hidden layers after the first one.
-        """
-        self.server_learning_rate = checked("server_learning_rate", server_learning_rate, 0, above=True)
-        self.embedding_size = checked_count("embedding_size", embedding_size, 1)
-        self.hidden_size = checked_count("hidden_size", hidden_size, 1)
-        self.hidden_layers = checked_count("hidden_layers", hidden_layers)
+    unused = frozenset({"weighting"})
+    server_learning_rate: float = number(0.2, above=True, search="tag(log,interval(0.1,1))", kw_only=True)
+    embedding_size: int = count(8, 1)
+    hidden_size: int = count(100, 1)
+    hidden_layers: int = count(3)
 
     def init(self, initial: Weights) -> ServerState:
         """Return a network that outputs the exported weights for all devices."""

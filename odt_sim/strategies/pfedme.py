@@ -20,52 +20,37 @@ with beta 1, values of 0.05, 0.01 and 0.005 reach 84.5, 61.1 and 49.3 % on the d
 84.5 and 90.6 % in that experiment); `weighting`, default `uniform`; `unseen_epochs`, 0..50, default 10.
 """
 
-from typing import Unpack
-
 import numpy as np
 
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import StrategyError
-from odt_sim.hyperparameters import checked, checked_count
+from odt_sim.hyperparameters import count, number
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.own_model import keep_whole
+from odt_sim.strategies.personal import keep_whole
 from odt_sim.strategies.state import recall
 
 
 class PFedMe(Strategy):
-    """Average of the points near which devices solve for their personal models."""
+    """Average of the points near which devices solve for their personal models.
+
+    Attributes:
+        regularization: Factor of the proximal term, above 0.
+        inner_steps: Steps on one batch towards the personal model, at least 1.
+        outer_learning_rate: Step size of the device's copy of the global model, above 0.
+        unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
+            deployment.
+    """
 
     needs = frozenset({"gradient_offset", "learning_rate"})
-    server_learning_rate = 2.0
+    server_learning_rate: float = number(2.0, above=True, search="interval(1,4)", kw_only=True)
     weighting = "uniform"
-
-    def __init__(
-        self,
-        regularization: float = 15.0,
-        inner_steps: int = 5,
-        outer_learning_rate: float = 0.05,
-        unseen_epochs: int = 10,
-        **averaging: Unpack[Averaging],
-    ) -> None:
-        """Set both levels of the problem.
-
-        Args:
-            regularization: Factor of the proximal term, above 0.
-            inner_steps: Steps on one batch towards the personal model, at least 1.
-            outer_learning_rate: Step size of the device's copy of the global model, above 0.
-            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
-                deployment.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.regularization = checked("regularization", regularization, 0, above=True)
-        self.inner_steps = checked_count("inner_steps", inner_steps, 1)
-        self.outer_learning_rate = checked("outer_learning_rate", outer_learning_rate, 0, above=True)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+    regularization: float = number(15.0, above=True, search="tag(log,interval(1,50))")
+    inner_steps: int = count(5, 1, search="int(interval(1,10))")
+    outer_learning_rate: float = number(0.05, above=True, search="tag(log,interval(0.005,0.5))")
+    unseen_epochs: int = count(10)
 
     def check(self, model: TrainableModel) -> None:
         """Check the model's capabilities, and that its optimizer does not average weights at the end of training.

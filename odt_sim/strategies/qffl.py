@@ -12,34 +12,27 @@ Hyper-parameters: `q`, 0..15, default 1: larger values make the devices' losses 
 """
 
 from dataclasses import replace
-from typing import Unpack
 
 import numpy as np
 
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
 from odt_sim.strategies.state import receive, trained_by_gradients
 
 
 class QFFL(Strategy):
-    """Averaging in which a device's loss determines its weight."""
+    """Averaging in which a device's loss determines its weight.
+
+    Attributes:
+        q: Power of the loss in a device's weight, at least 0; 0 is FedAvg with equal weights.
+    """
 
     needs = frozenset({"learning_rate"})
     asynchronous = False
     weighting = "uniform"
-
-    def __init__(self, q: float = 1.0, **averaging: Unpack[Averaging]) -> None:
-        """Set the fairness.
-
-        Args:
-            q: Power of the loss in a device's weight, at least 0; 0 is FedAvg with equal weights.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.q = checked("q", q, 0)
+    q: float = number(1.0)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train as in FedAvg, and send the change weighted by the loss before training."""

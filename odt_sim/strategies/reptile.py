@@ -14,22 +14,12 @@ Hyper-parameters: `server_learning_rate`, above 0 to 2, default 0.5, the mean of
 validation loss.
 """
 
-from typing import Unpack
-
-from odt_sim.strategies.averaging import Averaging
+from odt_sim.hyperparameters import number
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 
 
 class Reptile(FedAvgFineTune):
     """FedAvg with a shorter step on the server, and fine-tuning at deployment."""
 
-    server_learning_rate = 0.5
-
-    def __init__(self, max_epochs: int = 5, **averaging: Unpack[Averaging]) -> None:
-        """Set the limit of fine-tuning.
-
-        Args:
-            max_epochs: Maximum number of fine-tuning epochs that a device may choose.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(max_epochs, layers="all", **averaging)
+    unused = frozenset({"layers"})
+    server_learning_rate: float = number(0.5, above=True, search="interval(0.1,2)", kw_only=True)

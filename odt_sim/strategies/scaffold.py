@@ -21,37 +21,27 @@ in 60 rounds with seeds 0 to 2, and reached 95 % on validation examples. On UCI 
 rounds, seed 0) it reached 87 %, FedAvg 86 %; option 2, with weights by examples, lost its first device in round 16.
 """
 
-from typing import Unpack
-
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.errors import ConfigurationError
+from odt_sim.hyperparameters import choice
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
 from odt_sim.strategies.state import trained_by_gradients
 
 
 class Scaffold(Strategy):
-    """FedAvg with local steps corrected by the difference between the fleet's and the device's gradient."""
+    """FedAvg with local steps corrected by the difference between the fleet's and the device's gradient.
+
+    Attributes:
+        option: Control variate of a device: 1 for the gradient at the received weights, 2 for the mean gradient of its
+            steps.
+    """
 
     needs = frozenset({"gradient_offset", "learning_rate", "plain_sgd"})
     unweighted = frozenset({"control"})
     weighting = "uniform"
     asynchronous = False
-
-    def __init__(self, option: int = 1, **averaging: Unpack[Averaging]) -> None:
-        """Choose the control variates.
-
-        Args:
-            option: Control variate of a device: 1 for the gradient at the received weights, 2 for the mean gradient of
-                its steps.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        if option not in (1, 2):
-            raise ConfigurationError(f"strategy.option: expected 1 or 2, found {option!r}")
-        self.option = option
+    option: int = choice(1, 2)
 
     def init(self, initial: Weights) -> ServerState:
         """Return the exported weights and a control variate of zeros."""

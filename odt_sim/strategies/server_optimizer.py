@@ -6,14 +6,12 @@ FedAdagrad. The optimizer updates only parameters with a gradient; BatchNorm sta
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Unpack
 
 import numpy as np
 
-from odt_sim.hyperparameters import checked
+from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Vector, Weights
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import ServerState, Strategy, Updates, weights_of
 from odt_sim.strategies.state import trained_by_gradients
 
@@ -52,21 +50,16 @@ class ServerOptimizer(Strategy):
 
 
 class AdaptiveServerOptimizer(ServerOptimizer):
-    """Optimizer with steps `m / (sqrt(v) + tau)` and `m <- beta_1 m + (1 - beta_1) delta`; a subclass updates `v`."""
+    """Optimizer with steps `m / (sqrt(v) + tau)` and `m <- beta_1 m + (1 - beta_1) delta`; a subclass updates `v`.
 
-    server_learning_rate = 0.1
+    Attributes:
+        beta_1: Decay of the first moment, 0 to below 1.
+        tau: Adaptivity, above 0; a smaller value adapts the step size of each parameter more.
+    """
 
-    def __init__(self, beta_1: float, tau: float, **averaging: Unpack[Averaging]) -> None:
-        """Set momentum and adaptivity.
-
-        Args:
-            beta_1: Decay of the first moment, 0 to below 1.
-            tau: Adaptivity, above 0; a smaller value adapts the step size of each parameter more.
-            averaging: Settings of `Averaging`.
-        """
-        super().__init__(**averaging)
-        self.beta_1 = checked("beta_1", beta_1, 0, 1, below=True)
-        self.tau = checked("tau", tau, 0, above=True)
+    server_learning_rate: float = number(0.1, above=True, search="tag(log,interval(0.003,1))", kw_only=True)
+    beta_1: float = number(0.9, 0, 1, below=True)
+    tau: float = number(1e-3, above=True, search="tag(log,interval(0.00001,0.1))")
 
     @abstractmethod
     def second_moment(self, v: Vector, squared: Vector) -> Vector:

@@ -1,4 +1,9 @@
-"""Helpers of strategies for the weights that a device receives and the state that it keeps between rounds."""
+"""Helpers of strategies: the server's step, the weights that a device receives, and the state that it keeps."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
 from odt_sim.model.tensors import Tensors, array_of, weights_of
@@ -11,6 +16,39 @@ NOTHING = Layout(())
 def trained_by_gradients(layout: Layout) -> Layout:
     """Return the layout of the parameters with a gradient: all except BatchNorm statistics and frozen parameters."""
     return layout.select(lambda p: p.role == "trainable")
+
+
+def stepped(weights: Weights, change: Weights, server_learning_rate: float) -> Weights:
+    """Return the server's weights after a step along the mean change."""
+    return weights + scaled(change, server_learning_rate)
+
+
+def moved(
+    model: Weights, changes: Sequence[Weights], weights: NDArray[np.float64], server_learning_rate: float = 1.0
+) -> Weights:
+    """Return a model after the server's step along the weighted mean of changes; without changes, return it unchanged.
+
+    Args:
+        model: The model.
+        changes: Changes of all its parameters.
+        weights: `[changes]`, the weight of each change, above 0.
+        server_learning_rate: Factor of the mean.
+    """
+    mean = np.zeros(model.layout.size)
+    for share, change in zip(weights / weights.sum(), changes, strict=True):
+        mean += share * change.vector
+    return stepped(model, Weights(model.layout, mean.astype(np.float32)), server_learning_rate)
+
+
+def scaled(change: Weights, server_learning_rate: float) -> Weights:
+    """Return the server's step along the mean change.
+
+    BatchNorm statistics always change by the mean itself, since a longer step could make a variance negative.
+    """
+    if server_learning_rate == 1:
+        return change
+    trained = change.select(trained_by_gradients(change.layout))
+    return change.replace(server_learning_rate * trained)
 
 
 def receive(device: Device, broadcast: Tensors) -> Weights:

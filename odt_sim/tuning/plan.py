@@ -9,13 +9,20 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from odt_sim import strategies
 from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.run_folder import SEARCH, TUNED
-from odt_sim.strategies.search_ranges import RANGES
 
 IRRELEVANT = ("backend", "tracker", "hydra/launcher", "hydra.launcher.")
 """Prefixes of overrides that change no result."""
 OF_THE_SEARCH = ("hydra.sweeper.",)
+
+
+def ranges_of(strategy: str) -> Mapping[str, str]:
+    """Return the search ranges of a shipped strategy's hyper-parameters, in Hydra's syntax; empty for other strategies."""
+    kinds = (getattr(strategies, name) for name in strategies.__all__)
+    fields = (kind.hyperparameters for kind in kinds if kind.__module__ == f"{strategies.__name__}.{strategy}")
+    return {name: field.search for name, field in next(fields, {}).items() if field.search}
 
 
 def is_fixed(override: str) -> bool:
@@ -89,7 +96,7 @@ class Plan:
             "train.learning_rate": f"tag(log,interval({low:.2g},{high:.2g}))",
             "train.epochs": "int(interval(1,5))",
         }
-        return {**shared, **{f"strategy.{name}": each for name, each in RANGES.get(strategy, {}).items()}}
+        return {**shared, **{f"strategy.{name}": each for name, each in ranges_of(strategy).items()}}
 
     def searched(self, strategy: str) -> Mapping[str, str]:
         """Return the search space of a strategy, by key, after the overrides."""

@@ -11,8 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import trim_mean
 
 from odt_sim.aggregators import Median, TrimmedMean
-from odt_sim.aggregators.hostile import hostile_devices
-from odt_sim.aggregators.stacked import PIECE
+from odt_sim.aggregators.stacked import PIECE, hostile_devices
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.weights import Layout, Weights

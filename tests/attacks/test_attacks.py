@@ -57,7 +57,7 @@ def test_mirrored_labels(device: Device) -> None:
 
 def test_random_labels_are_uniform_and_the_same_in_each_round(digits_mlp: TrainableModel) -> None:
     zeros = (np.zeros((5000, 8, 8, 1), np.float32), np.zeros(5000, np.int32))
-    attack = LabelPoisoning("random")
+    attack = LabelPoisoning(labels="random")
     one, later = (Device(digits_mlp, zeros, id=1, round=round) for round in (1, 2))
     y = attack.poisoned(one, one.train_examples).take()[1]
     assert_array_equal(attack.poisoned(later, later.train_examples).take()[1], y)

@@ -142,8 +142,8 @@ def test_inspect_wraps_the_strategies_at_words_in_a_terminal(odt_sim, folder, di
     plain = odt_sim("inspect", "mlp.tflite")[1]
     line = re.search("^strategies: .*$", plain, re.MULTILINE)[0]
     assert "fedper" in line
-    assert "gpfl" not in line
-    assert "\nother strategies, by what they need:\n  category_embedding: gpfl\n" in plain
+    assert "lora" not in line
+    assert "\nother strategies, by what they need:\n  contrastive, embed: moon\n" in plain
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then detects a terminal
     wrapped = re.search(r"^strategies: (.*\n)+?(?=.*Ops)", odt_sim("inspect", "mlp.tflite")[1], re.MULTILINE)[0]

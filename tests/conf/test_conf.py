@@ -108,7 +108,6 @@ STRATEGIES = {
     "fedrep": GROUPED,
     "fedrod": {},
     "fedyogi": {},
-    "gpfl": {},
     "head_only": MLP,
     "ifca": {},
     "interpolation": {},

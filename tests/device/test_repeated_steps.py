@@ -15,8 +15,7 @@ from odt_sim.device import runtime_pool
 from odt_sim.device.batches import batches, stacked_batches
 from odt_sim.device.examples import Examples
 from odt_sim.errors import ModelError
-from odt_sim.model.engine_file import own_file
-from odt_sim.model.repeated import STEPS, repeated, repeated_name, steps_of_calls
+from odt_sim.model.repeated import STEPS, own_file, repeated, repeated_name
 
 KINDS = ["softmax", "momentum", "adam", "regression", "small_mlp", "with_adapters"]
 
@@ -27,7 +26,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Device
 
     def device(make: Callable[[], Device]) -> Device:
         with monkeypatch.context() as patch:
-            patch.setattr(runtime_pool, "repeated", lambda model, usual: own_file(model))
+            patch.setattr(runtime_pool, "repeated", lambda model: own_file(model))
             made = make()
             _ = made.initial  # starts its interpreter
         return made
@@ -69,29 +68,6 @@ def test_several_steps_give_the_bits_of_single_steps(
     np.testing.assert_array_equal(losses, single.train(epochs))
     assert calls["train"] == 8 * epochs + expected["train"]
     assert_same(several, single)
-
-
-def test_usual_training_is_one_call_with_the_same_bits(
-    model: TrainableModel, rows: Any, one_by_one: Any, calls: Any
-) -> None:
-    x, y = rows(model, 4 * model.batch_size + 1)
-    pool = runtime_pool.RuntimePool(model, usual_steps=10)
-    several, single = Device(model, (x, y), pool=pool), one_by_one(lambda: Device(model, (x, y)))
-    losses = several.train(2)
-    assert (calls[repeated_name("train", 10)], calls["train"]) == (1, 0)
-    np.testing.assert_array_equal(losses, single.train(2))
-    assert_same(several, single)
-
-
-@pytest.mark.parametrize(
-    ("usual", "counts"),
-    [
-        *[(None, STEPS), (0, STEPS), (1, STEPS), (2, (2,)), (3, (3, 2)), (10, (10, 8, 2)), (16, STEPS)],
-        *[(17, (9, 8, 2)), (30, (15, 8, 2)), (32, STEPS), (400, STEPS)],
-    ],
-)
-def test_usual_trainings_take_few_calls(usual: int | None, counts: tuple[int, ...]) -> None:
-    assert steps_of_calls(usual) == counts
 
 
 @pytest.mark.parametrize("name", ["softmax_with_offset", "softmax"])

@@ -1,6 +1,5 @@
 """An adapted foreign file loads in LiteRT's CompiledModel, as on phones and in LiteRT.js, with the same results."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from odt_sim.device.engines.interpreter import InterpreterEngine
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
-from odt_sim.model.adaptation import adapted
+from odt_sim.model.adaptation import adapted, tried
 from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.graph_reader import read_graph
@@ -25,7 +24,6 @@ from odt_sim.model.head_file import head_file
 from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.joining import join
 from odt_sim.model.repeated import repeated
-from odt_sim.model.trial import tried
 from odt_sim.model.weights import Weights
 
 FINITE = sorted({*BUILTIN} - {"not_a_number"})
@@ -134,7 +132,7 @@ def renamed(content: bytes, signature: str, outputs: dict[str, str]) -> bytes:
 def test_output_in_the_way_of_a_canonical_name_is_left_out() -> None:
     content = renamed(generated("counted").content, "learn", {"accuracy": "loss", "loss": "objective"})
     corrections = {"train": {"name": "learn", "loss": "objective"}}
-    made = tried(content, "renamed", partial(adapted, where="renamed", signatures=corrections)).content
+    made = tried(content, "renamed", signatures=corrections).content
     check_signatures(made)
     x, y = batch(generated("counted"))
     first = np.log(3) + 1  # an accuracy is smaller than the loss of untrained weights

@@ -12,9 +12,8 @@ from odt_sim.errors import ExportError, ModelError
 from odt_sim.export import export_model
 from odt_sim.export.needs import TERM_NAMES, with_needs
 from odt_sim.export.terms import TERMS, term
-from odt_sim.model.manifest import METADATA_NAME
+from odt_sim.model.manifest import METADATA_NAME, TrainInput
 from odt_sim.model.metadata import with_metadata
-from odt_sim.model.train_inputs import TrainInput
 
 
 @term(TrainInput("anchor", (None, 2)), TrainInput("pull", default=0.5))
@@ -42,7 +41,6 @@ def test_own_term_adds_its_loss(anchored: TrainableModel) -> None:
 
 def test_manifest_describes_the_inputs(anchored: TrainableModel) -> None:
     assert anchored.manifest is not None
-    assert anchored.manifest.version == 3
     assert anchored.train_inputs == {
         "anchor": TrainInput("anchor", (None, 2)),
         "pull": TrainInput("pull", default=0.5),
@@ -62,7 +60,7 @@ def test_manifest_that_describes_another_shape_is_refused(anchored: TrainableMod
 @pytest.mark.parametrize(
     ("terms", "message"),
     [
-        (["distance"], "unknown term 'distance'; expected category_embedding, .*, prox, or the path"),
+        (["distance"], "unknown term 'distance'; expected contrastive, .*, prox, or the path"),
         ([lambda model, x, y, inputs: 0.0], "declares no inputs; decorate it"),
         (["distillation"], r"distillation needs a model with one output \[batch, classes\] and a cross-entropy"),
         ([to_anchor, to_anchor], "expected different terms"),
@@ -86,10 +84,5 @@ def test_needs_become_options_of_the_export() -> None:
         "gradient_offset": True,
     }
     assert with_needs(spec, frozenset({"plain_sgd"})) == spec
-    assert with_needs(spec, frozenset({"category_embedding"})) == {
-        **spec,
-        "terms": ["category_embedding"],
-        "valve": True,
-    }
     assert with_needs(spec, frozenset({"lora_rank_8"})) == {**spec, "lora_rank": 8}
     assert with_needs({**spec, "lora_rank": 2}, frozenset({"lora_rank_8"})) == {**spec, "lora_rank": 2}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from odt_sim.metrics.continual import by_period, continual_figures
+from odt_sim.metrics.rounds import by_period, continual_figures
 
 ROUNDS = [
     {"round": 1},

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim.metrics.masks import masks_of
+from odt_sim.metrics.device import masks_of
 
 LABELS = np.array([[1, 9, 2, 1], [9, 0, 0, 0]], np.int32)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim.metrics.participation import gini
+from odt_sim.metrics.fleet import gini
 
 
 def test_known_answers():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odt_sim.data.transcripts import check_transcripts
 from odt_sim.errors import DataError
-from odt_sim.metrics.transcripts import Transcripts, decoded, edit_distances
+from odt_sim.metrics.scores import Transcripts, decoded, edit_distances
 
 
 def scores(path: list[list[int]], classes: int = 4) -> np.ndarray:

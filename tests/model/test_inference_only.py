@@ -11,9 +11,8 @@ from odt_sim import TrainableModel
 from odt_sim.errors import ModelError
 from odt_sim.model import flatbuffer
 from odt_sim.model.editing import packed, unpacked
-from odt_sim.model.float16 import with_half_floats
 from odt_sim.model.fully_connected import with_fully_connected
-from odt_sim.model.inference_only import inference_only
+from odt_sim.model.inference_only import inference_only, with_half_floats
 
 
 def x_of(model: TrainableModel) -> Any:

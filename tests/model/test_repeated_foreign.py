@@ -10,7 +10,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from odt_sim.model.editing import packed, unpacked
-from odt_sim.model.repeated import STEPS, add_repeated
+from odt_sim.model.repeated import add_repeated
 from tests.model.foreign_models import Regression
 
 Step = Callable[[Regression, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
@@ -117,7 +117,7 @@ def results(content: bytes, label: str, *, several: bool) -> list[Any]:
 def test_steps_have_the_bits_of_single_ones(step: Step, label: str, tmp_path: Path) -> None:
     content = converted(step, label, tmp_path)
     file = unpacked(content)
-    add_repeated(file, "train", STEPS)
+    add_repeated(file, "train")
     expected = results(content, label, several=False)
     for several in (False, True):
         for own, same in zip(results(packed(file), label, several=several), expected, strict=True):

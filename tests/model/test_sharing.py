@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from odt_sim.model.editing import add_buffer, packed, unpacked
+from odt_sim.model.editing import add_buffer, packed, unpacked, with_shared_constants
 from odt_sim.model.flatbuffer import read
-from odt_sim.model.sharing import with_shared_constants
 
 
 def with_constants(content: bytes, *arrays: np.ndarray) -> bytes:

@@ -8,8 +8,6 @@ from hypothesis.extra.numpy import arrays
 
 from odt_sim import Device, Fleet, Strategy, TrainingPlan
 from odt_sim.data.federated import FederatedData
-from odt_sim.device.engines.interpreter import InterpreterEngine
-from odt_sim.device.runtime import Runtime
 from odt_sim.errors import InvocationError, SimulationError
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import Folder
@@ -129,26 +127,6 @@ def zeros(model, batches):
     ends = np.cumsum(sizes)
     offsets = np.stack([ends - sizes, ends, ends, ends], axis=1)
     return FederatedData("zeros", x, y, 4, np.arange(len(x)), offsets)
-
-
-@pytest.mark.parametrize(
-    ("batches", "plan", "usual"),
-    [
-        ([2, 2, 2], TrainingPlan(epochs=5), 10),
-        ([1, 2, 2, 3], TrainingPlan(epochs=5), 10),
-        ([1, 2, 3], TrainingPlan(epochs=5), None),
-        ([1, 2, 3], TrainingPlan(steps=7), 7),
-    ],
-)
-def test_usual_training_takes_one_call(batches, plan, usual, job, momentum, monkeypatch):
-    made = job(FedAvg(), plan=plan, data=zeros(momentum, batches))
-    assert made.usual_steps == usual
-    call, signatures = InterpreterEngine.call, []
-    monkeypatch.setattr(
-        InterpreterEngine, "call", lambda self, name, **given: signatures.append(name) or call(self, name, **given)
-    )
-    Worker(made).train(Task("train", 1, (1,)), made.strategy.init(Runtime(momentum).initial).broadcast)
-    assert not usual or [name for name in signatures if "train" in name] == [f"train_{usual}_times"]
 
 
 def test_cost_of_a_block_is_that_of_its_devices(job):

@@ -27,14 +27,15 @@ from odt_sim.strategies import (
     FedProx,
     Scaffold,
 )
-from odt_sim.strategies.averaging import Averaging, stepped
+from odt_sim.strategies.base import AVERAGING as NAMES
+from odt_sim.strategies.state import stepped
 
 Simulate = Callable[..., Any]
 SHIPPED: dict[str, type[Strategy]] = {name: getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__}
-AVERAGING = [name for name, kind in SHIPPED.items() if "averaging" in inspect.signature(kind).parameters]
+AVERAGING = [name for name, kind in SHIPPED.items() if kind.hyperparameters.keys() >= NAMES]
 UNIFORM = {"FedDyn", "FedRep", "PFedMe", "PerFedAvg", "QFFL", "Scaffold"}
 """Strategies with equal weights of devices, as in their papers."""
-FEW: Averaging = {"server_learning_rate": 0.3, "weighting": "uniform"}
+FEW: dict[str, Any] = {"server_learning_rate": 0.3, "weighting": "uniform"}
 
 
 @pytest.mark.parametrize("name", sorted(AVERAGING))

@@ -26,7 +26,7 @@ def weights(*numbers: float) -> Weights:
 
 
 def test_strategy_shows_its_settings() -> None:
-    assert repr(FedPer(3)) == "FedPer(server_learning_rate=1.0, weighting='by_examples', unseen_epochs=3)"
+    assert repr(FedPer(unseen_epochs=3)) == "FedPer(server_learning_rate=1.0, weighting='by_examples', unseen_epochs=3)"
 
 
 class Demanding(Strategy):

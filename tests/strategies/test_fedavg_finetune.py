@@ -181,5 +181,5 @@ def test_settings_out_of_range() -> None:
         ConfigurationError, match=r"strategy\.max_epochs: expected a whole number of at least 0, found -1"
     ):
         FedAvgFineTune(-1)
-    with pytest.raises(ConfigurationError, match=r"strategy\.layers: expected one of all, head, chosen, found 'last'"):
+    with pytest.raises(ConfigurationError, match=r"strategy\.layers: expected all, head or chosen, found 'last'"):
         FedAvgFineTune(layers="last")

@@ -95,4 +95,4 @@ def test_epochs_out_of_range(epochs: Any) -> None:
     with pytest.raises(
         ConfigurationError, match=r"strategy\.unseen_epochs: expected a whole number of at least 0, found"
     ):
-        FedPer(epochs)
+        FedPer(unseen_epochs=epochs)

@@ -39,7 +39,6 @@ NEEDS = {
     "fedproto": "embed, prototypes",
     "fedrep": "body, train_body",
     "fedrod": "logit_shift",
-    "gpfl": "category_embedding",
     "knn_per": "embed",
     "lg_fedavg": "body",
     "lora": "lora_rank_4",

@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from odt_sim import Fleet, TrainableModel
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.strategies.hypernetwork import Hypernetwork, drawn_embedding
-from odt_sim.strategies.pfedhn import PFedHN
+from odt_sim.strategies.pfedhn import Hypernetwork, PFedHN, drawn_embedding
 
 Simulate = Callable[..., Any]
 RATE, EMBEDDING, HIDDEN, LAYERS = 1.0, 2, 3, 1
@@ -46,7 +45,7 @@ def ascents(arrays: list[Any], embeddings: list[Any], changes: list[Any]) -> tup
 def test_agrees_with_numpy(
     simulate: Simulate, small_twin: Any, small_mlp: TrainableModel, small_data: FederatedData
 ) -> None:
-    run = simulate(PFedHN(RATE, EMBEDDING, HIDDEN, LAYERS), small_mlp, small_data, rounds=4)
+    run = simulate(PFedHN(EMBEDDING, HIDDEN, LAYERS, server_learning_rate=RATE), small_mlp, small_data, rounds=4)
     network = Hypernetwork.drawn(EMBEDDING, HIDDEN, LAYERS, small_twin.initial.astype(np.float32))
     arrays = [array.astype(np.float64) for layer in network.layers for array in layer]
     embeddings = [drawn_embedding(device, EMBEDDING).astype(np.float64) for device in range(3)]

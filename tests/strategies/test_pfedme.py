@@ -9,7 +9,7 @@ import pytest
 from odt_sim import Fleet, TrainableModel, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.strategies.averaging import Weighting
+from odt_sim.strategies.base import Weighting
 from odt_sim.strategies.pfedme import PFedMe
 
 Simulate = Callable[..., Any]

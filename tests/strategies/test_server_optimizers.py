@@ -26,8 +26,8 @@ SECOND_MOMENTS = {
 @pytest.mark.parametrize(
     "strategy",
     [
-        FedAdam(B1, B2, TAU, server_learning_rate=RATE),
-        FedYogi(B1, B2, TAU, server_learning_rate=RATE),
+        FedAdam(beta_1=B1, beta_2=B2, tau=TAU, server_learning_rate=RATE),
+        FedYogi(beta_1=B1, beta_2=B2, tau=TAU, server_learning_rate=RATE),
         FedAdagrad(B1, TAU, server_learning_rate=RATE),
     ],
     ids=lambda s: s.name,

@@ -21,10 +21,9 @@ from odt_sim.strategies.feddistill import FedDistill
 from odt_sim.strategies.fedlc import FedLC
 from odt_sim.strategies.fedntd import FedNTD
 from odt_sim.strategies.fedphp import FedPHP
-from odt_sim.strategies.fedproto import FedProto
+from odt_sim.strategies.fedproto import FedProto, NearestPrototype, mean_prototypes
 from odt_sim.strategies.fedrod import FedRoD
 from odt_sim.strategies.moon import Moon
-from odt_sim.strategies.prototypes import NearestPrototype, mean_prototypes
 
 Simulate = Callable[..., Any]
 RATE, EPOCHS = 0.1, 2  # as in the runs, see conftest

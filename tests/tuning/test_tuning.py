@@ -13,6 +13,7 @@ import pytest
 from command_process import COMMAND, kill_once
 from rich.console import Console
 
+from odt_sim import strategies
 from odt_sim.cli.build import model_spec
 from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
@@ -26,8 +27,7 @@ from odt_sim.cli.tune import (
     resumable,
 )
 from odt_sim.persistence.run_folder import RunFolder
-from odt_sim.strategies.search_ranges import RANGES
-from odt_sim.tuning.plan import Plan, folder_of, is_fixed
+from odt_sim.tuning.plan import Plan, folder_of, is_fixed, ranges_of
 from odt_sim.tuning.tables import winners_section, winners_table
 from odt_sim.tuning.winners import Winner, choice_of, first_error, winner
 
@@ -117,9 +117,11 @@ def test_folder_belongs_to_what_decides_the_trials():
     assert folder_of(["a=1"], 9) != folder_of(["a=1"], 8)
 
 
-@pytest.mark.parametrize("strategy", RANGES)
+@pytest.mark.parametrize(
+    "strategy", [getattr(strategies, name).__module__.rpartition(".")[2] for name in strategies.__all__]
+)
 def test_ranges_name_settings_of_shipped_strategies_and_hold_their_defaults_or_bounds(strategy):
-    space, fixed = parsed_space([f"strategy.{name}={each}" for name, each in RANGES[strategy].items()])
+    space, fixed = parsed_space([f"strategy.{name}={each}" for name, each in ranges_of(strategy).items()])
     config = composed([f"strategy={strategy}"])
     assert not fixed
     assert {key.removeprefix("strategy.") for key in space} <= set(config.strategy)

@@ -6,7 +6,6 @@ from typing import Any
 from hydra.utils import get_method
 
 from odt_sim.errors import ExportError
-from odt_sim.export.terms.category_embedding import CATEGORY_EMBEDDING
 from odt_sim.export.terms.shipped import (
     CONTRASTIVE,
     DISTILLATION,
@@ -21,10 +20,7 @@ __all__ = ["PROX", "TERMS", "Term", "term", "terms_of"]
 
 TERMS: Mapping[str, Term] = {
     each.name: each
-    for each in (
-        *(CATEGORY_EMBEDDING, CONTRASTIVE, DISTILLATION, LOGIT_SHIFT, MEAN_EMBEDDING, NOT_TRUE_DISTILLATION),
-        PROTOTYPES,
-    )
+    for each in (CONTRASTIVE, DISTILLATION, LOGIT_SHIFT, MEAN_EMBEDDING, NOT_TRUE_DISTILLATION, PROTOTYPES)
 }
 """The shipped terms by name; for most, this is also the name of the input with the term's factor."""
 

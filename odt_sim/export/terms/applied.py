@@ -13,9 +13,8 @@ from odt_sim.export.objective import Objective
 from odt_sim.export.own_steps import own_method
 from odt_sim.export.split_model import split_before_head
 from odt_sim.export.terms.term import Sizes, Step, Term
-from odt_sim.model.manifest import task_of
+from odt_sim.model.manifest import TrainInput, task_of
 from odt_sim.model.names import ROW_INPUTS, is_one_of
-from odt_sim.model.train_inputs import TrainInput
 
 
 @dataclass(frozen=True)

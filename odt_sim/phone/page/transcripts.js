@@ -1,5 +1,5 @@
 /**
- * Transcripts beside the right ones, by the formulas of `odt_sim/metrics/transcripts.py`. Class 0 is the blank.
+ * Transcripts beside the right ones, by the formulas of `odt_sim/metrics/scores.py`. Class 0 is the blank.
  *
  * @module
  */

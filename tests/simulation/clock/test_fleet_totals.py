@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from odt_sim.metrics.participation import gini
+from odt_sim.metrics.fleet import gini
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.columns import COSTS, PHONES
 from odt_sim.report.comparison import compare

@@ -1,12 +1,13 @@
-"""Training examples per class on a device, for strategies that calibrate losses or send prototypes."""
+"""Classes of a device's examples and predictions, for strategies that calibrate, distil or send prototypes."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import only
+from odt_sim.data.columns import Rows, only
 from odt_sim.device.device import Device
+from odt_sim.metrics.losses import log_probabilities, log_softmax
 
 ABSENT = -1e4
 """Logit shift for a class without examples; it makes the class's probability 0."""
@@ -39,3 +40,19 @@ def means_by_class(device: Device, rows: NDArray[Any]) -> NDArray[np.float64]:
     sums = np.zeros((len(counts), rows.shape[1]))
     np.add.at(sums, labels, rows)
     return np.asarray(sums / np.maximum(counts, 1)[:, np.newaxis])
+
+
+def log_probabilities_of(device: Device) -> NDArray[np.float64]:
+    """Return the logarithm of each class's probability for each training example, `[examples, classes]`."""
+    return logarithms(device, device.outputs("train"))
+
+
+def logarithms(device: Device, outputs: Rows) -> NDArray[np.float64]:
+    """Return the logarithm of each class's probability, `[examples, classes]`.
+
+    Args:
+        device: The device.
+        outputs: Outputs of its model, `[examples, classes]`.
+    """
+    answers: NDArray[Any] = only(outputs, "infer", "choose another strategy")
+    return np.asarray(log_softmax(answers) if device.model.from_logits else log_probabilities(answers))

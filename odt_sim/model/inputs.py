@@ -1,4 +1,4 @@
-"""Constant factors that a model first applies to an input, such as the 1/255 of a layer that scales pixels."""
+"""Inputs of a model, by its graph: the factors that it first applies, such as 1/255, and the ids that it accepts."""
 
 import numpy as np
 
@@ -62,3 +62,34 @@ def _number(subgraph: Subgraph, op: Op, tensor: int) -> float | None:
     if op.kind == "DIV":
         return 1 / value if value else None
     return value
+
+
+RESHAPING = ("RESHAPE", "TRANSPOSE", "EXPAND_DIMS", "SQUEEZE", "CAST")
+INTEGERS = ("int32", "int64")
+
+
+def vocabularies(graph: Graph, signature: str) -> dict[str, int]:
+    """Return the number of ids that each integer input of a signature accepts, by name; omit inputs without ids.
+
+    An input contains ids if it selects rows of a table (`GATHER`), unchanged except for its shape.
+    """
+    subgraph, found = graph.subgraph(signature), dict[str, int]()
+    for name, tensor in graph.signatures[signature].inputs.items():
+        if rows := _rows_of_tables(subgraph, tensor):
+            found[name] = min(rows)
+    return found
+
+
+def _rows_of_tables(subgraph: Subgraph, tensor: int) -> list[int]:
+    """Return the number of rows of each table in which a tensor's values are looked up."""
+    rows, ids = list[int](), {tensor}
+    if subgraph.tensors[tensor].dtype not in INTEGERS:
+        return rows
+    for op in subgraph.ops:  # in the order of execution
+        if op.kind in RESHAPING and op.inputs[0] in ids and subgraph.tensors[op.outputs[0]].dtype in INTEGERS:
+            ids.add(op.outputs[0])
+        elif op.kind in ("SELECT", "SELECT_V2") and op.inputs[2] in ids:
+            ids.add(op.outputs[0])  # Keras counts ids below 0 from the end
+        elif op.kind == "GATHER" and op.inputs[1] in ids and op.options.get("axis") == 0:
+            rows.append(subgraph.tensors[op.inputs[0]].shape[0])
+    return rows
