@@ -88,14 +88,15 @@ def _has_values(value: Any) -> bool:
 def _target(objective: Objective, output: tf.TensorShape, rows: int, random: np.random.Generator) -> Array:
     """Return targets that a loss accepts."""
     shape, kind = [rows, *objective.target.shape[1:]], objective.name
-    classes = int(output[settings_of_loss(objective.function).get("axis", -1)] or 2) if output.rank else 2
+    axis = settings_of_loss(objective.function).get("axis")
+    axis = -1 if axis is None else axis  # None: the loss sums over all axes
+    classes = int(output[axis] or 2) if output.rank else 2
     if kind == CTC:
         labels = random.integers(1, max(classes, 2), shape)
         return np.where(np.arange(shape[1]) < (shape[1] + 1) // 2, labels, 0)
     if kind in NUMBERED:
         return random.integers(0, classes, shape)
     if kind in ONE_HOT:
-        axis = settings_of_loss(objective.function).get("axis", -1)
         hot = np.eye(classes, dtype=np.float32)[random.integers(0, classes, np.delete(shape, axis))]
         return np.moveaxis(hot, -1, axis)
     if kind in CLASSIFIERS or not objective.target.dtype.is_floating:
