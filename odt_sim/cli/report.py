@@ -1,9 +1,10 @@
 """The command `odt-sim report`: compare runs on disk."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from odt_sim.cli.commands import parsed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,22 +15,7 @@ if TYPE_CHECKING:
 
 def report(arguments: Sequence[str]) -> int:
     """Print the comparison of runs, write its page and return the exit code."""
-    parser = argparse.ArgumentParser("odt-sim report", description="Compare runs on disk.")
-    parser.add_argument(
-        "folders", nargs="+", type=Path, metavar="DIR", help="a run's folder, or one that contains runs"
-    )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page; by default report.html in DIR")
-    parser.add_argument(
-        "--best", action="store_true", help="show only the configuration of each strategy that validates best"
-    )
-    parser.add_argument("--against", metavar="LABEL", help="the strategy or row to compare the others with")
-    parser.add_argument(
-        "--target", type=float, metavar="VALUE", help="report the number of rounds to this mean, such as 0.9"
-    )
-    parser.add_argument("--metric", metavar="NAME", help="compare by this metric instead of the runs' first one")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write a row per configuration, for other programs")
-    parser.add_argument("--latex", type=Path, metavar="FILE", help="write the tables for LaTeX with booktabs")
-    options = vars(parser.parse_intermixed_args(arguments))
+    options = vars(parsed("report", arguments))
     folders = options.pop("folders")
     print_comparison(folders, further=_tunings(folders), **options)
     return 0
@@ -73,7 +59,7 @@ def print_comparison(
     """
     from rich.console import Console
 
-    from odt_sim.cli.libyaml import use_libyaml
+    from odt_sim.cli.settings import use_libyaml
     from odt_sim.files import write_file
     from odt_sim.report.comparison import compare
     from odt_sim.report.comparison_csv import comparison_csv

@@ -4,8 +4,6 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydra.utils import get_object
-from omegaconf import DictConfig
 from rich.console import Console
 
 from odt_sim.cli.components import build
@@ -32,18 +30,13 @@ def track_report(comparison: "Comparison", folder: Path) -> None:
     """
     try:
         node = next((saved_tracker(path) for path in find_runs([folder]) if is_saved(path)), None)
-        if not _takes_reports(node):
+        if node is None:
             return
         tracker: Tracker = build(node, "tracker")
         with user_code_errors(tracker, f"{type(tracker).__name__}.on_report: failed", SimulationError):
             tracker.on_report(_written(comparison, folder.absolute()))
     except OdtSimError as error:
         warn(str(error))
-
-
-def _takes_reports(node: DictConfig | None) -> bool:
-    kind = get_object(node._target_) if node else Tracker
-    return isinstance(kind, type) and issubclass(kind, Tracker) and kind.on_report is not Tracker.on_report
 
 
 def _written(comparison: "Comparison", folder: Path) -> WrittenReport:

@@ -1,62 +1,41 @@
 """The command `odt-sim tune`: give each strategy the same number of trials, and compare the winners."""
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
-from importlib.util import find_spec
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+from rich.live import Live
 from rich.markup import escape
+from rich.text import Text
 
+from odt_sim.benchmark.cells import Cell, Outcome, ended, read_outcome
+from odt_sim.benchmark.processes import run_cells
 from odt_sim.cli.build import check_data, model
+from odt_sim.cli.commands import COMMANDS, settings_usage
 from odt_sim.cli.messages import say, warn
 from odt_sim.cli.overrides import check_keys, composed, key_of, known_keys, takes, unknown_key
 from odt_sim.cli.report import print_comparison
-from odt_sim.cli.search_space import check_searched, first_values, parsed_space
 from odt_sim.cli.settings import COMPONENTS, GROUPS
-from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
+from odt_sim.extras import package
 from odt_sim.files import write_file
 from odt_sim.hyperparameters import checked_count
+from odt_sim.metrics.units import duration
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.persistence.run_folder import TUNING, document
 from odt_sim.simulation.submitted import lost
-from odt_sim.tuning.claim import claim
-from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, applied, folder_of, is_fixed
-from odt_sim.tuning.processes import LOG, Sweep, run_sweeps
-from odt_sim.tuning.winners import Winner, choice_of, first_error, winner
+from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, applied, claim, folder_of, is_fixed
+from odt_sim.tuning.space import check_searched, first_values, parsed_space
+from odt_sim.tuning.winners import Winner, choice_of, ended_trials
 from odt_sim.user_code import add_working_folder
 
-USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2]
-                    [tuning_seed=1000] [jobs=1] [output=DIR] [config_dir=DIR]
-                    [OVERRIDE ...]
-
-  strategy      strategies to tune and to compare
-  budget        trials per strategy
-  seed          seeds of the compared runs
-  tuning_seed   seed of all trials
-  jobs          strategies that are tuned at the same time
-  output        folder; default: one in tuning/, which the same command finds
-                again
-  config_dir    folder with your own options, such as DIR/strategy/mine.yaml
-  OVERRIDE      settings of all runs; an interval replaces the default range:
-                train.learning_rate=tag(log,interval(0.01,1)). Settings of a
-                strategy apply to the strategies that have them.
-"""
-OWN = {
-    "strategy": "",
-    "budget": "20",
-    "seed": "0,1,2",
-    "tuning_seed": "1000",
-    "jobs": "1",
-    "output": "",
-    "config_dir": "",
-}
 SET_BY_COMMAND = {
     "hydra.sweeper.n_trials": "give the trials of each strategy by budget=...",
     "hydra/sweeper": "draw at random by hydra.sweeper.sampler=random",
@@ -64,7 +43,6 @@ SET_BY_COMMAND = {
 }
 """Settings of a search that the command sets, with what to do instead."""
 NEAR = 0.7  # similarity to an argument above which a key counts as misspelt: "strategies" has 0.78
-PATIENCE = 1.0  # seconds that a search waits for the check of its data; with large data, the trials report errors
 DEFAULT_RATE = 0.1  # if the model's optimizer has no learning rate; the search covers two decades around it
 
 
@@ -74,7 +52,7 @@ def tune(arguments: Sequence[str]) -> int:
     The same command resumes interrupted work, and a larger budget continues the searches.
     """
     if {"-h", "--help"} & set(arguments):
-        print(USAGE, end="")
+        print(settings_usage("tune"), end="")
         return 0
     with resumable("tune", arguments):
         return _tune(*_plan(arguments))
@@ -83,36 +61,61 @@ def tune(arguments: Sequence[str]) -> int:
 def _tune(plan: Plan, jobs: int) -> int:
     warn(lost(plan.folder, "output"))
     claim(plan, "a tuning")
-    say(escape(f"tuning in {plan.folder}, {plan.sweeper} search"))
-    searches = [Sweep(each, plan.search(each), plan.search_folder(each), plan.budget) for each in plan.strategies]
-    run_sweeps("search", searches, jobs)
-    found = {each: winner(each, plan.search_folder(each)) for each in plan.strategies}
-    for strategy in (strategy for strategy, each in found.items() if each is None):
-        folder = plan.search_folder(strategy)
-        why = first_error(folder) or f"see {folder / LOG}"
-        say(f"[red]failed[/red] {strategy}: no trial has a validation metric; {escape(why)}")
-    winners = [each for each in found.values() if each]
-    return max(int(len(winners) < len(found)), _compare(plan, winners, jobs)) if winners else 1
+    say(escape(f"tuning in {plan.folder}"))
+    cells = [Cell("tune", strategy, plan) for strategy in plan.strategies]
+    run_all(cells, jobs)
+    outcomes = [outcome for cell in cells if (outcome := read_outcome(cell.path))]
+    winners = [outcome.winner for outcome in outcomes if outcome.winner]
+    if not winners:
+        return 1
+    failures = _compare(plan, winners)
+    return int(failures or len(winners) < len(cells))
 
 
-def _compare(plan: Plan, winners: Sequence[Winner], jobs: int) -> int:
-    """Run the winners for each seed of the report, and print their comparison and their settings."""
+def run_all(cells: Sequence[Cell], jobs: int) -> None:
+    """Run the cells that have not ended, show the trials in flight, and print a line with the remaining time for each."""
+    waiting = [cell for cell in cells if ended(cell) is None]
+    if len(waiting) < len(cells):
+        say(f"already done: {len(cells) - len(waiting)} of {len(cells)}")
+    started, left = time.monotonic(), {cell.path: cell for cell in waiting}
+
+    def trials() -> Text:
+        counts = ((cell, sum(ended_trials(cell.plan.search_folder(cell.strategy)))) for cell in left.values())
+        texts = [f"{cell.task} {cell.strategy} {count}/{cell.plan.budget}" for cell, count in counts if count]
+        return Text("; ".join(["trials", *texts]) if texts else "")
+
+    shown = Live(get_renderable=trials, console=Console(stderr=True), refresh_per_second=1, transient=True)
+    with shown:
+        for done, (cell, outcome) in enumerate(run_cells(waiting, jobs), 1):
+            del left[cell.path]
+            remaining = (time.monotonic() - started) / done * len(left)
+            place = f"{len(cells) - len(waiting) + done}/{len(cells)}"
+            line = f"{place} {cell.task} {cell.strategy}: {_said(cell, outcome)}; about {duration(remaining)} left"
+            shown.console.print(escape(line), highlight=False, soft_wrap=True)
+
+
+def _said(cell: Cell, outcome: Outcome) -> str:
+    if outcome.status == "refused":
+        return f"not applicable, {outcome.reason}"
+    if outcome.status == "failed":
+        return f"failed, {outcome.reason}; see {cell.log}"
+    assert outcome.winner is not None
+    settings = " ".join(outcome.winner.settings)
+    return f"{duration(outcome.seconds)}, validation {outcome.winner.validation:.4g} with {settings}"
+
+
+def _compare(plan: Plan, winners: Sequence[Winner]) -> bool:
+    """Print the comparison of the winners' runs and their settings; return whether a run failed."""
     from odt_sim.tuning.tables import winners_section, winners_table  # draws plots, so import it only at the end
 
     choice = choice_of(plan, winners)
     write_file(plan.folder / TUNING, document(choice))
     folders = [plan.run_folder(each.strategy, each.trial) for each in winners]
-    runs = [
-        Sweep(each.strategy, plan.report(each.strategy, each.settings), folder, len(plan.seeds))
-        for each, folder in zip(winners, folders, strict=True)
-    ]
-    run_sweeps("report", runs, jobs)
-    searched = [winners_section(choice)]
-    failures = print_comparison(folders, output=plan.folder / "report.html", further=searched).failures
+    failures = print_comparison(folders, output=plan.folder / "report.html", further=[winners_section(choice)]).failures
     console = Console()
     console.print()
     console.print(winners_table(choice))
-    return 1 if failures else 0
+    return bool(failures)
 
 
 @contextmanager
@@ -131,14 +134,13 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
     Raises:
         ConfigurationError: An argument does not fit.
     """
-    given, overrides = split_arguments("tune", arguments, OWN)
-    own = {**OWN, **given}
-    overrides += _search_path(own["config_dir"])
+    own, overrides = split_arguments("tune", arguments)
     strategies = [each for each in dict.fromkeys(own["strategy"].split(",")) if each]
     if not strategies:
         raise ConfigurationError("strategy: expected the names of strategies, such as strategy=fedavg,ditto")
     seeds, tuning_seed = seeds_of("tune", own)
     budget = whole_number("tune", "budget", own["budget"], 1)
+    check_optuna("tune")
     add_working_folder()
     lacked = lacked_settings(strategies, overrides)
     plan = Plan(
@@ -147,7 +149,6 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
         seeds=seeds,
         tuning_seed=tuning_seed,
         overrides=[*overrides, *cleared_rate(composed(_of_no_strategy(fixed_overrides(overrides))), overrides)],
-        sweeper="optuna" if find_spec("optuna") else "random",
         rate=central_rate(checked_model(strategies, overrides, lacked)),
         folder=Path(own["output"]) if own["output"] else folder_of(overrides, tuning_seed),
         lacked=lacked,
@@ -155,13 +156,14 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
     return plan, whole_number("tune", "jobs", own["jobs"], 1)
 
 
-def split_arguments(command: str, arguments: Sequence[str], own: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the command's own arguments by name, and the other arguments, which are overrides.
+def split_arguments(command: str, arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the command's own arguments by name, with defaults, and the other arguments, which are overrides.
 
     Raises:
-        ConfigurationError: An argument is not of the form KEY=VALUE, its key resembles one of the command's own, or the
-            command sets it.
+        ConfigurationError: An argument is not of the form KEY=VALUE, its key resembles one of the command's own, the
+            command sets it, or `config_dir` does not exist.
     """
+    own = {key: default for key, (default, _) in COMMANDS[command].settings.items()}
     pairs = [each.partition("=") for each in arguments]
     if wrong := next((each for each, (_, equals, _) in zip(arguments, pairs, strict=True) if not equals), None):
         raise ConfigurationError(f"{wrong}: expected KEY=VALUE; odt-sim {command} --help explains the command")
@@ -172,7 +174,8 @@ def split_arguments(command: str, arguments: Sequence[str], own: Collection[str]
         if key in SET_BY_COMMAND:
             raise ConfigurationError(f"{key}: odt-sim {command} sets it; {SET_BY_COMMAND[key]}")
     overrides = [each for each, (key, _, _) in zip(arguments, pairs, strict=True) if key not in own]
-    return {key: value for key, _, value in pairs if key in own}, overrides
+    given = {**own, **{key: value for key, _, value in pairs if key in own}}
+    return given, [*overrides, *_search_path(given["config_dir"])]
 
 
 def whole_number(command: str, name: str, value: str, low: int = 0) -> int:
@@ -185,6 +188,15 @@ def whole_number(command: str, name: str, value: str, low: int = 0) -> int:
         return checked_count(name, int(value), low, group=command)
     except ValueError as error:
         raise ConfigurationError(f"{command}.{name}: expected a whole number, found {value!r}") from error
+
+
+def check_optuna(command: str) -> None:
+    """Check that Optuna is installed.
+
+    Raises:
+        ConfigurationError: It is missing.
+    """
+    package("optuna", f"odt-sim {command}: needs optuna", "tuning")
 
 
 def seeds_of(command: str, given: Mapping[str, str]) -> tuple[list[int], int]:
@@ -283,9 +295,7 @@ def checked_model(
     found = model(config)
     space, _ = parsed_space([each for each in own if not (is_fixed(each) or each.startswith(OF_THE_SEARCH))])
     complete = composed([f"strategy={strategies[-1]}", *fixed, *first_values(space)])
-    checked = in_daemon_thread(lambda: check_data(complete, found, central_rate(found)))
-    with suppress(TimeoutError):
-        checked.result(PATIENCE)
+    check_data(complete, found, central_rate(found))
     return found
 
 

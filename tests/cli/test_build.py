@@ -149,7 +149,7 @@ def test_component_is_built_with_its_settings():
         ),
         (
             {"_target_": f"{__name__}.Demanding"},
-            r"^strategy: TypeError: .*missing 1 required positional argument: 'share'; set it: strategy\.share=\.\.\.$",
+            r"^strategy: .*\.Demanding requires 'share'; set it: strategy\.share=\.\.\.$",
         ),
         ({"_target_": -1}, r"^strategy\._target_: expected module\.name, found -1$"),
         ({"_target_": "no_such_module.Mine"}, r"^strategy\._target_: cannot import no_such_module \(ModuleNotFoundError: "),

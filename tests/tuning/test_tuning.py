@@ -16,20 +16,17 @@ from rich.console import Console
 from odt_sim.cli.build import model_spec
 from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
-from odt_sim.cli.search_space import parsed_space
 from odt_sim.cli.tune import (
-    central_rate,
-    checked_model,
     cleared_rate,
     fixed_overrides,
     lacked_settings,
     resumable,
 )
-from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.strategies.search_ranges import RANGES
 from odt_sim.tuning.plan import Plan, folder_of, is_fixed
+from odt_sim.tuning.space import parsed_space
 from odt_sim.tuning.tables import winners_section, winners_table
-from odt_sim.tuning.winners import Winner, choice_of, first_error, winner
+from odt_sim.tuning.winners import Winner, choice_of, winner
 
 FEW = ["model=digits_mlp", "backend=serial", "run.rounds=1", "fleet.devices=4", "fleet.unseen=1"]
 TINY = ["tune", "strategy=fedavg,fedprox", "budget=2", "seed=0", "jobs=2", "output=out", *FEW]
@@ -37,7 +34,7 @@ TINY = ["tune", "strategy=fedavg,fedprox", "budget=2", "seed=0", "jobs=2", "outp
 
 def plan(*overrides, **changes):
     given = {"strategies": ["fedavg", "fedprox"], "budget": 5, "seeds": [0, 1], "tuning_seed": 9, "rate": 0.3}
-    return Plan(**{**given, "overrides": overrides, "sweeper": "random", "folder": Path("out"), **changes})
+    return Plan(**{**given, "overrides": overrides, "folder": Path("out"), **changes})
 
 
 def test_every_strategy_is_searched_with_the_same_budget_and_seed():
@@ -135,14 +132,6 @@ def test_winner_is_read_from_the_search(tmp_path):
     assert winner("fedavg", tmp_path) == Winner("fedavg", 3, 1, 3, 0.5, ["train.epochs=2", "strategy.share=0.5"])
 
 
-def test_search_without_a_winner_gives_the_error_of_a_trial(tmp_path):
-    assert first_error(tmp_path) is None
-    for number, error in ((1, "labels [9] are out of range"), (0, "loss not finite")):
-        (tmp_path / str(number)).mkdir()
-        RunFolder(tmp_path / str(number)).write_failure(error, ["seed=0"])
-    assert first_error(tmp_path) == "loss not finite"
-
-
 def test_interrupted_command_says_how_to_resume():
     with pytest.raises(KeyboardInterrupt) as caught, resumable("tune", ["strategy=fedavg", "a=[1, 2]"]):
         raise KeyboardInterrupt
@@ -213,15 +202,6 @@ def test_models_own_rate_is_cleared_where_trials_draw_one(given, cleared):
 def test_cleared_rate_leaves_that_of_the_model():
     config = composed(["model=digits_mlp", "model.optimizer.learning_rate=null"])
     assert model_spec(config)["optimizer"] == {"name": "SGD", "learning_rate": 0.1}
-
-
-def test_search_does_not_wait_for_data_that_takes_long(tmp_path, monkeypatch, digits_mlp):
-    (tmp_path / "slow_data.py").write_text("import time\n\ndef load():\n    time.sleep(9)\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    begun = time.monotonic()
-    assert central_rate(checked_model(["fedavg"], ["model=digits_mlp", "data._target_=slow_data.load"])) == 0.1
-    assert time.monotonic() - begun < 8
 
 
 def test_folder_of_other_settings_is_refused(tmp_path, monkeypatch, capsys, digits_mlp):
@@ -298,7 +278,7 @@ def test_page_and_table_name_trials_ranges_and_strategies_without_a_winner():
     won = [Winner("fedavg", 5, 1, 3, 0.5, ["train.learning_rate=0.02", "train.epochs=2"])]
     choice = choice_of(plan(), won)
     section = winners_section(choice)
-    assert "random with a budget of 5 trials of each strategy, all with seed 9" in section.caption
+    assert "search with a budget of 5 trials of each strategy, all with seed 9" in section.caption
     assert [[row.name.text, *(cell.text for cell in row.cells)] for row in section.table.rows] == [
         ["fedavg", "5 (1 failed)", "0.5", "train.learning_rate=0.02", "tag(log,interval(0.01,1))"],
         ["", "", "", "train.epochs=2", "int(interval(1,5))"],
