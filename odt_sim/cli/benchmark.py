@@ -11,9 +11,10 @@ from odt_sim.benchmark.cells import FOLDER, Cell, read_outcome
 from odt_sim.benchmark.results import read_results, write_command
 from odt_sim.cli.build import check, check_data, model
 from odt_sim.cli.commands import settings_usage
+from odt_sim.cli.keys import check_keys
 from odt_sim.cli.messages import say, warn
 from odt_sim.cli.options import SHIPPED, Places, option_names, option_places
-from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.cli.overrides import composed
 from odt_sim.cli.settings import COMPONENTS
 from odt_sim.cli.tune import (
     central_rate,

@@ -11,8 +11,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.cli.components import build, plain
+from odt_sim.cli.keys import NO_PATH, check_keys
 from odt_sim.cli.messages import warn
-from odt_sim.cli.overrides import NO_PATH, check_keys, key_and_value
+from odt_sim.cli.overrides import key_and_value
 from odt_sim.cli.saved_config import is_saved, named_start, saved_config
 from odt_sim.cli.settings import DECLARED
 from odt_sim.daemon_threads import in_daemon_thread

@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.attacks.base import Attack
-from odt_sim.cli.overrides import unknown_key
+from odt_sim.cli.keys import unknown_key
 from odt_sim.cli.settings import component, unused_defaults
 from odt_sim.data.dataset import Dataset
 from odt_sim.declarations import REQUIRED, fits, mismatch
@@ -47,7 +47,8 @@ def build(node: Any, group: str) -> Any:
     target = settings.get("_target_", "nothing")
     if not isinstance(target, str):
         raise ConfigurationError(f"{group}._target_: expected module.name, found {target!r}")
-    _check_target(target, f"{group}._target_")
+    if "_target_" in settings:
+        _check_target(target, f"{group}._target_")
     if unused := unused_defaults(group, target, settings):
         settings = {name: value for name, value in settings.items() if name not in unused}
         node = OmegaConf.masked_copy(node, list(settings))

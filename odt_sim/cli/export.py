@@ -5,7 +5,8 @@ from pathlib import Path
 
 from odt_sim.cli.build import model_file
 from odt_sim.cli.commands import parsed
-from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.cli.keys import check_keys
+from odt_sim.cli.overrides import composed
 from odt_sim.errors import ConfigurationError
 from odt_sim.files import refuse_source, write_file
 from odt_sim.model.trainable import TrainableModel

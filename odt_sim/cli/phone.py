@@ -10,7 +10,8 @@ from pathlib import Path
 from odt_sim.cli.build import federated
 from odt_sim.cli.commands import parsed
 from odt_sim.cli.components import build
-from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.cli.keys import check_keys
+from odt_sim.cli.overrides import composed
 from odt_sim.cli.saved_config import is_saved, saved_config
 from odt_sim.deploy.write import CLASSES
 from odt_sim.device.native_output import quiet

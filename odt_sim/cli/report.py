@@ -1,5 +1,6 @@
 """The command `odt-sim report`: compare runs on disk."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
 
     from odt_sim.report.comparison import Comparison
     from odt_sim.report.page import Section
+    from odt_sim.trackers.base import WrittenReport
+
+TRACKED_WIDTH = 120
+"""The width of the tables in a tracker's report in characters."""
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -91,3 +96,49 @@ def print_tables(comparison: "Comparison", console: "Console") -> None:
         if table is not None:
             console.print()
             console.print(table)
+
+
+def track_report(comparison: "Comparison", folder: Path) -> None:
+    """Pass the report in a folder to the tracker of the first run there; if the tracker fails, print a warning.
+
+    The comparison of a sweep exists only after its jobs, which some launchers run in other processes. Therefore the
+    tracker is built again.
+    """
+    from odt_sim.cli.components import build
+    from odt_sim.cli.messages import warn
+    from odt_sim.cli.saved_config import is_saved, saved_tracker
+    from odt_sim.errors import OdtSimError, SimulationError
+    from odt_sim.persistence.run import find_runs
+    from odt_sim.user_code import user_code_errors
+
+    try:
+        node = next((saved_tracker(path) for path in find_runs([folder]) if is_saved(path)), None)
+        if node is None:
+            return
+        tracker = build(node, "tracker")
+        with user_code_errors(tracker, f"{type(tracker).__name__}.on_report: failed", SimulationError):
+            tracker.on_report(_written(comparison, folder.absolute()))
+    except OdtSimError as error:
+        warn(str(error))
+
+
+def _written(comparison: "Comparison", folder: Path) -> "WrittenReport":
+    from odt_sim.report import description
+    from odt_sim.trackers.base import WrittenReport
+
+    return WrittenReport(
+        name=f"report: {description.title(comparison)}",
+        folder=folder,
+        files=[folder / "report.html", folder / "comparison.json"],
+        figures=sorted((folder / "figures").glob("*.png")),
+        tables=_text(comparison),
+    )
+
+
+def _text(comparison: "Comparison") -> str:
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=TRACKED_WIDTH, color_system=None, force_jupyter=False)
+    with console.capture() as capture:
+        print_tables(comparison, console)
+    return capture.get().strip("\n")

@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from odt_sim.cli.messages import warn
 from odt_sim.cli.options import option_places, parsed_arguments
 from odt_sim.cli.overrides import CONFIG, check_overrides, explained, quoted, sweepable
-from odt_sim.cli.report import print_comparison
+from odt_sim.cli.report import print_comparison, track_report
 from odt_sim.cli.resume import MULTIRUN, named_folder, resume_hint, resumed
 from odt_sim.cli.run_help import run_help
 from odt_sim.cli.saved_config import named_start
@@ -75,8 +75,6 @@ def run(arguments: Sequence[str]) -> int:
         outcome = launch(arguments)
     if outcome.folder is None:
         return 1 if outcome.failed else 0
-    from odt_sim.cli.track_report import track_report
-
     comparison = print_comparison([outcome.folder])
     track_report(comparison, outcome.folder)
     return 1 if outcome.failed or comparison.failures else 0

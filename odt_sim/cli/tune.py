@@ -17,8 +17,9 @@ from odt_sim.benchmark.cells import Cell, Outcome, ended, read_outcome
 from odt_sim.benchmark.processes import run_cells
 from odt_sim.cli.build import check_data, model
 from odt_sim.cli.commands import COMMANDS, settings_usage
+from odt_sim.cli.keys import check_keys, known_keys, takes, unknown_key
 from odt_sim.cli.messages import say, warn
-from odt_sim.cli.overrides import check_keys, composed, key_of, known_keys, takes, unknown_key
+from odt_sim.cli.overrides import composed, key_of
 from odt_sim.cli.report import print_comparison
 from odt_sim.cli.settings import COMPONENTS, GROUPS
 from odt_sim.device.plan import own_learning_rate

@@ -9,7 +9,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from odt_sim.cli import build as config
 from odt_sim.cli.components import build
-from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.cli.keys import check_keys
+from odt_sim.cli.overrides import composed
 from odt_sim.cli.resume import resumed
 from odt_sim.cli.saved_config import saved_config
 from odt_sim.errors import ConfigurationError, DataError, ModelError
