@@ -223,7 +223,9 @@ def test_search_ends_with_its_command_even_if_that_is_killed(tmp_path, monkeypat
     command = subprocess.Popen([*COMMAND, *long], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait(lambda: (tmp_path / "out/search/fedavg/0/rounds.jsonl").exists())
-        [search] = Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split()
+        [search] = [
+            child for path in Path(f"/proc/{command.pid}/task").glob("*/children") for child in path.read_text().split()
+        ]
     finally:
         command.kill()
         command.wait()
