@@ -51,20 +51,20 @@ def benchmark(arguments: Sequence[str]) -> int:
 
 def _benchmark(arguments: Sequence[str]) -> int:
     check_optuna("benchmark")
-    own, overrides = split_arguments("benchmark", arguments)
+    values, overrides = split_arguments("benchmark", arguments)
     add_working_folder()
     places = option_places(None, overrides)
-    strategies = _named(own, "strategy", options("strategy", places))
-    plans = _plans(own, overrides, strategies, options(TASKS, places))
+    strategies = _named(values, "strategy", options("strategy", places))
+    plans = _plans(values, overrides, strategies, options(TASKS, places))
     if not plans:
         raise ConfigurationError("task: no task has its data; set the path of one, such as uci_har.data.path=PATH")
-    folder = Path(own["output"])
+    folder = Path(values["output"])
     warn(lost(folder, "output"))
-    jobs = whole_number("benchmark", "jobs", own["jobs"] or str(cores()), 1)
+    jobs = whole_number("benchmark", "jobs", values["jobs"] or str(cores()), 1)
     deciding = [each for each in arguments if not each.startswith(("markdown=", "jobs="))]
     write_command(folder, f"odt-sim benchmark {shlex.join(deciding)}".rstrip(), jobs)
     run_all([Cell(task, strategy, plan) for strategy in strategies for task, plan in plans.items()], jobs)
-    return _report(folder, plans, strategies, own["markdown"])
+    return _report(folder, plans, strategies, values["markdown"])
 
 
 def _report(folder: Path, plans: dict[str, Plan], strategies: Sequence[str], markdown: str) -> int:
@@ -97,25 +97,25 @@ def options(group: str, places: Places = SHIPPED) -> list[str]:
     return [name for name in option_names(group, places) if "/" not in name]
 
 
-def _named(own: Mapping[str, str], name: str, known: list[str]) -> list[str]:
+def _named(values: Mapping[str, str], name: str, options: list[str]) -> list[str]:
     """Return the options that an argument names, by default all.
 
     Raises:
         ConfigurationError: An option does not exist.
     """
-    named = [each for each in dict.fromkeys(own[name].split(",")) if each]
-    if unknown := [each for each in named if each not in known]:
-        raise ConfigurationError(f"{name}: expected some of {', '.join(known)}, found {unknown[0]!r}")
-    return named or known
+    named = [each for each in dict.fromkeys(values[name].split(",")) if each]
+    if unknown := [each for each in named if each not in options]:
+        raise ConfigurationError(f"{name}: expected some of {', '.join(options)}, found {unknown[0]!r}")
+    return named or options
 
 
 def _plans(
-    own: Mapping[str, str], overrides: Sequence[str], strategies: Sequence[str], tasks: list[str]
+    values: Mapping[str, str], overrides: Sequence[str], strategies: Sequence[str], tasks: list[str]
 ) -> dict[str, Plan]:
     """Return the tuning plan of each task with data; print a line for each other task.
 
     Args:
-        own: The command's own arguments, by name.
+        values: The command's own arguments, by name.
         overrides: The overrides of all runs, and those of single tasks, such as `uci_har.data.path=uci_har`.
         strategies: The strategies to tune.
         tasks: All tasks.
@@ -123,32 +123,32 @@ def _plans(
     Raises:
         OdtSimError: An argument does not fit, or a task's data cannot be read or does not fit its model.
     """
-    seeds, tuning_seed = seeds_of("benchmark", own)
-    budget = whole_number("benchmark", "budget", own["budget"], 1)
+    seeds, tuning_seed = seeds_of("benchmark", values)
+    budget = whole_number("benchmark", "budget", values["budget"], 1)
     shared = [each for each in overrides if each.partition(".")[0] not in tasks]
     plans = {}
-    for task in _named(own, "task", tasks):
+    for task in _named(values, "task", tasks):
         of_task = [each.removeprefix(f"{task}.") for each in overrides if each.startswith(f"{task}.")]
-        given = [f"+{TASKS}={task}", "backend=serial", *shared, *of_task]
-        config = _task(task, given)
+        of_trials = [f"+{TASKS}={task}", "backend=serial", *shared, *of_task]
+        config = _task(task, of_trials)
         if config is None:
             continue
-        found = model(config)
-        rate = float(config.train.learning_rate or central_rate(found))
-        check_data(config, found, rate)
-        epochs = any(each.startswith("train.epochs=") for each in given)
+        base = model(config)
+        rate = float(config.train.learning_rate or central_rate(base))
+        check_data(config, base, rate)
+        epochs = any(each.startswith("train.epochs=") for each in of_trials)
         plan = Plan(
             strategies=strategies,
             budget=budget,
             seeds=seeds,
             tuning_seed=tuning_seed,
             overrides=[
-                *given,
+                *of_trials,
                 *([] if epochs else [f"train.epochs={config.train.epochs}"]),
-                *cleared_rate(config, given),
+                *cleared_rate(config, of_trials),
             ],
             rate=rate,
-            folder=Path(own["output"]) / task,
+            folder=Path(values["output"]) / task,
         )
         claim(plan, task)
         plans[task] = plan

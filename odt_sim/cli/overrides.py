@@ -86,8 +86,8 @@ def _misfit(error: HydraException, overrides: Sequence[str], folder: str | None)
     except HydraException:
         return None
     values = OmegaConf.to_container(config)
-    found = (_refused(text, override, config, values) for text, override in parsed if text not in chosen)
-    return next(filter(None, found), None)
+    messages = (_refused(text, override, config, values) for text, override in parsed if text not in chosen)
+    return next(filter(None, messages), None)
 
 
 def _chooses(override: Override) -> bool:

@@ -57,16 +57,16 @@ def register_sweepers() -> None:
 class _ResumableSweeper(Sweeper):
     """A sweeper whose sweeps can be resumed, in folders that contain no other sweep."""
 
+    _option: str
+
     def __init__(self, params: Mapping[str, Any] | None = None, **unknown: Any) -> None:
         if unknown:
-            key, known = next(iter(unknown)), [name for name in SETTINGS[self._option] if name != "_target_"]
+            key, names = next(iter(unknown)), [name for name in SETTINGS[self._option] if name != "_target_"]
             why = "; the metric (run.metric) decides whether larger is better" if key == "direction" else ""
             raise ConfigurationError(
-                f"{GROUP}.{key}: unknown setting of hydra/sweeper={self._option}; expected one of {', '.join(known)}{why}"
+                f"{GROUP}.{key}: unknown setting of hydra/sweeper={self._option}; expected one of {', '.join(names)}{why}"
             )
         self._params = [f"{key}={value}" for key, value in (params or {}).items()]
-
-    _option = "basic"
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Store the objects that Hydra passes to a sweeper."""
@@ -76,7 +76,7 @@ class _ResumableSweeper(Sweeper):
         )
 
     def _check_folder(self) -> None:
-        """Refuse a new sweep in the folder of another run or sweep, whose files for resuming it would overwrite."""
+        """Refuse a new sweep in the folder of another run or sweep: it would overwrite the files for resuming that."""
         if self._config.run.resume is None:
             check_new_sweep(self._folder)
 
@@ -92,6 +92,8 @@ class _ResumableSweeper(Sweeper):
 
 class GridSweeper(_ResumableSweeper):
     """A sweeper over all combinations of values."""
+
+    _option = "basic"
 
     def __init__(self, max_batch_size: int | None = None, **shared: Any) -> None:
         """Check and store the settings of `hydra.sweeper`.

@@ -135,12 +135,12 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
     Raises:
         ConfigurationError: An argument does not fit.
     """
-    own, overrides = split_arguments("tune", arguments)
-    strategies = [each for each in dict.fromkeys(own["strategy"].split(",")) if each]
+    values, overrides = split_arguments("tune", arguments)
+    strategies = [each for each in dict.fromkeys(values["strategy"].split(",")) if each]
     if not strategies:
         raise ConfigurationError("strategy: expected the names of strategies, such as strategy=fedavg,ditto")
-    seeds, tuning_seed = seeds_of("tune", own)
-    budget = whole_number("tune", "budget", own["budget"], 1)
+    seeds, tuning_seed = seeds_of("tune", values)
+    budget = whole_number("tune", "budget", values["budget"], 1)
     check_optuna("tune")
     add_working_folder()
     lacked = lacked_settings(strategies, overrides)
@@ -151,10 +151,10 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
         tuning_seed=tuning_seed,
         overrides=[*overrides, *cleared_rate(composed(_of_no_strategy(fixed_overrides(overrides))), overrides)],
         rate=central_rate(checked_model(strategies, overrides, lacked)),
-        folder=Path(own["output"]) if own["output"] else folder_of(overrides, tuning_seed),
+        folder=Path(values["output"]) if values["output"] else folder_of(overrides, tuning_seed),
         lacked=lacked,
     )
-    return plan, whole_number("tune", "jobs", own["jobs"], 1)
+    return plan, whole_number("tune", "jobs", values["jobs"], 1)
 
 
 def split_arguments(command: str, arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -164,19 +164,19 @@ def split_arguments(command: str, arguments: Sequence[str]) -> tuple[dict[str, s
         ConfigurationError: An argument is not of the form KEY=VALUE, its key resembles one of the command's own, the
             command sets it, or `config_dir` does not exist.
     """
-    own = {key: default for key, (default, _) in COMMANDS[command].settings.items()}
+    defaults = {key: default for key, (default, _) in COMMANDS[command].settings.items()}
     pairs = [each.partition("=") for each in arguments]
     if wrong := next((each for each, (_, equals, _) in zip(arguments, pairs, strict=True) if not equals), None):
         raise ConfigurationError(f"{wrong}: expected KEY=VALUE; odt-sim {command} --help explains the command")
-    for key in (key for key, _, _ in pairs if key.isidentifier() and key not in {*own, *GROUPS}):
-        if near := get_close_matches(key, own, 1, NEAR):
+    for key in (key for key, _, _ in pairs if key.isidentifier() and key not in {*defaults, *GROUPS}):
+        if near := get_close_matches(key, defaults, 1, NEAR):
             raise ConfigurationError(f"{key}: unknown argument of odt-sim {command}; did you mean {near[0]}?")
     for key in (key.lstrip("+") for key, _, _ in pairs):
         if key in SET_BY_COMMAND:
             raise ConfigurationError(f"{key}: odt-sim {command} sets it; {SET_BY_COMMAND[key]}")
-    overrides = [each for each, (key, _, _) in zip(arguments, pairs, strict=True) if key not in own]
-    given = {**own, **{key: value for key, _, value in pairs if key in own}}
-    return given, [*overrides, *_search_path(given["config_dir"])]
+    overrides = [each for each, (key, _, _) in zip(arguments, pairs, strict=True) if key not in defaults]
+    values = {**defaults, **{key: value for key, _, value in pairs if key in defaults}}
+    return values, [*overrides, *_search_path(values["config_dir"])]
 
 
 def whole_number(command: str, name: str, value: str, low: int = 0) -> int:
@@ -200,14 +200,14 @@ def check_optuna(command: str) -> None:
     package("optuna", f"odt-sim {command}: needs optuna", "tuning")
 
 
-def seeds_of(command: str, given: Mapping[str, str]) -> tuple[list[int], int]:
+def seeds_of(command: str, values: Mapping[str, str]) -> tuple[list[int], int]:
     """Return the seeds of the report, and the seed of the trials, which must differ from them.
 
     Raises:
         ConfigurationError: The trials' seed is one of the report's, or an argument is no whole number.
     """
-    seeds = [whole_number(command, "seed", each) for each in given["seed"].split(",")]
-    tuning_seed = whole_number(command, "tuning_seed", given["tuning_seed"])
+    seeds = [whole_number(command, "seed", each) for each in values["seed"].split(",")]
+    tuning_seed = whole_number(command, "tuning_seed", values["tuning_seed"])
     if tuning_seed in seeds:
         raise ConfigurationError(
             f"tuning_seed: expected a seed that no compared run uses, found {tuning_seed}; change it, or seed"
@@ -221,9 +221,9 @@ def fixed_overrides(overrides: Sequence[str]) -> list[str]:
     Raises:
         ConfigurationError: A searched override determines the devices' examples.
     """
-    own = [each for each in overrides if not each.startswith(OF_THE_SEARCH)]
-    check_searched(each.partition("=")[0] for each in own if not is_fixed(each))
-    return [each for each in own if is_fixed(each)]
+    of_runs = [each for each in overrides if not each.startswith(OF_THE_SEARCH)]
+    check_searched(each.partition("=")[0] for each in of_runs if not is_fixed(each))
+    return [each for each in of_runs if is_fixed(each)]
 
 
 def cleared_rate(config: DictConfig, overrides: Sequence[str]) -> list[str]:
@@ -233,9 +233,9 @@ def cleared_rate(config: DictConfig, overrides: Sequence[str]) -> list[str]:
         config: The configuration of all trials.
         overrides: The overrides of the configuration, and those that are searched.
     """
-    own = OmegaConf.select(config, "model.optimizer.learning_rate")
+    rate = OmegaConf.select(config, "model.optimizer.learning_rate")
     fixed = any(each.startswith("train.learning_rate=") and is_fixed(each) for each in overrides)
-    return ["model.optimizer.learning_rate=null"] if isinstance(own, int | float) and not fixed else []
+    return ["model.optimizer.learning_rate=null"] if isinstance(rate, int | float) and not fixed else []
 
 
 def lacked_settings(strategies: Sequence[str], overrides: Sequence[str]) -> dict[str, list[str]]:
@@ -245,17 +245,16 @@ def lacked_settings(strategies: Sequence[str], overrides: Sequence[str]) -> dict
         ConfigurationError: No strategy has a setting.
     """
     shared = _of_no_strategy(overrides)
-    given = {each: str(key_of(each)) for each in overrides if each not in shared}
-    if any(key.endswith("._target_") for key in given.values()):
+    keys = {each: str(key_of(each)) for each in overrides if each not in shared}
+    if any(key.endswith("._target_") for key in keys.values()):
         return {}
     fixed = fixed_overrides(shared)
-    configs = {strategy: composed([f"strategy={strategy}", *fixed]) for strategy in strategies} if given else {}
+    configs = {strategy: composed([f"strategy={strategy}", *fixed]) for strategy in strategies} if keys else {}
     lacked = {
-        strategy: [each for each, key in given.items() if not takes(config, key)]
-        for strategy, config in configs.items()
+        strategy: [each for each, key in keys.items() if not takes(config, key)] for strategy, config in configs.items()
     }
     for each in set.intersection(*map(set, lacked.values())) if lacked else ():
-        raise ConfigurationError(unknown_key(given[each], known_keys(configs[strategies[-1]], COMPONENTS)))
+        raise ConfigurationError(unknown_key(keys[each], known_keys(configs[strategies[-1]], COMPONENTS)))
     return lacked
 
 
@@ -289,15 +288,15 @@ def checked_model(
     """
     add_working_folder()
     for strategy in strategies:
-        own = applied(overrides, lacked or {}, strategy)
-        fixed = fixed_overrides(own)
+        of_strategy = applied(overrides, lacked or {}, strategy)
+        fixed = fixed_overrides(of_strategy)
         config = composed([f"strategy={strategy}", *fixed])
         check_keys(config, COMPONENTS)
-    found = model(config)
-    space, _ = parsed_space([each for each in own if not (is_fixed(each) or each.startswith(OF_THE_SEARCH))])
+    base = model(config)
+    space, _ = parsed_space([each for each in of_strategy if not (is_fixed(each) or each.startswith(OF_THE_SEARCH))])
     complete = composed([f"strategy={strategies[-1]}", *fixed, *first_values(space)])
-    check_data(complete, found, central_rate(found))
-    return found
+    check_data(complete, base, central_rate(base))
+    return base
 
 
 def central_rate(model: TrainableModel) -> float:
