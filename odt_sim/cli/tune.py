@@ -176,7 +176,7 @@ def split_arguments(command: str, arguments: Sequence[str]) -> tuple[dict[str, s
             raise ConfigurationError(f"{key}: odt-sim {command} sets it; {SET_BY_COMMAND[key]}")
     overrides = [each for each, (key, _, _) in zip(arguments, pairs, strict=True) if key not in defaults]
     values = {**defaults, **{key: value for key, _, value in pairs if key in defaults}}
-    return values, [*overrides, *_search_path(values["config_dir"])]
+    return values, [*overrides, *_search_path(values["config_dir"], overrides)]
 
 
 def whole_number(command: str, name: str, value: str, low: int = 0) -> int:
@@ -262,14 +262,18 @@ def _of_no_strategy(overrides: Sequence[str]) -> list[str]:
     return [each for each in overrides if not each.lstrip("+").startswith("strategy.")]
 
 
-def _search_path(folder: str) -> list[str]:
+def _search_path(folder: str, overrides: Sequence[str]) -> list[str]:
     """Return the override that adds a folder of the user's options.
 
     Raises:
-        ConfigurationError: There is no such folder.
+        ConfigurationError: There is no such folder, or an override sets the search path, too.
     """
     if folder and not Path(folder).is_dir():
         raise ConfigurationError(f"config_dir: expected a folder of options, found no folder {folder}; give its path")
+    if folder and any(each.startswith(SEARCH_PATH) for each in overrides):
+        raise ConfigurationError(
+            f"config_dir: cannot be combined with {SEARCH_PATH}...; list the folder there, as file://{folder}"
+        )
     return [f"{SEARCH_PATH}['file://{Path(folder).absolute()}']"] if folder else []
 
 

@@ -152,6 +152,10 @@ def test_interrupted_command_says_how_to_resume():
         (["strategy=fedavg,no"], "strategy=no: no such option; choose one of "),
         (["strategy=fedavg", "run.round=3"], "run.round: "),
         (["strategy=fedavg", "config_dir=nodir"], "config_dir: expected a folder of options, found no folder nodir"),
+        (
+            ["config_dir=.", "hydra.searchpath=[pkg://a]"],
+            "config_dir: cannot be combined with hydra.searchpath=...; list",
+        ),
         (["strategy=local,ditto", "strategy.regularizatio=1"], "strategy.regularizatio: unknown setting; did you mean"),
         (
             ["strategy=fedavg", "hydra.sweeper.n_trials=3"],
