@@ -50,8 +50,12 @@ OTHER_NAMES = {
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 """What the display of a run writes to a terminal or a notebook for colours."""
 
-REFERENCES = ("settings", "records", "device-profiles")
-"""The pages in `reference/` that `docs/reference.py` prints."""
+REFERENCES = {
+    "reference/settings.md": "settings",
+    "reference/records.md": "records",
+    "reference/device-profiles.md": "device-profiles",
+}
+"""The pages that `docs/reference.py` prints, with their names there."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -63,9 +67,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=content))
     files.append(File.generated(config, "reference/command-line.md", content=command_line()))
     files.append(File.generated(config, "reference/python.md", content=python()))
-    for name in REFERENCES:
-        content = output("docs/reference.py", name)
-        files.append(File.generated(config, f"reference/{name}.md", content=content))
+    for page, name in REFERENCES.items():
+        files.append(File.generated(config, page, content=output("docs/reference.py", name)))
     return files
 
 
