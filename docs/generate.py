@@ -15,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from odt_sim.cli.main import COMMANDS
+from odt_sim.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
@@ -53,12 +53,12 @@ OTHER_NAMES = {
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 """What the display of a run writes to a terminal or a notebook for colours."""
 
-MODULES = {
-    "reference/settings.md": "odt_sim.cli.settings_reference",
-    "reference/records.md": "odt_sim.persistence.records_reference",
-    "reference/device-profiles.md": "odt_sim.fleet.profile_reference",
+REFERENCES = {
+    "reference/settings.md": "settings",
+    "reference/records.md": "records",
+    "reference/device-profiles.md": "device-profiles",
 }
-"""Pages that a module prints."""
+"""The pages that `docs/reference.py` prints, with their names there."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -70,8 +70,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=content))
     files.append(File.generated(config, "reference/command-line.md", content=command_line()))
     files.append(File.generated(config, "reference/python.md", content=python()))
-    for page, module in MODULES.items():
-        files.append(File.generated(config, page, content=output("-m", module)))
+    for page, name in REFERENCES.items():
+        files.append(File.generated(config, page, content=output("docs/reference.py", name)))
     return files
 
 

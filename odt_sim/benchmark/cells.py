@@ -24,13 +24,11 @@ class Cell:
         task: The task's name.
         strategy: The strategy's name.
         plan: The tuning of all strategies on the task.
-        config_folder: A folder with further options, or None.
     """
 
     task: str
     strategy: str
     plan: Plan
-    config_folder: str | None = None
 
     @property
     def path(self) -> Path:
@@ -45,9 +43,7 @@ class Cell:
     def dumps(self) -> str:
         """Return the cell as a line of JSON."""
         plan = {**asdict(self.plan), "folder": str(self.plan.folder)}
-        return json.dumps(
-            {"task": self.task, "strategy": self.strategy, "plan": plan, "config_folder": self.config_folder}
-        )
+        return json.dumps({"task": self.task, "strategy": self.strategy, "plan": plan})
 
 
 def loaded_cell(line: str) -> Cell:

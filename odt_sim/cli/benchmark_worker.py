@@ -14,8 +14,7 @@ from threading import Thread
 from odt_sim.benchmark.cells import Cell, Outcome, Status, loaded_cell, write_outcome
 from odt_sim.cli.run import launch
 from odt_sim.errors import OdtSimError, one_line
-from odt_sim.persistence.run_folder import FAILURE, INITIAL_MODEL, SUMMARY, RunFolder
-from odt_sim.tuning.processes import place_of
+from odt_sim.persistence.run_folder import FAILURE, INITIAL_MODEL, SUMMARY, SWEEP, RunFolder
 from odt_sim.tuning.winners import winner
 
 
@@ -27,15 +26,15 @@ def run_cell(cell: Cell) -> Outcome:
     """
     plan = cell.plan
     search = plan.search_folder(cell.strategy)
-    _launch(cell, [*plan.search(cell.strategy), "hydra.sweeper.n_trials=1"], search)
+    _launch([*plan.search(cell.strategy), "hydra.sweeper.n_trials=1"], search)
     if reason := refusal(search / "0"):
         return _outcome(cell, "refused", reason)
-    _launch(cell, plan.search(cell.strategy), search)
+    _launch(plan.search(cell.strategy), search)
     chosen = winner(cell.strategy, search)
     if chosen is None:
         return _outcome(cell, "failed", f"no trial out of {plan.budget} has a validation metric")
     folder = plan.run_folder(cell.strategy, chosen.trial)
-    _launch(cell, plan.report(cell.strategy, chosen.settings), folder)
+    _launch(plan.report(cell.strategy, chosen.settings), folder)
     done, failures = (sorted(folder.glob(f"*/{name}")) for name in (SUMMARY, FAILURE))
     if len(done) < len(plan.seeds):
         error = f": {_error(failures[0].parent)}" if failures else ""
@@ -48,9 +47,9 @@ def _outcome(cell: Cell, status: Status, reason: str = "") -> Outcome:
     return Outcome(status=status, reason=reason, budget=cell.plan.budget, seeds=cell.plan.seeds)
 
 
-def _launch(cell: Cell, arguments: list[str], folder: Path) -> None:
-    own = [f"--config-dir={cell.config_folder}"] if cell.config_folder else []
-    launch(["-m", *own, *arguments, place_of(folder)])
+def _launch(arguments: list[str], folder: Path) -> None:
+    place = f"run.resume={folder}" if (folder / SWEEP).is_file() else f"hydra.sweep.dir={folder}"
+    launch(["-m", *arguments, place])
 
 
 def refusal(trial: Path) -> str:

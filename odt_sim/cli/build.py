@@ -10,10 +10,10 @@ import hydra.utils
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from odt_sim.aggregators.base import Aggregator
-from odt_sim.attacks.base import Attack
 from odt_sim.cli.components import build, plain
+from odt_sim.cli.keys import NO_PATH, check_keys
 from odt_sim.cli.messages import warn
-from odt_sim.cli.overrides import NO_PATH, check_keys, key_and_value
+from odt_sim.cli.overrides import key_and_value
 from odt_sim.cli.saved_config import is_saved, named_start, saved_config
 from odt_sim.cli.settings import DECLARED
 from odt_sim.daemon_threads import in_daemon_thread
@@ -144,28 +144,20 @@ def _simulation(
         storage=_storage(config.run.storage),
         backend=backend,
         aggregator=aggregator,
-        attack=_attack(config),
+        attack=build(config.attack, "attack"),
         metrics=metrics,
-        metric=config.run.get("metric"),
-        budget=Budget(**(config.run.get("budget") or {})),
+        metric=config.run.metric,
+        budget=Budget(**(config.run.budget or {})),
         callbacks=callbacks,
     )
 
 
-def _attack(config: DictConfig) -> Attack | None:
-    """Return the configured attack; None if an older configuration has none."""
-    attack: Attack | None = build(config.attack, "attack") if "attack" in config else None
-    return attack
+def _plain_list(listed: Any) -> Any:
+    return OmegaConf.to_container(listed, resolve=True) if isinstance(listed, ListConfig) else listed
 
 
 def _fleet(config: DictConfig) -> ConfiguredFleet:
     return ConfiguredFleet(**plain(config.fleet, "fleet"))
-
-
-def _listed(config: DictConfig, key: str) -> Any:
-    """Return a list in the configuration; None if an older configuration has none."""
-    listed = config.get(key)
-    return OmegaConf.to_container(listed, resolve=True) if isinstance(listed, ListConfig) else listed
 
 
 def _metrics(config: DictConfig) -> list[Callable[..., float | None]]:
@@ -174,7 +166,7 @@ def _metrics(config: DictConfig) -> list[Callable[..., float | None]]:
     Raises:
         ConfigurationError: An entry is no name, or cannot be imported.
     """
-    paths = _listed(config, "metrics") or ()
+    paths = config.metrics or ()
     for path in paths:
         if not isinstance(path, str):
             raise ConfigurationError(f"metrics: expected names of functions, such as mine.f1, found {path}")
@@ -190,7 +182,7 @@ def compares_upwards(config: DictConfig) -> bool:
     """
     add_working_folder()
     own_metrics(_metrics(config))
-    metric = config.run.get("metric") or model_metrics(model(config))[0]
+    metric = config.run.metric or model_metrics(model(config))[0]
     if not is_metric(metric):
         raise ConfigurationError(f"run.metric: expected a metric of the model or a name from metrics, found {metric}")
     return higher_is_better(metric)
@@ -198,7 +190,7 @@ def compares_upwards(config: DictConfig) -> bool:
 
 def _callbacks(config: DictConfig) -> list[Function | Observer]:
     """Return the functions and observers in `callbacks`."""
-    return [_callback(item) for item in config.get("callbacks") or ()]
+    return [_callback(item) for item in config.callbacks or ()]
 
 
 def _callback(item: Any) -> Any:
@@ -235,8 +227,8 @@ def model(config: DictConfig, path: Path | None = None, strategy: Strategy | Non
         path or settings["path"],
         loss=settings["loss"],
         from_logits=settings["from_logits"],
-        signatures=settings.get("signatures"),  # missing in configurations saved before 22 November 2026
-        groups=settings.get("groups"),
+        signatures=settings["signatures"],
+        groups=settings["groups"],
         flex=flex,
     )
 
@@ -337,7 +329,7 @@ def check(config: DictConfig) -> None:
         ConfigurationError: A value does not fit, or a key is unknown.
     """
     check_keys(config)
-    General(config.seed, _listed(config, "metrics"), _listed(config, "callbacks"))
+    General(config.seed, *(_plain_list(config[key]) for key in ("metrics", "callbacks")))
     for kind in DECLARED:
         if kind.group:
             kind(**plain(config[kind.group], kind.group))

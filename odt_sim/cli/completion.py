@@ -1,24 +1,9 @@
 """The command `odt-sim completion`: completion of commands, groups, options and keys in a shell."""
 
-import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
-from odt_sim.cli.main import COMMANDS
-from odt_sim.cli.new import RUNS
-
-FLAGS = {
-    "run": ("-m", "--config-dir", "--cfg"),
-    "report": ("-o", "--best", "--against", "--target", "--metric", "--csv", "--latex"),
-    "export": ("-o",),
-    "deflex": ("--batch-size", "--no-check"),
-    "join": ("bottleneck=", "train_head=", "optimizer=", "initialize="),
-    "inspect": ("--html",),
-    "deploy": ("--device", "--user", "--all", "--global", "--new", "--format", "-o"),
-    "phone": ("--host", "--port", "--assets", "--certificate", "--key"),
-    "watch": ("--host", "--port"),
-    "doctor": ("--environment", "--json", "--signature", "--flex-python"),
-}
-"""The options of each command except `--help`, listed here because importing the commands' parsers takes too long."""
+from odt_sim.cli.commands import COMMANDS, parsed, parser, words
 
 BASH = r"""# eval "$(odt-sim completion bash)"
 _odt_sim() {
@@ -53,44 +38,38 @@ function __odt_sim_candidates
     end
 end
 complete -c odt-sim -f -a '(__odt_sim_candidates)'
-complete -c odt-sim -n '__fish_seen_subcommand_from report inspect watch deploy phone deflex join doctor' -F
+complete -c odt-sim -n '__fish_seen_subcommand_from FILES' -F
 """
 
-SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
-CHOICES = {"completion": (*SCRIPTS,), "new": (*RUNS,)}
-"""The choices for the first argument, by command."""
-OVERRIDDEN = ("run", "export", "tune", "benchmark")
-"""The commands that accept overrides."""
+FILES = [name for name, each in COMMANDS.items() if any(a.options.get("type") is Path for a in each.arguments)]
+"""The commands that take files."""
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH.replace("FILES", " ".join(FILES))}
 
 
 def completion(arguments: Sequence[str]) -> int:
     """Print a shell's script, or the completions of a line, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        "odt-sim completion", usage="%(prog)s [-h] SHELL", description="Print the completion script for a shell."
-    )
-    choice = parser.add_mutually_exclusive_group(required=True)
-    choice.add_argument("shell", nargs="?", choices=SCRIPTS, metavar="SHELL", help=", ".join(SCRIPTS))
-    choice.add_argument("--query", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    options = parsed("completion", arguments)
+    if (options.shell is None) == (options.query is None):
+        parser("completion").error("expected SHELL")
     if options.shell:
         print(SCRIPTS[options.shell], end="")
     else:
-        _, *words = f"{options.query}|".split()  # the mark preserves an empty last word
-        print("\n".join(candidates([*words[:-1], words[-1].removesuffix("|")])))
+        _, *typed = f"{options.query}|".split()  # the mark preserves an empty last word
+        print("\n".join(candidates([*typed[:-1], typed[-1].removesuffix("|")])))
     return 0
 
 
-def candidates(words: Sequence[str]) -> list[str]:
+def candidates(typed: Sequence[str]) -> list[str]:
     """Return the candidates for the last of the words after `odt-sim`."""
-    *before, word = words
+    *before, word = typed
     if not before:
-        options = [*COMMANDS, "--help", "--version"]
-    elif before[0] in CHOICES:
-        options = [*CHOICES[before[0]], "--help"] if len(before) == 1 else []
+        offered = [*COMMANDS, "--help", "--version"]
+    elif before[0] not in COMMANDS:
+        offered = []
     else:
-        options = [*FLAGS.get(before[0], ()), "--help"]
-        if before[0] in OVERRIDDEN and not word.startswith("-"):
+        offered = words(before[0], len(before) - 1)
+        if COMMANDS[before[0]].overrides and not word.startswith("-"):
             from odt_sim.cli.override_candidates import of_command  # imports Hydra, which is slow
 
-            options += of_command(before[0], before[1:], word)
-    return sorted({option for option in options if option.startswith(word)})
+            offered += of_command(before[0], before[1:], word)
+    return sorted({each for each in offered if each.startswith(word)})

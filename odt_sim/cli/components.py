@@ -1,6 +1,5 @@
 """Building of the components that a configuration's groups name."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +10,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.attacks.base import Attack
-from odt_sim.cli.overrides import unknown_key
+from odt_sim.cli.keys import unknown_key
 from odt_sim.cli.settings import component, unused_defaults
 from odt_sim.data.dataset import Dataset
-from odt_sim.declarations import fits, mismatch
+from odt_sim.declarations import REQUIRED, fits, mismatch
 from odt_sim.errors import ConfigurationError, OdtSimError, one_line
 from odt_sim.observers.base import Observer
 from odt_sim.simulation.backend import Backend
@@ -48,6 +47,8 @@ def build(node: Any, group: str) -> Any:
     target = settings.get("_target_", "nothing")
     if not isinstance(target, str):
         raise ConfigurationError(f"{group}._target_: expected module.name, found {target!r}")
+    if "_target_" in settings:
+        _check_target(target, f"{group}._target_")
     if unused := unused_defaults(group, target, settings):
         settings = {name: value for name, value in settings.items() if name not in unused}
         node = OmegaConf.masked_copy(node, list(settings))
@@ -62,12 +63,7 @@ def build(node: Any, group: str) -> Any:
         if cause is not None:
             raise cause from error
         cause = error.__cause__ or error
-        reason = one_line(cause)
-        if isinstance(cause, ImportError) or reason.startswith("Expected a callable target"):
-            _check_target(target, f"{group}._target_")  # raises unless a nested node failed
-        raise ConfigurationError(
-            f"{group}: {type(cause).__name__}: {reason}{_how_to_set(group, target, reason)}"
-        ) from error
+        raise ConfigurationError(f"{group}: {type(cause).__name__}: {one_line(cause)}") from error
     kind = KINDS.get(group)
     if not (isinstance(built, kind) if kind else callable(built)):
         wanted = kind.__name__ if kind else "a function"
@@ -91,21 +87,9 @@ def _check_target(target: str, key: str) -> None:
         )
 
 
-def _how_to_set(group: str, target: str, reason: str) -> str:
-    """Return advice on a required argument that is missing; empty for any other reason."""
-    missing = re.search(r"missing \d+ required (?:positional|keyword-only) arguments?: '(\w+)'", reason)
-    if not missing:
-        return ""
-    if group != "callbacks":
-        return f"; set it: {group}.{missing[1]}=..."
-    return (
-        "" if isinstance(imported(target, group), type) else "; to bind the settings of a function, add _partial_: true"
-    )
-
-
 def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> None:
     found = component(group, target)
-    if found is None:  # Hydra reports why the target cannot be imported
+    if found is None:  # a target without a signature
         return
     known = [each.key for each in found.settings]
     for name, value in settings.items():
@@ -114,6 +98,17 @@ def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> Non
             raise ConfigurationError(mismatch(key, hint, value))
         if not (found.open or name.startswith("_") or key in known):
             raise ConfigurationError(unknown_key(key, known))
+    bound = {"_partial_", "_args_"} & {*settings}
+    missing = [
+        each for each in found.settings if each.default is REQUIRED and each.key.partition(".")[2] not in settings
+    ]
+    if missing and not bound:
+        name = missing[0].key.partition(".")[2]
+        function = group == "callbacks" and not isinstance(imported(target, group), type)
+        bind = "to bind the settings of a function, add _partial_: true"
+        raise ConfigurationError(
+            f"{group}: {target} requires {name!r}; {bind if function else f'set it: {group}.{name}=...'}"
+        )
 
 
 def plain(node: DictConfig, name: str) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """The command `odt-sim deflex`: rewrite a `.tflite` file with Flex ops so that it trains on any LiteRT interpreter."""
 
-import argparse
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from odt_sim.cli.commands import parsed
 from odt_sim.doctor.file_checks import lost_activations
 from odt_sim.errors import ExportError
 from odt_sim.export.cache import in_process, warn
@@ -17,22 +17,7 @@ from odt_sim.model.trainable import read_file
 
 def deflex(arguments: Sequence[str]) -> int:
     """Rewrite the file, print what changed, and return the exit code."""
-    description = (
-        "Rewrite a .tflite file with Flex ops so that it trains on any LiteRT interpreter, with the same results."
-    )
-    parser = argparse.ArgumentParser("odt-sim deflex", description=description)
-    parser.add_argument("source", type=Path, metavar="IN", help="a .tflite file with Flex ops")
-    parser.add_argument("output", type=Path, metavar="OUT", help="the file to write; it must not exist yet")
-    parser.add_argument(
-        "--batch-size",
-        type=_rows,
-        metavar="ROWS",
-        help="set a fixed batch size where the file accepts any; it trains faster",
-    )
-    parser.add_argument(
-        "--no-check", action="store_true", help="do not compare the new file with the original in TensorFlow"
-    )
-    options = parser.parse_args(arguments)
+    options = parsed("deflex", arguments)
     before, size = rewrite(options.source, options.output, options.batch_size, check=not options.no_check)
     content = options.output.read_bytes()
     if lost := [name for name in before.signatures if next(lost_activations(before, name), None)]:
@@ -84,10 +69,3 @@ def _kept(before: Graph, after: Graph, name: str) -> bool:
 
 def _ops(graph: Graph, name: str) -> int:
     return sum(operator_counts(graph, name).values())
-
-
-def _rows(text: str) -> int:
-    rows = int(text)
-    if rows < 1:
-        raise ValueError
-    return rows

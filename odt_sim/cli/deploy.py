@@ -1,7 +1,7 @@
 """The command `odt-sim deploy`: write the models of a run for phones."""
 
-import argparse
 import re
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from odt_sim.deploy.formats import FORMATS
+from odt_sim.cli.commands import FORMATS, parsed
 from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.run import find_runs, one_run
 from odt_sim.persistence.run_folder import RunFolder
@@ -20,52 +20,42 @@ if TYPE_CHECKING:
     from odt_sim.simulation.coordinator import Simulation
 
 
+UNMEASURED = "not measured: the run was started from Python, so its data is unknown here"
+
+
 def deploy(arguments: Sequence[str]) -> int:
     """Write models of a run, print their sizes and scores, and return the exit code."""
-    parser = argparse.ArgumentParser("odt-sim deploy", description="Write the models of a run for phones.")
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a complete run")
-    parser.add_argument(
-        "overrides", nargs="*", metavar="OVERRIDE", help="new path of the run's data, such as data.path=moved.npz"
-    )
-    chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--device", type=int, metavar="ID", help="the model of this device's user")
-    chosen.add_argument("--user", metavar="ID", help="the model of the user with this id in the data")
-    chosen.add_argument("--all", action="store_true", help="the model of every device")
-    chosen.add_argument("--global", action="store_true", dest="shared", help="the server's model")
-    chosen.add_argument("--new", action="store_true", help="the model that a new user's phone starts from")
-    parser.add_argument(
-        "--format",
-        nargs="*",
-        choices=FORMATS,
-        help=f"formats of the inference files, in addition to the trainable file; by default {' '.join(FORMATS)}",
-    )
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", help="the folder to write to; by default RUN/deploy"
-    )
     # After --format, argparse would parse such an override as a format.
     data = [each for each in arguments if re.match(r"data\.[\w.]+=", each)]
-    options = parser.parse_intermixed_args([each for each in arguments if each not in data])
+    options = parsed("deploy", [each for each in arguments if each not in data])
     options.overrides += data
     _deploy(options.run, options)
     return 0
 
 
-def _deploy(run: Path, options: argparse.Namespace) -> None:
+def _deploy(run: Path, options: Namespace) -> None:
     from odt_sim.cli.build import saved_simulation
-    from odt_sim.deploy.write import INPUTS, TABLE, deploy_new
+    from odt_sim.cli.saved_config import is_saved
+    from odt_sim.deploy.write import INPUTS, TABLE, deploy_new, deploy_trained
 
     folder = one_run(find_runs([run]), run)
     output = options.output or folder / "deploy"
-    _check_examples(folder)
     if options.new and options.format is not None:
         raise ConfigurationError(
             "--format: does not apply to --new, whose model is for training on the phone; leave it out"
         )
+    if not is_saved(folder) and (options.shared or options.new):
+        formats = () if options.new else ("float32", "float16") if options.format is None else options.format
+        name = "new" if options.new else "global"
+        written = deploy_trained(folder, output, name, tuple(dict.fromkeys(formats)))
+        _print(_table(written, []), [f"files and table: {output}, {output / TABLE}", UNMEASURED])
+        return
+    _check_examples(folder)
     simulation = saved_simulation(folder, options.overrides)
-    rows = deploy_new(simulation, output) if options.new else _rows(simulation, output, options)
-    console = Console()
+    rows: Sequence[Mapping[str, Any]] = (
+        deploy_new(simulation, output) if options.new else _rows(simulation, output, options)
+    )
     job = simulation.job
-    console.print(_table(rows, [job.metrics[0], "loss", *(own.name for own in job.own_metrics)]))
     lines = [f"files and table: {output}, {output / TABLE}"]
     if simulation.data.scales:
         of_device = (
@@ -78,10 +68,16 @@ def _deploy(run: Path, options: argparse.Namespace) -> None:
             "cover; "
             "to leave the file out: --format float32 float16"
         )
+    _print(_table(rows, [job.metrics[0], "loss", *(own.name for own in job.own_metrics)]), lines)
+
+
+def _print(table: Table, lines: Sequence[str]) -> None:
+    console = Console()
+    console.print(table)
     console.print("\n" + "\n".join(lines), soft_wrap=True, highlight=False, markup=False)
 
 
-def _rows(simulation: "Simulation", output: Path, options: argparse.Namespace) -> list[Mapping[str, Any]]:
+def _rows(simulation: "Simulation", output: Path, options: Namespace) -> list[Mapping[str, Any]]:
     """Write the models of devices or the server's model, and return the rows of the table."""
     from odt_sim.deploy.write import deploy
 
@@ -96,7 +92,7 @@ def _rows(simulation: "Simulation", output: Path, options: argparse.Namespace) -
     ]
 
 
-def _devices(data: "FederatedData", options: argparse.Namespace) -> Sequence[int] | None:
+def _devices(data: "FederatedData", options: Namespace) -> Sequence[int] | None:
     """Return the devices whose models are requested; None for the server's model."""
     if options.user is None:
         return None if options.shared else range(data.devices) if options.all else [options.device]
@@ -134,5 +130,6 @@ def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:
         column.justify = "right"
     for row in rows:
         figures = (f"{row[name]:.4f}" if name in row else "–" for name in metrics)
-        table.add_row(row["file"], f"{row['bytes']:,}", *figures, f"{row['milliseconds']:.3g}", str(row["rows"]))
+        time, size = (f"{row['milliseconds']:.3g}", str(row["rows"])) if "rows" in row else ("–", "–")
+        table.add_row(row["file"], f"{row['bytes']:,}", *figures, time, size)
     return table

@@ -1,13 +1,12 @@
 """The command `odt-sim doctor`: report whether a `.tflite` file trains, and problems of the file or the environment."""
 
-import argparse
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
+from odt_sim.cli.commands import parsed, parser
 from odt_sim.device.engines.flex import PYTHON
 from odt_sim.doctor.diagnosis import diagnose
 from odt_sim.doctor.page import print_page
@@ -20,37 +19,12 @@ def doctor(arguments: Sequence[str]) -> int:
     Returns:
         The exit code: 0, or 1 if a finding prevents training.
     """
-    parser = argparse.ArgumentParser(
-        "odt-sim doctor",
-        description="Check whether a .tflite file trains, and what is wrong with it. Exit status: 0, or 1 if a "
-        "finding prevents training.",
-    )
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a .tflite file")
-    parser.add_argument(
-        "--environment",
-        action="store_true",
-        help="instead of FILE: print versions, cores, memory, the cache, and what is missing",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, for other programs")
-    parser.add_argument(
-        "--signature",
-        action="append",
-        default=[],
-        metavar="ROLE=NAME",
-        help="the signature of a role that the doctor does not find, such as train=train_epoch",
-    )
-    parser.add_argument(
-        "--flex-python",
-        metavar="PATH",
-        default=os.environ.get(PYTHON),
-        help=f"the Python of an environment with TensorFlow 2.19, to try Flex ops (default: {PYTHON})",
-    )
-    options = parser.parse_args(arguments)
+    options = parsed("doctor", arguments)
     if options.environment == (options.file is not None):
-        parser.error("expected either FILE or --environment")
+        parser("doctor").error("expected either FILE or --environment")
     if options.environment:
         return _environment(options.json)
-    diagnosis = diagnose(options.file, _corrections(options.signature), options.flex_python)
+    diagnosis = diagnose(options.file, _corrections(options.signature), options.flex_python or os.environ.get(PYTHON))
     if options.json:
         print(diagnosis.to_json())
     else:

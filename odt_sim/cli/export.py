@@ -1,11 +1,12 @@
 """The command `odt-sim export`: write the configured model's `.tflite`."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from odt_sim.cli.build import model_file
-from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.cli.commands import parsed
+from odt_sim.cli.keys import check_keys
+from odt_sim.cli.overrides import composed
 from odt_sim.errors import ConfigurationError
 from odt_sim.files import refuse_source, write_file
 from odt_sim.model.trainable import TrainableModel
@@ -14,10 +15,7 @@ from odt_sim.user_code import add_working_folder
 
 def export(arguments: Sequence[str]) -> int:
     """Write the configured model's `.tflite` and return the exit code."""
-    parser = argparse.ArgumentParser("odt-sim export", description="Write the configured model's .tflite.")
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="such as model=mnist_cnn model.batch_size=64")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="by default the model's name with .tflite")
-    options = parser.parse_intermixed_args(arguments)
+    options = parsed("export", arguments)
     add_working_folder()
     config = composed(options.overrides)
     check_keys(config)

@@ -1,14 +1,19 @@
 """The command `odt-sim inspect`: print the content of any `.tflite` file, and whether it trains here."""
 
-import argparse
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from odt_sim.cli.commands import parsed
+from odt_sim.cli.settings import use_libyaml
 from odt_sim.errors import ModelError
 from odt_sim.model.adaptation import Adaptation, tried
 from odt_sim.model.flatbuffer import TensorInfo, fingerprint
@@ -18,6 +23,12 @@ from odt_sim.model.manifest import METADATA_NAME, NO_LOSS, Output
 from odt_sim.model.roles import Roles, find_roles
 from odt_sim.model.trainable import TrainableModel, read_file
 from odt_sim.model_page.page import write_model_page
+from odt_sim.user_code import imported
+
+if TYPE_CHECKING:
+    from odt_sim.strategies.base import Strategy
+
+use_libyaml()
 
 LONGEST_LIST = 4
 """The longest numbered list of tensors that is printed in full."""
@@ -28,10 +39,7 @@ GAP = 2
 
 def inspect(arguments: Sequence[str]) -> int:
     """Print the content of a file, or write it as a page, and return the exit code."""
-    parser = argparse.ArgumentParser("odt-sim inspect", description="Print the contents of a .tflite file.")
-    parser.add_argument("file", type=Path, metavar="FILE", help="a .tflite file")
-    parser.add_argument("--html", type=Path, metavar="OUT", help="write a page with its graphs and weights instead")
-    options = parser.parse_args(arguments)
+    options = parsed("inspect", arguments)
     if options.html:
         write_model_page(options.file, options.html)
         print(f"page: {options.html}")
@@ -68,8 +76,6 @@ def _print_file(console: Console, path: Path, content: bytes, verdict: str) -> N
 
 
 def _print_trainable(path: Path, content: bytes, model: TrainableModel, adaptation: Adaptation) -> None:
-    from odt_sim.cli.allowed import allowed_strategies  # imports all strategies
-
     console = Console()
     verdict = "[green]trains here[/green]"
     if adaptation.unusable:
@@ -88,7 +94,7 @@ def _print_trainable(path: Path, content: bytes, model: TrainableModel, adaptati
         console.print(_own_signatures(graph, adaptation.roles))
         _print_reasons(console, adaptation.roles)
     console.print(_parameters(model))
-    for line in allowed_strategies(model):
+    for line in _allowed_strategies(model):
         console.print(escape(line), soft_wrap=not console.is_terminal, highlight=False)
     _print_operators(console, operators)
 
@@ -241,3 +247,31 @@ def _operators(operators: Mapping[str, Mapping[str, int]], title: str) -> Table:
     for name in sorted({name for counts in operators.values() for name in counts}):
         table.add_row(escape(name), *(str(counts.get(name, "")) for counts in operators.values()))
     return table
+
+
+def _allowed_strategies(model: TrainableModel) -> list[str]:
+    """Return a line with the strategies that a model allows, then lines with the others by their missing capabilities."""
+    allowed: list[str] = []
+    refused = defaultdict[str, list[str]](list)
+    for name, strategy in _shipped().items():
+        missing = ", ".join(sorted(strategy.needed(model) - model.capabilities))
+        (refused[missing] if missing else allowed).append(name)
+    others = [f"  {missing}: {', '.join(names)}" for missing, names in sorted(refused.items())]
+    return [
+        f"strategies: {', '.join(allowed) or 'none'}",
+        *(["other strategies, by what they need:"] if others else []),
+        *others,
+    ]
+
+
+def _shipped() -> "dict[str, Strategy]":
+    """Return the strategies of `conf/strategy` by name."""
+    folder = files("odt_sim.conf").joinpath("strategy")
+    options = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+    return {file.name.removesuffix(".yaml"): _made(file.read_text()) for file in options}
+
+
+def _made(option: str) -> "Strategy":
+    """Return the strategy of a shipped option without Hydra, whose import takes as long as everything else."""
+    settings = yaml.safe_load(option)
+    return cast("Strategy", imported(settings.pop("_target_"), "strategy")(**settings))

@@ -16,10 +16,9 @@ from rich.markup import escape
 from odt_sim.cli import build as configuration
 from odt_sim.cli.components import build
 from odt_sim.cli.messages import say
-from odt_sim.cli.optuna_pruning import pruning
-from odt_sim.cli.outcome import Outcome
-from odt_sim.cli.resume import model_before, resume_hint, run_before, settle, settle_job
-from odt_sim.cli.saved_config import claim, is_saved, save_changes, saved_overrides
+from odt_sim.cli.resume import is_search, model_before, resume_hint, settle, settle_job
+from odt_sim.cli.run import Outcome
+from odt_sim.cli.saved_config import claim, save_changes, saved_overrides
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import FileError, OdtSimError, one_line, typed_line
 from odt_sim.observers.base import Observer, Observers, RunInfo
@@ -30,6 +29,7 @@ from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
 from odt_sim.simulation.checks import check_validates
 from odt_sim.trackers.base import Tracker, settings_of
+from odt_sim.tuning.search import Pruning, validation_of
 from odt_sim.user_code import add_working_folder, exits_are_errors
 
 
@@ -56,7 +56,7 @@ def run_job(config: DictConfig, outcome: Outcome) -> float:
     overrides = [override for override in settings.overrides.task if not override.startswith("run.resume=")]
     try:
         job = os.path.relpath(folder, settings.sweep.dir) if swept else None
-        return _validated(_run(config, folder, overrides, job))
+        return validation_of(_run(config, folder, overrides, job))
     except OdtSimError as error:
         if error.in_user_code and settings.runtime.choices.get("backend") == "serial":  # used for debugging
             traceback.print_exception(error.__cause__)
@@ -87,15 +87,11 @@ def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | 
         if job is not None and (summary := settle_job(config, folder)):
             say(escape(" ".join([f"already done: {os.path.relpath(folder)}", *overrides])))
             return summary
-        if resumed and not is_saved(folder) and (before := run_before(folder, overrides)):
-            say(
-                f"running again: {escape(os.path.relpath(folder))}, since {escape(os.path.relpath(before))} ran on a "
-                "version of odt_sim with other settings or defaults; a report shows both"
-            )
         if message := settle(config, folder):
             say(escape(message))
         before = model_before(config, folder, job is not None) if resumed else None
-        own = claim(folder, config, [*overrides, *(_own_storage(config, job) if job else [])])
+        overrides = [*overrides, *(_own_storage(config, job) if job else [])]
+        own = claim(folder, config, overrides)
         observers = [] if own else [_SaveChanges(config, overrides)]
         try:
             with exits_are_errors():
@@ -124,16 +120,24 @@ def _simulate(
         if message := find_leakage(simulation.data).message:
             display.on_warning(message)
         group = Observers(
-            [*observers, display, *_early_stopping(config), *pruning(), tracker], name=title, settings=settings
+            [*observers, display, *_early_stopping(config), *_pruning(), tracker], name=title, settings=settings
         )
         return simulation.run(resume=config.run.resume is not None, observers=[group])
 
 
 def _deciding(config: DictConfig) -> str | None:
     """Return the setting that decides by validation figures: early stopping or a search over trials; None without one."""
+    return "hydra/sweeper" if is_search() else "run.until" if config.run.until else None
+
+
+def _pruning() -> list[Pruning]:
+    """Return the pruning of the job that Hydra runs in this process; empty unless its search has a pruner."""
     settings = HydraConfig.get()
-    searched = settings.mode == RunMode.MULTIRUN and settings.sweeper._target_.startswith("hydra_plugins.odt_sim.")
-    return "hydra/sweeper" if searched else "run.until" if config.run.until else None
+    if not is_search() or settings.sweeper.pruner == "none":
+        return []
+    sweeper, number = settings.sweeper, int(settings.job.num)
+    earlier = number - number % sweeper.n_jobs
+    return [Pruning(Path(settings.sweep.dir), number, earlier, sweeper.pruner, sweeper.pruner_settings)]
 
 
 def _early_stopping(config: DictConfig) -> list[EarlyStopping]:
@@ -141,16 +145,15 @@ def _early_stopping(config: DictConfig) -> list[EarlyStopping]:
     return [EarlyStopping(run.until, target=run.target, patience=run.patience)] if run.until else []
 
 
-def _validated(summary: Summary) -> float:
-    figures = (summary.metrics_validation or {})[next(iter(summary.metrics))]
-    return figures["weighted_mean"] if figures else math.nan
-
-
 def _own_storage(config: DictConfig, job: str) -> list[str]:
-    """Set a separate storage below `run.storage` for a sweep's job, and return the override for resuming this job."""
+    """Set a separate storage below `run.storage` for a sweep's job, and return the override for resuming this job.
+
+    It contains the name of the sweep, so that several sweeps may have the same `run.storage`.
+    """
     if not isinstance(config.run.storage, str):
         return []
-    config.run.storage = f"{config.run.storage.rstrip('/')}/{job}"
+    sweep = Path(HydraConfig.get().sweep.dir).absolute().name
+    config.run.storage = f"{config.run.storage.rstrip('/')}/{sweep}/{job}"
     quoted = config.run.storage.replace("'", r"\'")
     return [f"run.storage='{quoted}'"]
 

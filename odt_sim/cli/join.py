@@ -1,29 +1,18 @@
 """The command `odt-sim join`: write one trainable `.tflite` of a model in several files without signatures."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from odt_sim.cli.commands import ROLES, parsed
 from odt_sim.errors import ModelError
 from odt_sim.files import write_file
 from odt_sim.model.joining import join as joined
 from odt_sim.model.trainable import TrainableModel
 
-ROLES = ("bottleneck", "train_head", "optimizer", "initialize")
-
 
 def join(arguments: Sequence[str]) -> int:
     """Write the joined file and return the exit code."""
-    description = "Join a model in several .tflite files without signatures into one trainable file."
-    parser = argparse.ArgumentParser("odt-sim join", description=description)
-    parser.add_argument("output", type=Path, metavar="OUT", help="the file to write; it must not exist yet")
-    parser.add_argument(
-        "parts",
-        nargs="+",
-        metavar="ROLE=FILE",
-        help="bottleneck=FILE train_head=FILE optimizer=FILE, and initialize=FILE if the weights do not start at zero",
-    )
-    options = parser.parse_intermixed_args(arguments)
+    options = parsed("join", arguments)
     files = _files(options.parts)
     if options.output.exists():
         raise ModelError(f"{options.output}: already exists; choose another name, or remove it first")

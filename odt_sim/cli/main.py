@@ -10,70 +10,9 @@ from importlib import import_module
 from types import FrameType
 
 import odt_sim
-from odt_sim.cli.narrow_encodings import never_fail
+from odt_sim.cli.commands import COMMANDS, usage
+from odt_sim.cli.messages import never_fail
 from odt_sim.errors import OdtSimError, one_line
-
-COMMANDS = (
-    "run",
-    "tune",
-    "benchmark",
-    "report",
-    "export",
-    "inspect",
-    "doctor",
-    "watch",
-    "deploy",
-    "phone",
-    "deflex",
-    "join",
-    "new",
-    "completion",
-)
-"""Each command is a function of its arguments, in a module of the same name, that returns the exit code."""
-
-USAGE = """usage: odt-sim COMMAND ...
-
-  run [-m] [OVERRIDE ...]     run an experiment; with -m a sweep:
-                              odt-sim run -m strategy=local,fedavg seed=0,1,2
-  tune strategy=A,B [budget=20] [OVERRIDE ...]
-                              give each strategy the same number of trials, and
-                              compare the best of each
-  benchmark [task=A,B] [strategy=A,B] [OVERRIDE ...]
-                              tune strategies on several tasks, and rank them
-  report DIR ... [-o FILE] [--best] [--against LABEL] [--target VALUE]
-         [--metric NAME]
-                              compare runs on disk, as tables and a page
-  export [-o FILE] [OVERRIDE ...]
-                              write the configured model's .tflite, such as
-                              odt-sim export model=mnist_cnn
-  inspect FILE [--html OUT]   print a .tflite file's signatures, parameters and
-                              ops, or write them as a page
-  doctor FILE|--environment [--json]
-                              check whether a .tflite file trains and what is
-                              wrong with it, or what is missing here
-  watch DIR [--host HOST] [--port PORT]
-                              serve a live page of the runs in a folder
-  deploy RUN --device ID|--user ID|--all|--global|--new [--format ...] [-o DIR]
-         [data.path=...]
-                              write a run's models for phones, to train and for
-                              inference
-  phone FILE|RUN [OVERRIDE ...]
-                              let phones in this network check, measure and
-                              personalize a trainable file
-  deflex IN OUT [--batch-size ROWS]
-                              rewrite a .tflite file with Flex ops so that any
-                              LiteRT trains it
-  join OUT bottleneck=FILE train_head=FILE optimizer=FILE [initialize=FILE]
-                              join a model in several .tflite files without
-                              signatures into one
-  new strategy|model|experiment NAME
-                              write a runnable template and its test
-  completion SHELL            print the completion script for bash, zsh or fish
-
-  odt-sim run --help lists the groups of the configuration,
-  odt-sim run --cfg job prints all of it.
-  odt-sim --version prints the version.
-"""
 
 
 def command() -> int:
@@ -126,5 +65,5 @@ def _dispatch(arguments: Sequence[str]) -> int:
         advice = f"did you mean odt-sim {near[0]}?" if near else f"expected one of {', '.join(COMMANDS)}"
         print(f"error: {name}: unknown command; {advice}", file=sys.stderr)
         return 2
-    print(USAGE, end="", file=sys.stdout if name else sys.stderr)
+    print(usage(), end="", file=sys.stdout if name else sys.stderr)
     return 0 if name else 2

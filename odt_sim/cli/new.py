@@ -1,6 +1,5 @@
 """The command `odt-sim new`: write a runnable template of a strategy, a model or an experiment, with its test."""
 
-import argparse
 import keyword
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
+from odt_sim.cli.commands import RUNS, parsed
 from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
 
@@ -18,19 +18,10 @@ STARTS = Path(__file__).with_name("starts")
 OPTIONS = Path("my")
 """The folder for written options, as used with `--config-dir`."""
 
-RUNS = {"strategy": "strategy=", "model": "model=", "experiment": "+experiment="}
-
 
 def new(arguments: Sequence[str]) -> int:
     """Write the files of a template into the working folder, print how to use them, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        "odt-sim new", description="Write a runnable template and its test to the working folder."
-    )
-    parser.add_argument("kind", choices=RUNS, metavar="KIND", help=", ".join(RUNS))
-    parser.add_argument(
-        "name", metavar="NAME", help="name of the option and the module: lowercase letters, digits and _"
-    )
-    options = parser.parse_args(arguments)
+    options = parsed("new", arguments)
     written = write_start(options.kind, options.name)
     print(*(f"wrote {path}" for path in written), sep="\n")
     print(f"\nrun it:   odt-sim run --config-dir {OPTIONS} {RUNS[options.kind]}{options.name}")

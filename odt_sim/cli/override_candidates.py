@@ -8,6 +8,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from odt_sim.cli.commands import COMMANDS
 from odt_sim.cli.overrides import CONFIG
 from odt_sim.cli.settings import COMPONENTS, DECLARED, component
 from odt_sim.declarations import Settings, choices, flatten
@@ -27,11 +28,9 @@ def of_command(command: str, before: Sequence[str], word: str) -> list[str]:
 
 def _of_searches(command: str, before: Sequence[str], word: str) -> list[str]:
     """Return the candidates among the arguments of `tune` or `benchmark` and the overrides that it passes to runs."""
-    from odt_sim.cli.benchmark import OWN as OF_BENCHMARK
     from odt_sim.cli.benchmark import TASKS, options
-    from odt_sim.cli.tune import OWN as OF_TUNE
 
-    own = OF_TUNE if command == "tune" else OF_BENCHMARK
+    own = {key: default for key, (default, _) in COMMANDS[command].settings.items()}
     tasks = options(TASKS) if command == "benchmark" else []
     shared = [each for each in before if each.partition("=")[0] not in {*own} - {"strategy"}]
     key, equals, _ = word.partition("=")

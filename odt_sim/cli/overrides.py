@@ -1,8 +1,6 @@
 """Overrides: configuration composition, unknown keys and sweeps."""
 
-import re
 from collections.abc import Collection, Iterator, Sequence
-from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,23 +10,14 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from odt_sim.cli.option_places import parsed_arguments
-from odt_sim.cli.settings import (
-    COMPONENTS,
-    DECLARED,
-    GROUPS,
-    NESTED,
-    Component,
-    component,
-    defaults,
-    unused_defaults,
-)
-from odt_sim.cli.settings_reference import option_names, unknown_option
+from odt_sim.cli.keys import check_keys, known_keys, nearest, takes_any, unknown_key
+from odt_sim.cli.options import option_names, parsed_arguments, unknown_option
+from odt_sim.cli.settings import COMPONENTS, GROUPS, NESTED, default_options, defaults
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
-from odt_sim.settings import ExportedModel, ModelFile
+from odt_sim.persistence.config_folders import SEARCH_PATH
 
 CONFIG = {"version_base": "1.3", "config_name": "config"}
 HYDRA_FLAGS = frozenset(  # https://hydra.cc/docs/advanced/hydra-command-line-flags
@@ -38,16 +27,11 @@ HYDRA_FLAGS = frozenset(  # https://hydra.cc/docs/advanced/hydra-command-line-fl
         *("config-path", "config-name", "config-dir", "experimental-rerun", "info"),
     )
 )
-OWN = ("hydra", "user")  # groups whose keys are not checked
 OPTIMIZER = "model.optimizer"  # accepts the settings of any optimizer
 OPTIONAL = frozenset(f"model.{name}" for name in OPTIONS)
-CLOSE = 0.75  # least similarity, 0 to 1, of a name that is suggested
 MODEL_FILES = {".keras": "model=keras_file", ".h5": "model=keras_file", ".tflite": "model=tflite"}
-NO_PATH = (
-    "model.path: the chosen model has no path; add model=tflite for a .tflite file, model=keras_file for a Keras file"
-)
-STRUCTURE = re.compile(r"""['"\\\[\](){}]""")  # characters of values that are not plain text
-NOISE = ("full_key:", "object_type=", "reference_type=")  # prefixes of useless lines in Hydra's errors
+STRUCTURE = frozenset("'\"\\[](){}")  # characters of values that are not plain text
+SEARCH_KEY = SEARCH_PATH.removesuffix("=")
 
 ConfigStore.instance().store(name="settings", node=defaults())  # the first entry of conf/config.yaml
 
@@ -63,70 +47,112 @@ def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
         ConfigurationError: An override does not fit.
     """
     overrides = [quoted(each) for each in overrides]
-    _check_options([_parsed(each) for each in overrides])
-    path = [f"hydra.searchpath=[file://{Path(folder).absolute()}]"] if folder else []
+    parsed = [_parsed(each) for each in overrides]
+    _check_options(parsed)
+    for text, override in zip(overrides, parsed, strict=True):
+        if override and override.is_sweep_override():
+            raise ConfigurationError(_swept(text, override))
     overrides = _with_plus(overrides)
     try:
-        with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
-            return hydra.compose(CONFIG["config_name"], overrides=[*overrides, *path])
+        return _composed(overrides, folder)
     except HydraException as error:
-        raise ConfigurationError(_refused(error, overrides, folder) or explained(error)) from error
+        raise ConfigurationError(_misfit(error, overrides, folder) or explained(error)) from error
 
 
-def _refused(error: Exception, overrides: Sequence[str], folder: str | None) -> str | None:
-    """Return the message about an override of an unknown key; None for other errors of a composition."""
-    unknown = re.match(r"Could not override '([\w.]+)'", str(error))
-    others = [each for each in overrides if not (unknown and key_of(each) == unknown[1])]
-    if not unknown or len(others) == len(overrides):
+def _composed(overrides: Sequence[str], folder: str | None, *, with_hydra: bool = False) -> DictConfig:
+    path = [f"hydra.searchpath=[file://{Path(folder).absolute()}]"] if folder else []
+    with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
+        return hydra.compose(CONFIG["config_name"], overrides=[*overrides, *path], return_hydra_config=with_hydra)
+
+
+def _swept(argument: str, override: Override) -> str:
+    """Return the message about several values without -m."""
+    key, _, value = argument.partition("=")
+    if override.key_or_group in GROUPS:
+        return f"{key}: found several options; sweep by -m {key}={value}"
+    sweep = override.value()
+    listed = f", or write a list: {key}=[{value}]" if isinstance(sweep, ChoiceSweep) and sweep.simple_form else ""
+    return f"{key}: found several values; sweep by -m {key}={value}{listed}"
+
+
+def _misfit(error: HydraException, overrides: Sequence[str], folder: str | None) -> str | None:
+    """Return the message about an override that does not fit the configuration that the others choose; None without one."""
+    if isinstance(error, OverrideParseException | MissingConfigException):
         return None
-    key = str(getattr(error.__cause__, "full_key", None) or unknown[1])
-    if key.count(".") > 1 and key.rpartition(".")[0] not in NESTED:
-        return f"{key}: expected +, since the key is new; use +{key}=..."
-    config = composed(others, folder)
-    if _takes_any(config, key.partition(".")[0]):
-        return f"{key}: expected +, since this adds an argument to the chosen option or its function; use +{key}=..."
-    return unknown_key(key, known_keys(config, COMPONENTS))
+    parsed = [(text, override) for text in overrides if (override := _parsed(text)) and not override.is_delete()]
+    chosen = [text for text, override in parsed if _chooses(override)]
+    try:
+        config = _composed(chosen, folder, with_hydra=True)
+    except HydraException:
+        return None
+    values = OmegaConf.to_container(config)
+    messages = (_refused(text, override, config, values) for text, override in parsed if text not in chosen)
+    return next(filter(None, messages), None)
+
+
+def _chooses(override: Override) -> bool:
+    """Return whether an override chooses an option of a group, or adds places of options."""
+    name = override.key_or_group
+    return "/" in name or name in default_options() or (name in GROUPS and override.is_add()) or name == SEARCH_KEY
+
+
+def _refused(text: str, override: Override, config: DictConfig, values: Any) -> str | None:
+    """Return the message about an override of an unknown key, or about a + or a list that does not fit."""
+    key, _, value = text.lstrip("+").partition("=")
+    missing = _missing(key, values)
+    if missing is None:
+        if override.is_add():
+            return f"{key}: expected no +, since the key exists; use {key}=..."
+        mapping = isinstance(OmegaConf.select(config, key), DictConfig)
+        if mapping and isinstance(override.value(), list):
+            return f"{key}: expected a mapping, found {value}; set its keys: {key}.KEY=..."
+        return None
+    if override.is_add() or override.is_force_add():
+        return None
+    if key.startswith("hydra."):
+        group = missing.rpartition(".")[0]
+        siblings = sorted(f"{group}.{name}" for name in OmegaConf.select(config, group) if not name.startswith("_"))
+        return f"{missing}: unknown setting; expected one of {', '.join(siblings)}"
+    if missing.count(".") > 1 and missing.rpartition(".")[0] not in NESTED:
+        return f"{missing}: expected +, since the key is new; use +{missing}=..."
+    if takes_any(config, missing.partition(".")[0]):
+        return f"{missing}: expected +, since this adds an argument to the chosen option or its function; use +{missing}=..."
+    return unknown_key(missing, known_keys(config, COMPONENTS))
+
+
+def _missing(key: str, values: Any) -> str | None:
+    """Return the beginning of a key that nested values lack; None if they have the key."""
+    names = key.split(".")
+    for depth, name in enumerate(names, 1):
+        if not isinstance(values, dict) or name not in values:
+            return ".".join(names[:depth])
+        values = values[name]
+    return None
 
 
 def explained(error: Exception) -> str:
     """Return an error of Hydra as one line."""
-    lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
     if isinstance(error, MissingConfigException) and error.options:
         group, _, option = str(error.missing_cfg_file).partition("/")
         return unknown_option(group, option, error.options)
-    if swept := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.+)'", lines[0]):
-        key, value = swept.groups()
-        if key in GROUPS:
-            return f"{key}: found several options; sweep by -m {key}={value}"
-        listed = f", or write a list: {key}=[{value}]" if lines[0].startswith("Ambiguous") else ""
-        return f"{key}: found several values; sweep by -m {key}={value}{listed}"
-    merged = re.match(r"Error merging override \+*([\w.]+)=(.+)", lines[0])
-    if merged and "Cannot merge DictConfig with ListConfig" in lines:
-        return f"{merged[1]}: expected a mapping, found {merged[2]}; set its keys: {merged[1]}.KEY=..."
-    if added := re.match(r"Could not append to config. An item is already at '([\w.]+)'", lines[0]):
-        return f"{added[1]}: expected no +, since the key exists; use {added[1]}=..."
-    if unknown := re.search(r"Sweeper.*unexpected keyword argument '(\w+)'", " ".join(lines)):
-        return f"hydra.sweeper.{unknown[1]}: unknown setting of the sweeper; remove it, or choose another hydra/sweeper"
-    if isinstance(error, OverrideParseException) and "=" not in error.override:
-        found, model = error.override, MODEL_FILES.get(Path(error.override).suffix)
-        use = f"use {model} model.path={found}" if model else "odt-sim run --help all lists all keys"
-        return f"expected KEY=VALUE, found {found}; {use}"
-    if isinstance(error, OverrideParseException) and "Lexer" in lines[0]:
-        key, _, value = error.override.partition("=")
-        return f"{key}: cannot read {value}; put text with such characters in a second pair of quotes, as in '{key}=\"TEXT\"'"
-    if isinstance(error, OverrideParseException) and repr(error.override) not in lines[0]:
-        lines[0] = f"override {error.override!r}: {lines[0]}"
-    kept = [line.rstrip(".") for line in lines if not line.startswith(NOISE)]
-    return f"{'; '.join(dict.fromkeys(kept))}; odt-sim run --help all lists all keys"
+    if isinstance(error, OverrideParseException):
+        key, equals, value = error.override.partition("=")
+        if equals:
+            quotes = f"put text with such characters in a second pair of quotes, as in '{key}=\"TEXT\"'"
+            return f"{key}: cannot read {value}; {quotes}"
+        model = MODEL_FILES.get(Path(key).suffix)
+        use = f"use {model} model.path={key}" if model else "odt-sim run --help all lists all keys"
+        return f"expected KEY=VALUE, found {key}; {use}"
+    lines = [str(each).strip().partition("\n")[0].rstrip(".") for each in (error, error.__cause__) if each]
+    return f"{'; '.join(dict.fromkeys(lines))}; odt-sim run --help all lists all keys"
 
 
-def check_overrides(arguments: Sequence[str], *, composes: bool = True, failure: Exception | None = None) -> None:
+def check_overrides(arguments: Sequence[str], *, composes: bool = True) -> None:
     """Refuse unknown keys before the first job of a run or a sweep starts.
 
     Args:
         arguments: The arguments of `odt-sim run`; calls with rare flags are left to Hydra.
         composes: Whether Hydra will compose them later; if so, only sweeps and keys added with + are checked here.
-        failure: The error with which Hydra refused them; None if they were not composed.
 
     Raises:
         ConfigurationError: An override does not fit, or names an unknown key.
@@ -143,10 +169,9 @@ def check_overrides(arguments: Sequence[str], *, composes: bool = True, failure:
     ]
     if flags or not overrides or (composes and not options.multirun and not added):
         return
-    if failure and not options.multirun and (message := _refused(failure, options.overrides, options.config_dir)):
-        raise ConfigurationError(message) from failure
+    jobs = _jobs(options.overrides, overrides) if options.multirun else [options.overrides]
     components = {each.key_or_group.partition(".")[0] for each in overrides if each and "." in each.key_or_group}
-    for job in _jobs(options.overrides, overrides):
+    for job in jobs:
         check_keys(composed(job, options.config_dir), components)
 
 
@@ -168,117 +193,17 @@ def _choices(argument: str, override: Override | None) -> list[str]:
     return [f"{key}={value.start!r}"] if isinstance(value, IntervalSweep) else []  # a Glob is only for options
 
 
-def check_keys(config: DictConfig, components: Collection[str] = ()) -> None:
-    """Refuse unknown keys.
-
-    Args:
-        config: The whole configuration.
-        components: The groups of `COMPONENTS` to check.
-
-    Raises:
-        ConfigurationError: A key is unknown.
-    """
-    known = known_keys(config, components)
-    for name, node in config.items_ex(resolve=False):
-        group = str(name)
-        keys = list(_keys(group, node))
-        checked = group not in OWN and (group not in COMPONENTS or group in known)
-        if group in COMPONENTS and checked and isinstance(node, DictConfig):
-            unused = unused_defaults(group, str(node.get("_target_")), node)
-            keys = [key for key in keys if key.removeprefix(f"{group}.") not in unused]
-        for key in keys if checked else ():
-            if key not in known and not key.rpartition(".")[2].startswith("_"):
-                raise ConfigurationError(unknown_key(key, known_keys(config, COMPONENTS)))
-
-
-def _keys(group: str, node: Any) -> Iterator[str]:
-    """Yield the keys of a group to check, including those of nested groups."""
-    if not isinstance(node, DictConfig):
-        yield group
-        return
-    for name, value in node.items_ex(resolve=False):
-        key = f"{group}.{name!s}"
-        yield from _keys(key, value) if key in NESTED else [key]
-
-
-def _takes_any(config: DictConfig, group: str) -> bool:
-    """Return whether the component of a group accepts any key, such as the arguments of a user's function."""
-    found = _chosen(config, group) if group in COMPONENTS else None
-    return found is not None and found.open
-
-
-def takes(config: DictConfig, key: str) -> bool:
-    """Return whether the component of a group may have a setting; one that cannot be imported may have any."""
-    group = key.partition(".")[0]
-    found = _chosen(config, group)
-    return found is None or found.open or key in {each.key for each in found.settings}
-
-
-def _chosen(config: DictConfig, group: str) -> Component | None:
-    """Return the component that a group names; None if it cannot be imported."""
-    target = config[group].get("_target_") if isinstance(config.get(group), DictConfig) else None
-    return component(group, str(target))
-
-
-def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
-    """Return the groups and keys that a configuration may have, without components that accept any key or are unknown."""
-    model = ExportedModel if "build" in (config.get("model") or {}) else ModelFile
-    keys = {key for kind in (*DECLARED, model) for key in kind.hints()}
-    keys |= set(GROUPS) - set(COMPONENTS)
-    for group in set(components) & set(COMPONENTS):
-        found = _chosen(config, group)
-        keys |= {group, *(each.key for each in found.settings)} if found and not found.open else set()
-    return keys
-
-
-def unknown_key(key: str, known: Collection[str]) -> str:
-    """Return the message about an unknown key, with the nearest known keys, or about a group without a default."""
-    if key == "model.path":
-        return NO_PATH
-    if key in known:
-        return f"{key}: expected +, since no option is chosen by default; use +{key}=..."
-    return f"{key}: unknown setting; {_nearest(key, known)}"
-
-
-def _nearest(key: str, known: Collection[str]) -> str:
-    """Return the advice on an unknown key: the nearest known keys, and the group for a user's own keys."""
-    group, _, name = key.rpartition(".")
-    siblings = sorted(each for each in known if each.startswith(f"{group}.")) if group else []
-    ranked = sorted(
-        ((_similarity(key, each), each) for each in (siblings if group in COMPONENTS else known)), reverse=True
-    )
-    near = [each for score, each in ranked[:3] if score >= max(CLOSE, ranked[0][0] - 0.05)]
-    if near:
-        advice = f"did you mean {' or '.join(near)}?"
-    elif siblings:
-        advice = f"expected one of {', '.join(siblings)}"
-    elif group in COMPONENTS:
-        advice = f"the chosen {group} has no settings"
-    else:
-        advice = "odt-sim run --help all lists all keys"
-    own = "" if group in GROUPS else f"; put your own keys under user: +user.{name}=..."
-    return f"{advice}{own}"
-
-
 def _with_dashes(flag: str, known: Collection[str]) -> str:
     """Return the message about a flag that Hydra does not have, such as `--rounds`."""
     key = flag.removeprefix("--").replace("-", "_")
-    advice = f"use {key}=..." if key in known else _nearest(key, known)
+    advice = f"use {key}=..." if key in known else nearest(key, known)
     return f"{flag}: expected key=value without dashes; {advice}"
-
-
-def _similarity(key: str, known: str) -> float:
-    """Return the similarity of two keys, about 0 to 1; the initials of a name count almost as the name."""
-    name, other = key.rpartition(".")[2], known.rpartition(".")[2]
-    same_group = key.partition(".")[0] == known.partition(".")[0]
-    initials = name == "".join(word[:1] for word in other.split("_"))
-    return 0.9 if initials else SequenceMatcher(None, name, other).ratio() + 0.01 * same_group
 
 
 def quoted(argument: str) -> str:
     """Return an override with quotes around text that Hydra reads only in quotes: `data.path=/data/Köln/x.csv`."""
     key, equals, value = argument.partition("=")
-    if not equals or STRUCTURE.search(value) or _parsed(f"{key}=x") is None or _parsed(argument) is not None:
+    if not equals or STRUCTURE & {*value} or _parsed(f"{key}=x") is None or _parsed(argument) is not None:
         return argument
     pieces = [each if _parsed(f"{key}={each}") else f"'{each}'" for each in value.split(",")]
     return f"{key}={','.join(pieces)}"

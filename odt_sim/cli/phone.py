@@ -1,15 +1,17 @@
 """The command `odt-sim phone`: let a phone's browser check, measure and personalize a trainable file."""
 
-import argparse
 import json
 import secrets
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from odt_sim.cli.build import federated
+from odt_sim.cli.commands import parsed
 from odt_sim.cli.components import build
-from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.cli.keys import check_keys
+from odt_sim.cli.overrides import composed
 from odt_sim.cli.saved_config import is_saved, saved_config
 from odt_sim.deploy.write import CLASSES
 from odt_sim.device.engines import quiet
@@ -21,13 +23,12 @@ from odt_sim.persistence.run_folder import SUMMARY, TRAINED_MODEL
 from odt_sim.phone.subject import Subject
 from odt_sim.user_code import add_working_folder
 
-PORT = 8765
 PROFILES = Path("profiles")
 
 
 def phone(arguments: Sequence[str]) -> int:
     """Serve the page until Ctrl-C and return the exit code."""
-    options = _parser().parse_intermixed_args(arguments)
+    options = parsed("phone", arguments)
     check_extra("phone")
     if (options.certificate is None) != (options.key is None):
         raise ConfigurationError("--certificate: needs --key, and vice versa; give both, or neither for http")
@@ -35,28 +36,7 @@ def phone(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "odt-sim phone", description="Let phones in this network check, measure and personalize a trainable file."
-    )
-    parser.add_argument("path", type=Path, metavar="FILE|RUN", help="a .tflite file, or the folder of a complete run")
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="OVERRIDE",
-        help="the data to record FILE with, such as data=digits; random by default",
-    )
-    parser.add_argument("--host", default="0.0.0.0", help="the address to listen on; by default all of this machine")
-    parser.add_argument("--port", type=int, default=PORT, help=f"the port, {PORT} by default; 0 for a free one")
-    parser.add_argument(
-        "--assets", type=Path, metavar="DIR", help="where npm installed @litertjs/core; by default it comes from a CDN"
-    )
-    parser.add_argument("--certificate", type=Path, metavar="FILE", help="a certificate (PEM), to serve https")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="the certificate's key (PEM)")
-    return parser
-
-
-def serve(subject: Subject, options: argparse.Namespace) -> None:
+def serve(subject: Subject, options: Namespace) -> None:
     """Record and time the model, print the address, and serve until Ctrl-C.
 
     Args:

@@ -1,35 +1,26 @@
 """The command `odt-sim report`: compare runs on disk."""
 
-import argparse
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from odt_sim.cli.commands import parsed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from odt_sim.report.comparison import Comparison
     from odt_sim.report.table import Table
+    from odt_sim.trackers.base import WrittenReport
+
+TRACKED_WIDTH = 120
+"""The width of the tables in a tracker's report in characters."""
 
 
 def report(arguments: Sequence[str]) -> int:
     """Print the comparison of runs, write its page and return the exit code."""
-    parser = argparse.ArgumentParser("odt-sim report", description="Compare runs on disk.")
-    parser.add_argument(
-        "folders", nargs="+", type=Path, metavar="DIR", help="a run's folder, or one that contains runs"
-    )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page; by default report.html in DIR")
-    parser.add_argument(
-        "--best", action="store_true", help="show only the configuration of each strategy that validates best"
-    )
-    parser.add_argument("--against", metavar="LABEL", help="the strategy or row to compare the others with")
-    parser.add_argument(
-        "--target", type=float, metavar="VALUE", help="report the number of rounds to this mean, such as 0.9"
-    )
-    parser.add_argument("--metric", metavar="NAME", help="compare by this metric instead of the runs' first one")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write a row per configuration, for other programs")
-    parser.add_argument("--latex", type=Path, metavar="FILE", help="write the tables for LaTeX with booktabs")
-    options = vars(parser.parse_intermixed_args(arguments))
+    options = vars(parsed("report", arguments))
     folders = options.pop("folders")
     print_comparison(folders, further=_tunings(folders), **options)
     return 0
@@ -73,7 +64,7 @@ def print_comparison(
     """
     from rich.console import Console
 
-    from odt_sim.cli.libyaml import use_libyaml
+    from odt_sim.cli.settings import use_libyaml
     from odt_sim.files import write_file
     from odt_sim.report.comparison import compare
     from odt_sim.report.page import page_path, write_report
@@ -105,3 +96,49 @@ def print_tables(comparison: "Comparison", console: "Console") -> None:
         if part is not None:
             console.print()
             console.print(part)
+
+
+def track_report(comparison: "Comparison", folder: Path) -> None:
+    """Pass the report in a folder to the tracker of the first run there; if the tracker fails, print a warning.
+
+    The comparison of a sweep exists only after its jobs, which some launchers run in other processes. Therefore the
+    tracker is built again.
+    """
+    from odt_sim.cli.components import build
+    from odt_sim.cli.messages import warn
+    from odt_sim.cli.saved_config import is_saved, saved_tracker
+    from odt_sim.errors import OdtSimError, SimulationError
+    from odt_sim.persistence.run import find_runs
+    from odt_sim.user_code import user_code_errors
+
+    try:
+        node = next((saved_tracker(path) for path in find_runs([folder]) if is_saved(path)), None)
+        if node is None:
+            return
+        tracker = build(node, "tracker")
+        with user_code_errors(tracker, f"{type(tracker).__name__}.on_report: failed", SimulationError):
+            tracker.on_report(_written(comparison, folder.absolute()))
+    except OdtSimError as error:
+        warn(str(error))
+
+
+def _written(comparison: "Comparison", folder: Path) -> "WrittenReport":
+    from odt_sim.report import description
+    from odt_sim.trackers.base import WrittenReport
+
+    return WrittenReport(
+        name=f"report: {description.title(comparison)}",
+        folder=folder,
+        files=[folder / "report.html", folder / "comparison.json"],
+        figures=sorted((folder / "figures").glob("*.png")),
+        tables=_text(comparison),
+    )
+
+
+def _text(comparison: "Comparison") -> str:
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=TRACKED_WIDTH, color_system=None, force_jupyter=False)
+    with console.capture() as capture:
+        print_tables(comparison, console)
+    return capture.get().strip("\n")

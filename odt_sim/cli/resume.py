@@ -8,12 +8,11 @@ from itertools import count
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from odt_sim.cli.optuna_study import SWEEPER
 from odt_sim.cli.overrides import key_of
 from odt_sim.cli.saved_config import (
-    is_job_as,
     is_saved,
     is_saved_as,
     is_sweep,
@@ -22,13 +21,14 @@ from odt_sim.cli.saved_config import (
     saved_overrides,
     saved_sweep,
 )
+from odt_sim.cli.sweepers import SEARCH
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.persistence.run_folder import INITIAL_MODEL, SUMMARY, RunFolder
 from odt_sim.persistence.summary import Summary
 from odt_sim.simulation.submitted import is_submitted
 
-AUTO = "auto"
+AUTO, STORAGE = "auto", "run.storage"
 MULTIRUN = ("-m", "--multirun")
 REQUEUED = "SLURM_RESTART_COUNT"
 """The environment variable that SLURM sets in jobs that it has requeued."""
@@ -108,7 +108,7 @@ def job_folder(sweep: str, number: int, resume: str | None, *, _root_: DictConfi
 
     A resumed sweep may have further values, which changes the numbers of its jobs. Therefore a job uses the folder with
     its configuration. Without one, the folder is named by the job's number, or `<number>-<k>` if another job has that
-    folder. Trials of Optuna always use their numbers, because two trials may draw the same values.
+    folder. Trials of a search always use their numbers, because two trials may draw the same values.
 
     Args:
         sweep: The sweep's folder.
@@ -117,12 +117,12 @@ def job_folder(sweep: str, number: int, resume: str | None, *, _root_: DictConfi
         _root_: The whole configuration, which OmegaConf passes.
     """
     own = Path(sweep) / str(number)
-    if resume is None or is_job_as(own, _root_) or _root_.hydra.sweeper._target_ == SWEEPER:
+    if resume is None or _root_.hydra.sweeper._target_ == SEARCH or is_saved_as(own, _root_, STORAGE):
         return own.name
     others = sorted(path.parent for path in own.parent.glob("*/.hydra"))
-    if same := next((folder for folder in others if is_job_as(folder, _root_)), None):
+    if same := next((folder for folder in others if is_saved_as(folder, _root_, STORAGE)), None):
         return same.name
-    if not is_saved(own) or is_job_as(own, _root_, "run.rounds"):  # more rounds of the same job
+    if not is_saved(own) or is_saved_as(own, _root_, STORAGE, "run.rounds"):  # more rounds of the same job
         return own.name
     names = (f"{number}-{k}" for k in count(2))
     return next(name for name in names if not is_saved(own.with_name(name)))
@@ -130,6 +130,12 @@ def job_folder(sweep: str, number: int, resume: str | None, *, _root_: DictConfi
 
 OmegaConf.register_new_resolver("odt_run_folder", run_folder, replace=True)
 OmegaConf.register_new_resolver("odt_job_folder", job_folder, replace=True)
+
+
+def is_search() -> bool:
+    """Return whether the job that Hydra runs in this process is a trial of a search."""
+    settings = HydraConfig.get()
+    return bool(settings.mode == RunMode.MULTIRUN and settings.sweeper._target_ == SEARCH)
 
 
 def settle_job(config: DictConfig, folder: Path) -> Summary | None:
@@ -140,26 +146,11 @@ def settle_job(config: DictConfig, folder: Path) -> Summary | None:
     Returns:
         The summary of a finished job; None for other jobs.
     """
-    done = is_job_as(folder, config)
+    done = is_saved_as(folder, config, STORAGE)
     if config.run.resume is None and not (done and REQUEUED in os.environ):
         return None
     config.run.resume = str(folder) if is_saved(folder) else None
     return RunFolder(folder).summary() if done else None
-
-
-def run_before(folder: Path, overrides: Sequence[str]) -> Path | None:
-    """Return another job of a sweep with the same overrides; None without one, or in a search, which may repeat values.
-
-    The configuration of this job differs, because another version of odt_sim had other settings or defaults.
-
-    Args:
-        folder: The folder of a job that has not begun.
-        overrides: The job's overrides.
-    """
-    if HydraConfig.get().sweeper._target_ == SWEEPER:
-        return None
-    others = (path.parent for path in sorted(folder.parent.glob("*/.hydra")) if path.parent != folder)
-    return next((path for path in others if is_saved(path) and {*saved_overrides(path)} == {*overrides}), None)
 
 
 def model_before(config: DictConfig, folder: Path, swept: bool) -> Path | None:

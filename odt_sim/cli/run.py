@@ -3,28 +3,69 @@
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from odt_sim.cli.hydra_mode import use_known_mode
-from odt_sim.cli.launched import LaunchedSweep
-from odt_sim.cli.option_places import option_places, parsed_arguments
-from odt_sim.cli.outcome import Outcome
+from odt_sim.cli.messages import warn
+from odt_sim.cli.options import option_places, parsed_arguments
 from odt_sim.cli.overrides import CONFIG, check_overrides, explained, quoted, sweepable
-from odt_sim.cli.report import print_comparison
+from odt_sim.cli.report import print_comparison, track_report
 from odt_sim.cli.resume import MULTIRUN, named_folder, resume_hint, resumed
 from odt_sim.cli.run_help import run_help
 from odt_sim.cli.saved_config import named_start
-from odt_sim.cli.sweepers import check_sweeper, register_sweepers
-from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.cli.sweepers import register_sweepers
+from odt_sim.errors import ConfigurationError, OdtSimError, one_line
 from odt_sim.persistence.config_folders import SEARCH_PATH
+from odt_sim.simulation.submitted import is_submitted, lost
 from odt_sim.user_code import add_working_folder, exits_are_errors
 
 HELP = {"-h", "--help"}
+
+
+@dataclass
+class Outcome:
+    """The outcome of a command's jobs.
+
+    Attributes:
+        folder: The folder of the run or of the whole sweep; None if no job started.
+        error: The error of a single run, kept here because Hydra would print additional lines around an exception.
+        failed: The number of failed jobs of a sweep.
+        reason: The error message of the last failed job.
+    """
+
+    folder: Path | None = None
+    error: OdtSimError | None = None
+    failed: int = 0
+    reason: str | None = None
+
+
+class Folders(Callback):
+    """Records the folder of this process's last sweep, and warns about folders that are ignored or that Ray would delete.
+
+    Attributes:
+        sweep: The sweep's folder, which Hydra does not return; None if no sweep has started.
+    """
+
+    sweep: Path | None = None
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Warn about the folder of a run."""
+        if is_submitted():
+            warn(lost(Path(config.hydra.run.dir), "hydra.run.dir"))
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Record the folder of a sweep, and warn about it."""
+        Folders.sweep = Path(config.hydra.sweep.dir)
+        if any(override.startswith("hydra.run.dir=") for override in config.hydra.overrides.hydra):
+            warn("hydra.run.dir is ignored with -m; set the sweep's folder with hydra.sweep.dir")
+        warn(lost(Folders.sweep, "hydra.sweep.dir"))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -34,8 +75,6 @@ def run(arguments: Sequence[str]) -> int:
         outcome = launch(arguments)
     if outcome.folder is None:
         return 1 if outcome.failed else 0
-    from odt_sim.cli.track_report import track_report
-
     comparison = print_comparison([outcome.folder])
     track_report(comparison, outcome.folder)
     return 1 if outcome.failed or comparison.failures else 0
@@ -66,13 +105,11 @@ def launch(arguments: Sequence[str]) -> Outcome:
         return run_job(config, outcome)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises errors instead of printing them
-    use_known_mode()
     register_sweepers()
     given = arguments = [quoted(argument) for argument in arguments]
-    before, LaunchedSweep.folder = sys.argv, None
+    before, Folders.sweep = sys.argv, None
     try:
         given = sweepable(resumed(arguments))
-        check_sweeper(given)
         with exits_are_errors():  # the check imports modules of the user
             check_overrides(given)
         # Hydra accepts -m only before the overrides.
@@ -81,14 +118,14 @@ def launch(arguments: Sequence[str]) -> Outcome:
     except (HydraException, OmegaConfBaseException) as error:
         if isinstance(error.__cause__, OdtSimError):  # a sweeper of odt_sim refuses a setting
             raise error.__cause__ from error
-        check_overrides(given, composes=False, failure=error)  # names the nearest key
+        check_overrides(given, composes=False)  # names the nearest key
         raise ConfigurationError(explained(error)) from error
     except (BrokenPipeError, OdtSimError):
         raise
     except KeyboardInterrupt as stop:
         # A job adds its own hint; this is for interrupts between jobs, or while a launcher runs them elsewhere.
-        if LaunchedSweep.folder and not hasattr(stop, "__notes__"):
-            stop.add_note(resume_hint(LaunchedSweep.folder, Path.cwd()))
+        if Folders.sweep and not hasattr(stop, "__notes__"):
+            stop.add_note(resume_hint(Folders.sweep, Path.cwd()))
         raise
     except Exception as error:
         if outcome.folder is not None:
@@ -98,7 +135,7 @@ def launch(arguments: Sequence[str]) -> Outcome:
         sys.argv = before
     if outcome.error:
         raise outcome.error
-    outcome.folder = outcome.folder or LaunchedSweep.folder
+    outcome.folder = outcome.folder or Folders.sweep
     return outcome
 
 
@@ -109,4 +146,4 @@ def _not_started(error: Exception) -> str:
             f"{error.filename}: cannot create the run's folder ({error.strerror}); choose a writable one: "
             "hydra.run.dir=..., or with -m hydra.sweep.dir=..."
         )
-    return f"cannot read a configuration file: {type(error).__name__}: {explained(error)}"
+    return f"cannot read a configuration file: {type(error).__name__}: {one_line(error)}"

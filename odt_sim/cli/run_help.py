@@ -4,10 +4,10 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from odt_sim.cli.option_places import SHIPPED, Places
-from odt_sim.cli.settings import default_options
-from odt_sim.cli.settings_reference import (
+from odt_sim.cli.options import (
     OPTIONS,
+    SHIPPED,
+    Places,
     Section,
     groups,
     option,
@@ -16,6 +16,7 @@ from odt_sim.cli.settings_reference import (
     shown_value,
     unknown_option,
 )
+from odt_sim.cli.settings import default_options
 from odt_sim.declarations import Setting
 from odt_sim.errors import ConfigurationError
 

@@ -13,7 +13,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.cli.settings import COMPONENTS, default_settings, defaults
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
-from odt_sim.export.cache import OPTIONS
 from odt_sim.files import remove_temporaries, write_file
 from odt_sim.persistence.config_folders import config_folders
 from odt_sim.persistence.run_folder import SWEEP, RunFolder
@@ -89,7 +88,7 @@ def saved_config(folder: Path) -> DictConfig:
 
 
 def saved_tracker(folder: Path) -> DictConfig | None:
-    """Return the tracker's settings in the saved configuration of a run; None if an older one has none.
+    """Return the tracker's settings in the saved configuration of a run; None without any.
 
     Raises:
         ConfigurationError: The file is damaged.
@@ -163,13 +162,18 @@ def is_saved(folder: Path) -> bool:
     return (folder / ".hydra" / OVERRIDES).is_file()
 
 
-def is_saved_as(folder: Path, config: DictConfig) -> bool:
-    """Return whether the run in a folder has the same configuration, except for `run.resume` and `IRRELEVANT`."""
+def is_saved_as(folder: Path, config: DictConfig, *ignored: str) -> bool:
+    """Return whether the run in a folder has the same configuration, except for `run.resume`, `IRRELEVANT` and given keys."""
+    path = folder / ".hydra" / CONFIG
     try:
-        saved = OmegaConf.load(folder / ".hydra" / CONFIG)
+        return bool(_saved(path, path.stat().st_mtime_ns, ignored) == _comparable(config, *ignored))
     except DAMAGED:
         return False
-    return isinstance(saved, DictConfig) and _comparable(saved) == _comparable(config)
+
+
+@cache
+def _saved(path: Path, _changed: int, ignored: tuple[str, ...]) -> Any:
+    return _comparable(_config(OmegaConf.load(path)), *ignored)
 
 
 def is_sweep(folder: Path) -> bool:
@@ -202,15 +206,6 @@ def saved_sweep(folder: Path) -> tuple[list[str], list[str]]:
     return config_dirs, [each for each in overrides if each not in config_dirs]
 
 
-def is_job_as(folder: Path, config: DictConfig, *ignored: str) -> bool:
-    """Return whether a sweep's job in a folder has the same configuration, apart from `run.storage` and ignored keys."""
-    path, ignored = folder / ".hydra" / CONFIG, ("run.storage", *ignored)
-    try:
-        return bool(_saved_job(path, path.stat().st_mtime_ns, ignored) == _comparable(config, *ignored))
-    except DAMAGED:
-        return False
-
-
 def same_model(folder: Path, config: DictConfig) -> bool:
     """Return whether the run in a folder has an exported model with the same settings, for the same strategy's needs."""
     try:
@@ -221,13 +216,7 @@ def same_model(folder: Path, config: DictConfig) -> bool:
         return False
     if not isinstance(before, dict) or not isinstance(now, dict) or "build" not in before:
         return False
-    known = {key: value for key, value in now.items() if key in before or key in OPTIONS}  # others: later defaults
-    return (known, wanted) == (before, target)
-
-
-@cache
-def _saved_job(path: Path, _changed: int, ignored: tuple[str, ...]) -> Any:
-    return _comparable(_config(OmegaConf.load(path)), *ignored)
+    return (now, wanted) == (before, target)
 
 
 def _save(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, get_type_hints
 
 import yaml  # type: ignore[import-untyped]
 
-from odt_sim.cli.libyaml import use_libyaml
 from odt_sim.declarations import REQUIRED, Setting, Settings, expected, nested
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.settings import ConfiguredFleet, General, Run, Split
@@ -26,6 +25,15 @@ GROUPS = (*COMPONENTS, "model", "fleet", "experiment", "run", "split", "train")
 """The groups at the top level of a configuration."""
 SUPPLIED = {"partition": 3, "drift": 2, "arrival": 2}
 """The number of leading arguments of a group's function that are no settings: data, devices and seed."""
+
+
+def use_libyaml() -> None:
+    """Replace PyYAML's safe loader, from which OmegaConf and Hydra derive theirs, by libyaml's, which is ten times as fast.
+
+    Both give the same values and the same types of errors. PyYAML's wheels contain libyaml; other builds may lack it.
+    """
+    yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 use_libyaml()
 

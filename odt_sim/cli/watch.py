@@ -1,25 +1,17 @@
 """The command `odt-sim watch`: serve a live page of the runs in a folder."""
 
-import argparse
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from odt_sim.cli.commands import parsed
 from odt_sim.errors import ConfigurationError
 from odt_sim.extras import check_extra
-
-PORT = 8766
 
 
 def watch(arguments: Sequence[str]) -> int:
     """Serve the page until Ctrl-C and return the exit code."""
-    parser = argparse.ArgumentParser(
-        "odt-sim watch", description="Serve a live page of the runs in a folder, including those that start later."
-    )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="a run's folder, or one that contains runs")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on; 0.0.0.0 for the whole network")
-    parser.add_argument("--port", type=int, default=PORT, help=f"the port, {PORT} by default; 0 for a free one")
-    options = parser.parse_args(arguments)
+    options = parsed("watch", arguments)
     check_extra("watch")
     if not options.folder.is_dir():
         raise ConfigurationError(f"{options.folder}: does not exist; give a run's folder, or one that contains runs")

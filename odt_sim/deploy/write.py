@@ -72,6 +72,28 @@ def deploy(
         yield rows
 
 
+def deploy_trained(folder: Path, output: Path, name: str, formats: Sequence[str]) -> list[Row]:
+    """Write the server's model of a complete run, and return its rows of the table, with bytes only.
+
+    Nothing else of the run is needed, so that runs started from Python can be deployed, too.
+
+    Args:
+        folder: The run's folder.
+        output: The folder to write to.
+        name: The beginning of the files' names.
+        formats: The formats of the files for inference only, without `int8`.
+
+    Raises:
+        OdtSimError: There is no such model, or it cannot be converted or written.
+    """
+    model = TrainableModel.load(global_file(folder))
+    _check_ops(model)
+    contents = _contents(name, model, formats, None)
+    rows = [{"file": file, "format": format, "bytes": len(content)} for file, (format, content) in contents.items()]
+    _write_files(output, contents, rows)
+    return rows
+
+
 def deploy_new(simulation: Simulation, output: Path) -> list[Row]:
     """Write `new.tflite`, the model for users who join after a complete run, and return its row of the table.
 
@@ -107,20 +129,32 @@ def _write(
     output: Path,
     formats: Sequence[str],
 ) -> list[Row]:
-    contents = {f"{name}.tflite": ("trainable", model.content)}
-    for format, content in inference_files(model, formats, train).items():
-        contents[f"{name}_infer_{format}.tflite"] = (format, content)
+    contents = _contents(name, model, formats, train)
     rows = [
         {"file": file, "format": format, **measured(content, model, test, file, simulation.job.own_metrics, train)}
         for file, (format, content) in contents.items()
     ]
+    _write_files(output, contents, rows)
+    if names := simulation.data.class_names:
+        write_file(output / CLASSES, json.dumps(names, ensure_ascii=False).encode())
+    return rows
+
+
+def _contents(
+    name: str, model: TrainableModel, formats: Sequence[str], examples: Examples | None
+) -> dict[str, tuple[str, bytes]]:
+    """Return format and content of each file of a model, by the file's name."""
+    contents = {f"{name}.tflite": ("trainable", model.content)}
+    for format, content in inference_files(model, formats, examples).items():
+        contents[f"{name}_infer_{format}.tflite"] = (format, content)
+    return contents
+
+
+def _write_files(output: Path, contents: Mapping[str, tuple[str, bytes]], rows: Sequence[Row]) -> None:
     table = _with_rows(output / TABLE, rows)
     for file, (_, content) in contents.items():
         write_file(output / file, content)
     write_file(output / TABLE, table)
-    if names := simulation.data.class_names:
-        write_file(output / CLASSES, json.dumps(names, ensure_ascii=False).encode())
-    return rows
 
 
 def _scales(simulation: Simulation, device: int) -> bytes:

@@ -74,9 +74,9 @@ def rendered_page(**content: Any) -> str:
 
 
 def _command(run: Run) -> str:
-    """Return the command of a run; for a resumed run, with its current number of rounds."""
+    """Return the command that repeats a run: with its last number of rounds, without the storage that it occupies."""
     rounds = (run.settings or {}).get("run.rounds")
-    overrides = run.overrides
+    overrides = tuple(given for given in run.overrides if not given.lstrip("+").startswith("run.storage="))
     if rounds is not None and rounds != str(run.config.get("run", {}).get("rounds")):
         overrides = (*(given for given in overrides if not given.startswith("run.rounds=")), f"run.rounds={rounds}")
     return f"odt-sim run {shlex.join([*run.config_folders, *overrides])}".rstrip()

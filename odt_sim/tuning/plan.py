@@ -10,12 +10,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from odt_sim import strategies
-from odt_sim.errors import ConfigurationError
-from odt_sim.persistence.run_folder import SEARCH, TUNED
+from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.files import write_file
+from odt_sim.persistence.run_folder import SEARCH, TASK, TUNED, document
 
 IRRELEVANT = ("backend", "tracker", "hydra/launcher", "hydra.launcher.")
 """Prefixes of overrides that change no result."""
 OF_THE_SEARCH = ("hydra.sweeper.",)
+AT_ONCE = ("hydra.sweeper.n_jobs=",)  # the number of trials that run together
 
 
 def ranges_of(strategy: str) -> Mapping[str, str]:
@@ -48,7 +50,6 @@ class Plan:
         seeds: The seeds of the reported runs.
         tuning_seed: The seed of all trials, which is not in `seeds`.
         overrides: The overrides of all runs; keys with an interval or several values are searched.
-        sweeper: `optuna` or `random`.
         rate: The learning rate of the model's optimizer; the search covers two decades around it.
         folder: The folder of searches and runs.
         lacked: The overrides of settings that a strategy lacks, by strategy; they apply to the other strategies.
@@ -59,7 +60,6 @@ class Plan:
     seeds: Sequence[int]
     tuning_seed: int
     overrides: Sequence[str]
-    sweeper: str
     rate: float
     folder: Path
     lacked: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Plan:
         overrides = self.overrides_of(strategy)
         given = {_key(each) for each in overrides}
         space = [f"{key}={values}" for key, values in self.space(strategy).items() if key not in given]
-        sweeper = [f"hydra/sweeper={self.sweeper}", f"hydra.sweeper.n_trials={self.budget}"]
+        sweeper = ["hydra/sweeper=optuna", f"hydra.sweeper.n_trials={self.budget}"]
         return [*sweeper, f"strategy={strategy}", *space, *overrides, f"seed={self.tuning_seed}"]
 
     def report(self, strategy: str, settings: Sequence[str]) -> list[str]:
@@ -134,3 +134,35 @@ def folder_of(overrides: Sequence[str], tuning_seed: int) -> Path:
     """Return the default folder of a tuning; it depends on these settings only, so the same command finds it again."""
     deciding = sorted(each for each in overrides if not each.startswith(IRRELEVANT))
     return Path("tuning") / hashlib.sha256(json.dumps([deciding, tuning_seed]).encode()).hexdigest()[:8]
+
+
+def claim(plan: Plan, what: str) -> None:
+    """Record the settings of a plan's trials in its folder, or refuse a folder with other settings.
+
+    Strategies, seeds and the budget may change: each strategy has its own trials, and a larger budget continues them.
+
+    Args:
+        plan: The plan.
+        what: The name of the folder's content, for errors.
+
+    Raises:
+        ConfigurationError: The folder contains trials with other settings.
+        CheckpointError: The file is damaged.
+        FileError: The file cannot be written.
+    """
+    path = plan.folder / TASK
+    deciding = sorted(each for each in plan.overrides if not each.startswith((*IRRELEVANT, *AT_ONCE)))
+    wanted = {"overrides": deciding, "tuning_seed": plan.tuning_seed, "rate": plan.rate}
+    if not path.exists():
+        write_file(path, document(wanted))
+        return
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise CheckpointError(f"{path}: damaged; remove {plan.folder} and run the command again") from error
+    if differing := [key for key in wanted if found.get(key) != wanted[key]]:
+        key = differing[0]
+        raise ConfigurationError(
+            f"{plan.folder}: contains {what} with other settings, {key} {found.get(key)}, found "
+            f"{wanted[key]}; choose another folder with output=DIR, or remove {plan.folder}"
+        )

@@ -34,7 +34,7 @@ def winners_section(choice: Choice) -> Table:
     rows = [Row(name, [Cell(cell) for cell in cells]) for name, cells in _rows(choice)]
     found = {won["strategy"] for won in choice["winners"]}
     caption = (
-        f"{TITLE}: search by {choice['sweeper']} with a budget of {counted(choice['budget'], 'trial')} of each strategy, all "
+        f"{TITLE}: search with a budget of {counted(choice['budget'], 'trial')} of each strategy, all "
         f"with seed {choice['tuning_seed']}, which is none of the reported seeds. Test examples have no part in the choice. "
         "Ranges are in Hydra's syntax; log: on a logarithmic scale."
     )

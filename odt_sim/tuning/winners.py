@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.errors import CheckpointError
-from odt_sim.persistence.run_folder import BEST, FAILURE, SUMMARY, RunFolder
+from odt_sim.persistence.run_folder import BEST, FAILURE, SUMMARY
 from odt_sim.tuning.plan import Plan
 
 
@@ -43,28 +43,23 @@ def winner(strategy: str, folder: Path) -> Winner | None:
         return None
     try:
         best = json.loads(path.read_bytes())
-        done, failed = (len(list(folder.glob(f"*/{name}"))) for name in (SUMMARY, FAILURE))
+        done, failed = ended_trials(folder)
         settings = [each.lstrip("+") for each in best["overrides"]]
         return Winner(strategy, done + failed, failed, best["trial"], best["validation"], settings)
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path}: damaged; remove {folder} and tune again") from error
 
 
-def first_error(folder: Path) -> str | None:
-    """Return the error of a search's first failed trial; None if no trial recorded an error.
-
-    Raises:
-        CheckpointError: A trial's file is damaged.
-    """
-    failures = (RunFolder(path.parent).failure() for path in sorted(folder.glob(f"*/{FAILURE}")))
-    return next((str(failure["error"]) for failure in failures if failure), None)
+def ended_trials(folder: Path) -> tuple[int, int]:
+    """Return the numbers of a search's trials that completed and that failed."""
+    done, failed = (len(list(folder.glob(f"*/{name}"))) for name in (SUMMARY, FAILURE))
+    return done, failed
 
 
 def choice_of(plan: Plan, winners: Sequence[Winner]) -> dict[str, Any]:
     """Return the content of `tuning.json`: the search spaces and the winners."""
     return {
         "budget": plan.budget,
-        "sweeper": plan.sweeper,
         "tuning_seed": plan.tuning_seed,
         "seeds": list(plan.seeds),
         "overrides": list(plan.overrides),

@@ -60,7 +60,7 @@ def cell(folder, **changes):
         "overrides": ["a=1"],
         "rate": 0.1,
     }
-    plan = Plan(**{**given, "sweeper": "random", "folder": folder, **changes})
+    plan = Plan(**{**given, "folder": folder, **changes})
     return Cell("digits", "fedavg", plan)
 
 
@@ -136,7 +136,7 @@ def test_results_replace_those_of_a_page():
         (["task=digits", "strategy=fedavg", "digits.run.round=3"], "run.round: "),
         (
             ["config_dir=nodir"],
-            "config_dir: expected a folder with experiment/benchmark/TASK.yaml or other groups, found no",
+            "config_dir: expected a folder of options, found no folder nodir; give its path",
         ),
         (["task=school", "strategy=fedavg"], "task: no task has its data; set the path of one, such as "),
         (["task=digits", "fleet.devices=4"], "fleet.unseen: expected 0 to 3, found 4"),
@@ -170,7 +170,7 @@ def test_task_without_its_data_is_skipped_with_what_to_pass(tmp_path, monkeypatc
 
 def test_folder_with_other_settings_is_refused(folder, capsys, digits_mlp):
     (folder / "out" / "digits").mkdir(parents=True)
-    old = {"overrides": ["run.rounds=9"], "tuning_seed": 1000, "sweeper": "optuna", "rate": 0.1}
+    old = {"overrides": ["run.rounds=9"], "tuning_seed": 1000, "rate": 0.1}
     (folder / "out" / "digits" / "task.json").write_text(json.dumps(old))
     assert main([*TINY, "task=digits"]) == 1
     assert "out/digits: contains digits with other settings, overrides ['run.rounds=9']" in capsys.readouterr().err

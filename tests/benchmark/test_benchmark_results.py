@@ -29,7 +29,6 @@ def write_cell(root, task, strategy):
         seeds=SEEDS,
         tuning_seed=9,
         overrides=[],
-        sweeper="random",
         rate=0.1,
         folder=root / task,
     )

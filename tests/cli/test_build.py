@@ -9,7 +9,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from odt_sim.cli import build as config
 from odt_sim.cli.components import build
-from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.cli.keys import check_keys
+from odt_sim.cli.overrides import composed
 from odt_sim.cli.resume import resumed
 from odt_sim.cli.saved_config import saved_config
 from odt_sim.errors import ConfigurationError, DataError, ModelError
@@ -149,7 +150,7 @@ def test_component_is_built_with_its_settings():
         ),
         (
             {"_target_": f"{__name__}.Demanding"},
-            r"^strategy: TypeError: .*missing 1 required positional argument: 'share'; set it: strategy\.share=\.\.\.$",
+            r"^strategy: .*\.Demanding requires 'share'; set it: strategy\.share=\.\.\.$",
         ),
         ({"_target_": -1}, r"^strategy\._target_: expected module\.name, found -1$"),
         ({"_target_": "no_such_module.Mine"}, r"^strategy\._target_: cannot import no_such_module \(ModuleNotFoundError: "),

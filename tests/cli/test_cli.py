@@ -5,12 +5,17 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from commands import FEW, runs
 
 from odt_sim import TrainableModel
+from odt_sim.cli.commands import COMMANDS, FORMATS
+from odt_sim.cli.main import main
+from odt_sim.deploy.formats import FORMATS as DEPLOYED
 
 # --- usage -------------------------------------------------------------------------------------------------------
 
@@ -27,6 +32,20 @@ def test_help_lists_the_commands(odt_sim, flag):
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
     assert all(f"\n  {command} " in out for command in ("run", "report", "export", "inspect", "doctor", "completion"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_has_a_function_and_a_help(name, capsys):
+    assert callable(getattr(import_module(f"odt_sim.cli.{name}"), name))
+    with suppress(SystemExit):  # by argparse
+        main([name, "--help"])
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: odt-sim {name} ")
+    assert COMMANDS[name].settings.keys() <= {*re.findall(r"^  (\w+)=", printed, re.MULTILINE)}
+
+
+def test_formats_are_those_of_deployments():
+    assert FORMATS == DEPLOYED
 
 
 def test_missing_command_shows_the_commands(odt_sim):

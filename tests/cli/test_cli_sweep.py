@@ -53,9 +53,12 @@ def test_job_that_fails_in_user_code_does_not_end_the_sweep(run, folder, strateg
 
 
 def test_jobs_have_their_own_storage_and_resume_alone(run, folder):
-    assert run("-m", "strategy=fedavg,fedper", *FEW, "run.rounds=1", "run.storage='kept here'")[0] == 0
+    sweep = ["-m", "strategy=fedavg,fedper", *FEW, "run.rounds=1", "run.storage='kept here'"]
+    for name in ("first", "second"):  # with the same storage
+        assert run(*sweep, f"hydra.sweep.dir=multirun/{name}")[0] == 0
     names = {str(path.relative_to(folder)) for path in folder.rglob("server.1.safetensors")}
-    assert names == {f"kept here/{job}/server.1.safetensors" for job in (0, 1)}
+    sweeps = [(name, job) for name in ("first", "second") for job in (0, 1)]
+    assert names == {f"kept here/{name}/{job}/server.1.safetensors" for name, job in sweeps}
     job = runs(folder)[1]
     assert run(f"run.resume={job}", "run.rounds=2")[0] == 0
     assert [row["strategy"] for row in lines(job / "rounds.jsonl")] == ["fedper"] * 2

@@ -28,7 +28,7 @@ from odt_sim.strategies.base import Strategy
         ([f"strategy._target_={__name__}.Shares", "strategy.shar=1"],
          "strategy.shar: unknown setting; did you mean strategy.share?"),
         (["strategy=fedprix"], "strategy=fedprix: no such option; did you mean fedprox? "),
-        (["run.rounds=[1"], "override 'run.rounds=[1': "),
+        (["run.rounds=[1"], "run.rounds: cannot read [1; put text with such characters in a second pair of quotes"),
         (["run.resume=Läufe[1]"], "run.resume: cannot read Läufe[1]; put text with such characters in a second pair "
                                   "of quotes"),
         (["rounds"], "expected KEY=VALUE, found rounds; odt-sim run --help all lists all keys"),

@@ -15,7 +15,7 @@ from command_process import COMMAND
 from commands import FEW, lines, runs
 from written_runs import write_run
 
-from odt_sim.cli.narrow_encodings import LOOKALIKES
+from odt_sim.cli.messages import LOOKALIKES
 from odt_sim.cli.run import launch
 
 

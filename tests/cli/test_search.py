@@ -8,23 +8,30 @@ from command_process import kill_once
 from commands import FEW, lines, runs
 from written_runs import write_run
 
-from odt_sim.cli.optuna_pruning import Pruning
-from odt_sim.cli.optuna_study import opened
-from odt_sim.cli.random_sweeper import draw
-from odt_sim.cli.search_space import Choice, Interval, parsed_space
-from odt_sim.cli.search_sweeper import best_trial
 from odt_sim.errors import ConfigurationError
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
+from odt_sim.tuning.search import Pruning, Search, best_trial, pruner
+from odt_sim.tuning.space import Choice, Interval, parsed_space
 
 SPACE = ["train.learning_rate=tag(log,interval(0.001,1))", "train.epochs=int(interval(1,3))", "strategy=fedavg,fedper"]
 TINY = ["-m", "hydra/sweeper=optuna", *FEW, "run.rounds=1"]
 
 
-def study(folder):
-    """Return number, state, value and parameters of each trial."""
-    with opened(folder) as opened_study:
-        return [(each.number, each.state.name, each.value, each.params) for each in opened_study.trials]
+def draws(folder):
+    """Return the drawn values of each trial."""
+    return json.loads((folder / "search.json").read_text())["trials"]
+
+
+def ended(folder):
+    """Return each trial's validation result, and why it stopped early; None for one that did not end."""
+    found = []
+    for number in range(len(draws(folder))):
+        path = folder / str(number) / "summary.json"
+        summary = json.loads(path.read_text()) if path.exists() else None
+        figures = summary and summary["metrics_validation"]["accuracy"]["weighted_mean"]
+        found.append(summary and (figures, summary.get("stopped")))
+    return found
 
 
 def best_of(folder):
@@ -56,16 +63,28 @@ def test_interval_that_does_not_fit_is_refused(given, message):
         parsed_space([given])
 
 
-def test_random_trials_cover_the_space_and_depend_on_seed_and_number_only():
+def test_random_trials_cover_the_space_and_depend_on_seed_and_number_only(tmp_path):
     space, _ = parsed_space(SPACE)
-    drawn = [dict(each.split("=") for each in draw(space, 0, number)) for number in range(300)]
-    rates = [float(each["train.learning_rate"]) for each in drawn]
+
+    def drawn(folder, seed, numbers, size):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        made = {"maximize": True, "sampler": "random", "pruner": pruner("none", None), "seed": seed}
+        search = Search(space, [], tmp_path / folder, **made)
+        asked = {}
+        for first in range(0, numbers, size):
+            asked |= search.ask(range(first, min(first + size, numbers)))
+        return [search.overrides(trial) for trial in asked.values()]
+
+    trials = drawn("a", 0, 300, 300)
+    values = [dict(each.split("=") for each in trial) for trial in trials]
+    rates = [float(each["train.learning_rate"]) for each in values]
     assert 0.001 <= min(rates) < 0.002
     assert 0.5 < max(rates) <= 1
     assert 70 < sum(rate < 0.01 for rate in rates) < 130  # a third of the decades
-    assert {each["train.epochs"] for each in drawn} == {"1", "2", "3"}
-    assert {each["strategy"] for each in drawn} == {"fedavg", "fedper"}
-    assert draw(space, 0, 7) == draw(space, 0, 7) != draw(space, 1, 7)
+    assert {each["train.epochs"] for each in values} == {"1", "2", "3"}
+    assert {each["strategy"] for each in values} == {"fedavg", "fedper"}
+    assert drawn("b", 0, 8, 3) == trials[:8] != drawn("c", 1, 8, 3)
+    assert drawn("b", 0, 12, 5) == trials[:12]  # continued, with other batches
 
 
 # --- searches ---------------------------------------------------------------------------------------------------------
@@ -77,9 +96,9 @@ def test_search_continues_to_the_trials_of_one_go(run, folder):
     assert run(*TINY, *SPACE[:1], "hydra.sweeper.n_trials=2", "hydra.sweep.dir=parts")[0] == 0
     code, error = run("run.resume=parts", "hydra.sweeper.n_trials=3")
     assert code == 0, error
-    assert [trial[:2] for trial in study(folder / "parts")] == [(0, "COMPLETE"), (1, "COMPLETE"), (2, "COMPLETE")]
+    values = [value for value, _ in ended(folder / "parts")]
+    assert len(values) == 3
     best = best_of(folder / "parts")
-    values = [trial[2] for trial in study(folder / "parts")]
     assert best["validation"] == values[best["trial"]] == max(values)
     summary = json.loads((folder / "parts" / str(best["trial"]) / "summary.json").read_text())
     assert summary["metrics_validation"]["accuracy"]["weighted_mean"] == best["validation"]
@@ -94,35 +113,32 @@ def test_pruner_ends_trials_that_validate_worse(run, folder):
     given = [*TINY, *rates, *pruner, "hydra.sweeper.sampler=random"]
     code, error = run(*given, "hydra.sweeper.n_trials=5", "hydra.sweep.dir=whole")
     assert code == 0, error
-    trials = study(folder / "whole")
-    pruned = [number for number, state, *_ in trials if state == "PRUNED"]
+    trials, values = ended(folder / "whole"), draws(folder / "whole")
+    pruned = [number for number, (_, stopped) in enumerate(trials) if stopped]
     assert pruned
     for number in pruned:
-        assert trials[number][3] == {"train.learning_rate": "1e-05"}
+        assert values[number] == {"train.learning_rate": "1e-05"}
         job = folder / "whole" / str(number)
-        ended = len(lines(job / "rounds.jsonl"))
-        assert ended < 4
+        rounds = len(lines(job / "rounds.jsonl"))
+        assert rounds < 4
         stopped = json.loads((job / "summary.json").read_text())["stopped"]
-        assert re.fullmatch(rf"validation accuracy \S+ is worse than that of other trials, round {ended}", stopped)
+        assert re.fullmatch(rf"validation accuracy \S+ is worse than that of other trials, round {rounds}", stopped)
     assert best_of(folder / "whole")["overrides"] == ["train.learning_rate=0.1"]
     assert run(*given, f"hydra.sweeper.n_trials={pruned[0]}", "hydra.sweep.dir=parts")[0] == 0
     assert run("run.resume=parts", "hydra.sweeper.n_trials=5")[0] == 0
-    assert study(folder / "parts") == trials
+    assert (ended(folder / "parts"), draws(folder / "parts")) == (trials, values)
 
 
 def test_trial_that_was_rejected_before_a_kill_stops_after_the_same_round(tmp_path):
-    optuna = pytest.importorskip("optuna")
+    pytest.importorskip("optuna")
     settings = {"min_resource": 1, "reduction_factor": 2}
-    halving = optuna.pruners.SuccessiveHalvingPruner(**settings)
-    with opened(tmp_path, direction="maximize", pruner=halving) as opened_study:
-        better, _ = opened_study.ask(), opened_study.ask()
-        better.report(0.9, 1)
-        assert not better.should_prune()
-        opened_study.tell(better, 0.9)
+    better = write_run(tmp_path / "0", rounds=1, hydra=False)
+    round_of_better = json.loads((better / "rounds.jsonl").read_text().splitlines()[0])
+    (better / "rounds.jsonl").write_text(json.dumps({**round_of_better, "round": 1, "validation_accuracy": 0.9}) + "\n")
     costs = {"train_loss": 1.0, "bytes_down": 0, "bytes_up": 0, "seconds": 0.1}
     record = RoundRecord(round=1, strategy="local", devices=2, **costs, figures={"validation_accuracy": 0.1})
     run = RunInfo("local", {}, tmp_path, rounds=4, recorded=[record])
-    pruned, resumed = (Pruning(tmp_path, 1, "successive_halving", settings) for _ in range(2))
+    pruned, resumed = (Pruning(tmp_path, 1, 1, "successive_halving", settings) for _ in range(2))
     assert pruned.on_round(record)
     assert resumed.on_begin(run)
     assert resumed.reason == pruned.reason
@@ -136,11 +152,11 @@ def test_killed_search_resumes_to_the_trials_of_an_undisturbed_one(run, folder):
         lambda: second.exists() and len(second.read_bytes().splitlines()) >= 3,
         ["run", *given, "hydra.sweep.dir=killed"],
     )
-    assert [trial[1] for trial in study(folder / "killed")] == ["COMPLETE", "RUNNING"]
+    assert [each is None for each in ended(folder / "killed")] == [False, True]
     code, error = run("run.resume=killed")
     assert code == 0, error
     assert run(*given, "hydra.sweep.dir=whole")[0] == 0
-    assert study(folder / "killed") == study(folder / "whole")
+    assert draws(folder / "killed") == draws(folder / "whole")
     for number in range(3):
         killed, whole = (folder / name / str(number) / "devices.jsonl" for name in ("killed", "whole"))
         assert killed.read_bytes() == whole.read_bytes()
@@ -153,7 +169,6 @@ def test_random_search_resumes_and_minimizes_an_error(run, folder):
     assert run(*given, "hydra.sweeper.n_trials=2", "hydra.sweep.dir=out")[0] == 0
     code, error = run("run.resume=out", "hydra.sweeper.n_trials=3")
     assert code == 0, error
-    assert error.count("already done: out/") == 2
     summaries = [json.loads((path / "summary.json").read_text()) for path in runs(folder / "out")]
     errors = [summary["metrics_validation"]["mse"]["weighted_mean"] for summary in summaries]
     best = best_of(folder / "out")
@@ -203,12 +218,12 @@ def test_resumed_search_runs_failed_trials_again(run, folder):
     (folder / "bug").touch()
     given = [*TINY, SPACE[0], "callbacks=[flaky.check]", "hydra.sweep.dir=out"]
     assert run(*given, "hydra.sweeper.n_trials=2")[0] == 1
-    assert [trial[1] for trial in study(folder / "out")] == ["FAIL", "FAIL"]
+    assert ended(folder / "out") == [None, None]
     (folder / "bug").unlink()
     code, error = run("run.resume=out", "hydra.sweeper.n_trials=3")
     assert code == 0, error
     assert run(*TINY, SPACE[0], "hydra.sweeper.n_trials=3", "hydra.sweep.dir=whole")[0] == 0
-    assert study(folder / "out") == study(folder / "whole")
+    assert (draws(folder / "out"), ended(folder / "out")) == (draws(folder / "whole"), ended(folder / "whole"))
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -232,7 +247,7 @@ def test_resumed_search_runs_failed_trials_again(run, folder):
         ),
         (
             ["train.epochs=1,2", "hydra.sweeper.n_trial=3"],
-            r"hydra\.sweeper\.n_trial: unknown setting of hydra/sweeper=optuna; expected one of n_trials, n_jobs, ",
+            r"hydra\.sweeper\.n_trial: unknown setting; expected one of hydra\.sweeper\.n_jobs, hydra\.sweeper\.n_trials, ",
         ),
         (
             ["train.epochs=1,2", "+hydra.sweeper.direction=maximise"],
@@ -240,7 +255,7 @@ def test_resumed_search_runs_failed_trials_again(run, folder):
         ),
         (
             ["train.epochs=1,2", "hydra/sweeper=basic", "+hydra.sweeper.direction=maximise"],
-            r"hydra\.sweeper\.direction: unknown setting of the sweeper; remove it, or choose another hydra/sweeper",
+            r"hydra\.sweeper\.direction: unknown setting of hydra/sweeper=basic; expected one of max_batch_size, params",
         ),
         (["train.epochs=1,2", "seed=0,1"], r"seed: expected one value, .*; odt-sim tune runs the winner"),
         (["data=synthetic", "data.seed=0,1"], r"data\.seed: expected one value, .*; search once for each"),

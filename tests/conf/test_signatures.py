@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from docs import reference
+from odt_sim.cli.options import OPTIONS, groups, options
 from odt_sim.cli.run_help import run_help
 from odt_sim.cli.settings import COMPONENTS, component
-from odt_sim.cli.settings_reference import OPTIONS, groups, markdown, options
 from odt_sim.declarations import REQUIRED
 
 CHOSEN = [option for group in COMPONENTS for option in options(group)]
@@ -47,7 +48,10 @@ def test_help_and_reference_list_every_key_and_option():
     names = [option.name for group in OPTIONS for option in options(group)]
     keys = [setting.key for section in [*groups(), *CHOSEN] for setting in section.settings]
     everything = run_help(["all"])
-    for text in (everything, markdown()):
+    for text in (everything, reference.settings()):
         assert [name for name in [*names, *keys] if name not in text] == []
     assert "  run.rounds=40\n      number of rounds (a whole number of at least 1)\n" in everything
-    assert "| `fleet.min_devices` | a whole number of at least 0 | `1` | fewest contributing devices; " in markdown()
+    assert (
+        "| `fleet.min_devices` | a whole number of at least 0 | `1` | fewest contributing devices; "
+        in reference.settings()
+    )

@@ -2,8 +2,8 @@ import re
 
 import pytest
 
+from docs.reference import records
 from odt_sim.persistence.records import DeviceRecord, RoundRecord, columns_of
-from odt_sim.persistence.records_reference import reference
 from odt_sim.persistence.summary import Summary
 
 ROUND = {
@@ -40,5 +40,5 @@ def test_missing_column_is_named(record):
 
 def test_reference_page_documents_every_column():
     columns = {*columns_of(RoundRecord), *columns_of(DeviceRecord), *columns_of(Summary)}
-    documented = dict(re.findall(r"^\| \*?`(\w+)`\*? \| [^|]+ \| ([^|]+) \|$", reference(), re.MULTILINE))
+    documented = dict(re.findall(r"^\| \*?`(\w+)`\*? \| [^|]+ \| ([^|]+) \|$", records(), re.MULTILINE))
     assert columns <= set(documented)

@@ -194,6 +194,20 @@ def test_commands_on_a_run_from_python_name_the_way_in_python(simulation: Any, t
     assert files == ["device_0.tflite"]
 
 
+def test_command_deploys_the_global_model_of_a_run_from_python(simulation: Any, tmp_path: Path) -> None:
+    simulation(FedAvg(), tmp_path).run()
+    assert deploy_command([str(tmp_path), "--global"]) == 0
+    names = {"global.tflite", "global_infer_float32.tflite", "global_infer_float16.tflite", "files.csv"}
+    assert {path.name for path in (tmp_path / "deploy").iterdir()} == names
+    assert deploy_command([str(tmp_path), "--new"]) == 0
+    expected = Results.load(tmp_path).model().content
+    assert [(tmp_path / "deploy" / f"{name}.tflite").read_bytes() for name in ("global", "new")] == [expected] * 2
+    with pytest.raises(
+        ConfigurationError, match=r"int8 needs examples of the run's data, which runs started from Python"
+    ):
+        deploy_command([str(tmp_path), "--global", "--format", "int8"])
+
+
 def test_strategy_without_a_global_model_is_refused(simulation: Any, tmp_path: Path) -> None:
     simulation(FedPer(), tmp_path).run()
     with pytest.raises(

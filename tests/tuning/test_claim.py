@@ -7,15 +7,14 @@ import pytest
 
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.persistence.run_folder import TASK
-from odt_sim.tuning.claim import claim
-from odt_sim.tuning.plan import Plan
+from odt_sim.tuning.plan import Plan, claim
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     return Plan(
         strategies=["fedavg"], budget=2, seeds=[0], tuning_seed=1000, overrides=["run.rounds=2", "backend=serial"],
-        sweeper="random", rate=0.1, folder=tmp_path / "out",
+        rate=0.1, folder=tmp_path / "out",
     )  # fmt: skip
 
 
@@ -30,7 +29,6 @@ def test_other_strategies_seeds_budgets_and_backends_continue(plan: Plan) -> Non
     [
         ({"overrides": ["run.rounds=4"]}, r"overrides \['run.rounds=2'\], found \['run.rounds=4'\]"),
         ({"tuning_seed": 7}, r"tuning_seed 1000, found 7"),
-        ({"sweeper": "optuna"}, r"sweeper random, found optuna"),
     ],
 )
 def test_other_settings_are_refused(plan: Plan, change: dict[str, object], found: str) -> None:

@@ -1,20 +1,23 @@
-"""All settings and options; `python -m odt_sim.cli.settings_reference` prints them as Markdown."""
+"""The settings and the options of the configuration: the shipped ones, and those in folders that arguments add."""
 
 import ast
-import re
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from odt_sim.cli.option_places import SHIPPED, Places
-from odt_sim.cli.settings import COMPONENTS, DECLARED, argument_texts, component, default_options
+from odt_sim.cli.settings import COMPONENTS, DECLARED, argument_texts, component
 from odt_sim.declarations import Setting, declared
 from odt_sim.errors import ConfigurationError, one_line
+from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile
 
 OPTIONS = (
@@ -35,6 +38,11 @@ SAME = ("name", "build", "seed", "sys_path")
 """Settings of a model that are not listed again for each option."""
 UNSET = ("_target_", "defaults")
 """Keys of an option's file that set nothing of its component."""
+
+
+Places = Sequence[Traversable]
+"""The folders and packages with options, in the order in which Hydra searches them."""
+SHIPPED: Places = (files("odt_sim.conf"),)
 
 
 class Section(NamedTuple):
@@ -156,31 +164,43 @@ def shown_value(value: Any) -> str:
     )
 
 
-def markdown() -> str:
-    """Return the reference of all settings as Markdown."""
-    lines = ["# Settings", "", "Set a key with `odt-sim run key=value`, and choose an option with `group=option`.", ""]
-    chosen = default_options()
-    for section in groups():
-        lines += [f"## {section.name}", "", _escaped(section.summary), "", *_table(section.settings)]
-    for group in OPTIONS:
-        lines += [f"## Options of {group}", ""]
-        lines += [f"Default: `{group}={chosen[group]}`.", ""] if group in chosen else []
-        for each in options(group):
-            lines += [f"### `{each.name}`", "", _escaped(each.summary), "", *_table(each.settings)]
-    return "\n".join(lines)
+def parsed_arguments(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
+    """Return the overrides and the common flags among the arguments of `odt-sim run`, and its other flags."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("-m", "--multirun", action="store_true")
+    parser.add_argument("-cd", "--config-dir")
+    parser.add_argument("-c", "--cfg")
+    return parser.parse_known_intermixed_args(arguments)
 
 
-def _table(settings: Iterable[Setting]) -> list[str]:
-    rows = [
-        f"| `{each.key}` | {each.kind} | `{shown_value(each.default)}` | {_escaped(each.text)} |" for each in settings
-    ]
-    return ["| key | type | default | meaning |", "|---|---|---|---|", *rows, ""] if rows else []
+def option_places(config_dir: str | None, overrides: Sequence[str]) -> Places:
+    """Return the places of options in the order in which Hydra searches them.
+
+    Packages are searched in Python's path.
+
+    Args:
+        config_dir: A folder of the user, or None.
+        overrides: Overrides, among which `hydra.searchpath=[...]` adds folders and packages.
+
+    Raises:
+        ConfigurationError: A folder or a package cannot be found.
+    """
+    given = [each for each in overrides if each.startswith(SEARCH_PATH)]
+    added = OverridesParser.create().parse_override(given[-1]).value() if given else []
+    own = [("hydra.searchpath", str(each)) for each in (added if isinstance(added, list) else [added])]
+    own += [("--config-dir", config_dir)] if config_dir else []
+    return [*SHIPPED, *(_place(*each) for each in own)]
 
 
-def _escaped(text: str) -> str:
-    """Return text in which Markdown does not read `_target_` as emphasis, unless it is in backticks already."""
-    return re.sub(r"(?<!`)_target_", r"\\_target\\_", text)
-
-
-if __name__ == "__main__":
-    print(markdown())
+def _place(key: str, address: str) -> Traversable:
+    """Return the folder or package of an address, such as `my`, `file://my` or `pkg://mine.conf`."""
+    kind, _, name = address.rpartition("://")
+    if kind == "pkg":
+        try:
+            return files(name)
+        except (ImportError, TypeError) as error:  # TypeError: a module that is no package
+            raise ConfigurationError(f"{key}: found no package {name} with options; check the name") from error
+    if not Path(name).is_dir():
+        raise ConfigurationError(f"{key}: expected a folder of options, found no folder {name}; give its path")
+    return Path(name)
