@@ -108,6 +108,8 @@ def check_keras_export(export: KerasExport, seconds: float) -> None:
             ExportWarning,
             stacklevel=4,
         )
+        if export.draws_otherwise("infer"):
+            return
     _check(name, export.content, export.program, export.reference, export.parts, seconds, _advice(export.reference))
 
 
