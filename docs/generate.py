@@ -16,6 +16,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from odt_sim.cli.main import COMMANDS
+from odt_sim.declarations import Settings, declared
+from odt_sim.fleet.profile import FORMAT_VERSION, DeviceProfile, Timing
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
@@ -53,7 +55,6 @@ COLOUR = re.compile(r"\x1b\[[\d;]*m")
 MODULES = {
     "reference/settings.md": "odt_sim.cli.settings_reference",
     "reference/records.md": "odt_sim.persistence.records_reference",
-    "reference/device-profiles.md": "odt_sim.fleet.profile_reference",
 }
 """Pages that a module prints."""
 
@@ -67,9 +68,38 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=content))
     files.append(File.generated(config, "reference/command-line.md", content=command_line()))
     files.append(File.generated(config, "reference/python.md", content=python()))
+    files.append(File.generated(config, "reference/device-profiles.md", content=device_profiles()))
     for page, module in MODULES.items():
         files.append(File.generated(config, page, content=output("-m", module)))
     return files
+
+
+def device_profiles() -> str:
+    """Return the reference page of device profiles, from their declarations."""
+    return "\n".join(
+        [
+            "# Device profiles",
+            "",
+            "`odt-sim phone` writes what a phone measured to `profiles/NAME.json`: one object with `format_version` "
+            f"{FORMAT_VERSION} and the keys below. `odt_sim.fleet.profile.DeviceProfile` reads and checks it.",
+            "",
+            *settings_table(DeviceProfile),
+            "",
+            "## Timings",
+            "",
+            "`timings` holds an object for each of `train` and `infer`.",
+            "",
+            *settings_table(Timing),
+        ]
+    )
+
+
+def settings_table(kind: type[Settings]) -> list[str]:
+    """Return the declared settings of a class as a Markdown table."""
+    rows = [
+        f"| `{each.key.rpartition('.')[2]}` | {each.kind or 'an object'} | {each.text} |" for each in declared(kind)
+    ]
+    return ["| key | type | content |", "|---|---|---|", *rows]
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from odt_sim._support.checks import Range, fits
 from odt_sim.counting import counted
-from odt_sim.declarations import REQUIRED, Range, Settings, fits, setting
+from odt_sim.declarations import REQUIRED, Settings, setting
 from odt_sim.errors import ConfigurationError
 
 LONGEST_TIMEOUT = 1e7  # seconds; timers overflow far above

@@ -2,7 +2,7 @@
 
 import math
 
-from odt_sim.hyperparameters import checked
+from odt_sim._support.checks import checked
 
 
 def checked_fraction(fraction: float) -> float:

@@ -16,11 +16,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from odt_sim._support.checks import checked_count
 from odt_sim.aggregators.base import Aggregator, with_numbers
 from odt_sim.aggregators.hostile import checked_fraction, hostile_devices
 from odt_sim.aggregators.stacked import Numbers, aligned, pieces
 from odt_sim.errors import ConfigurationError
-from odt_sim.hyperparameters import checked_count
 from odt_sim.model.tensors import array_of
 from odt_sim.strategies.base import Tensors, Update, Updates
 

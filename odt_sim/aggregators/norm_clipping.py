@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
+from odt_sim._support.checks import checked
 from odt_sim.aggregators.base import Aggregator, with_numbers
-from odt_sim.hyperparameters import checked
 from odt_sim.model.tensors import array_of
 from odt_sim.strategies.base import Tensors
 

@@ -15,6 +15,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.checks import checked, checked_count
 from odt_sim.attacks.label_poisoning import check_labels
 from odt_sim.attacks.scaling import Scaling
 from odt_sim.data.columns import Array
@@ -22,7 +23,6 @@ from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError
-from odt_sim.hyperparameters import checked, checked_count
 from odt_sim.model.trainable import TrainableModel
 
 

@@ -9,11 +9,11 @@ Hyper-parameters: `deviation`, above 0, default 1.
 
 import numpy as np
 
+from odt_sim._support.checks import checked
 from odt_sim.aggregators.base import with_numbers
 from odt_sim.attacks.base import Attack
 from odt_sim.attacks.scaling import is_real
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
 from odt_sim.model.tensors import array_of
 from odt_sim.strategies.base import Tensors
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.checks import checked
 from odt_sim.attacks.base import Attack
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Tensors

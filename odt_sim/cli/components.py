@@ -9,12 +9,12 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from odt_sim._support.checks import check_value
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.attacks.base import Attack
 from odt_sim.cli.overrides import unknown_key
 from odt_sim.cli.settings import component, unused_defaults
 from odt_sim.data.dataset import Dataset
-from odt_sim.declarations import fits, mismatch
 from odt_sim.errors import ConfigurationError, OdtSimError, one_line
 from odt_sim.observers.base import Observer
 from odt_sim.simulation.backend import Backend
@@ -110,8 +110,7 @@ def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> Non
     known = [each.key for each in found.settings]
     for name, value in settings.items():
         hint, key = found.hints.get(name, Any), f"{group}.{name}"
-        if not fits(value, hint):
-            raise ConfigurationError(mismatch(key, hint, value))
+        check_value(key, hint, value)
         if not (found.open or name.startswith("_") or key in known):
             raise ConfigurationError(unknown_key(key, known))
 

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Unpack, get_args, get_origin, get_type_hints
 
 import yaml  # type: ignore[import-untyped]
 
+from odt_sim._support.checks import expected
 from odt_sim.cli.libyaml import use_libyaml
-from odt_sim.declarations import REQUIRED, Setting, Settings, expected, nested
+from odt_sim.declarations import REQUIRED, Setting, Settings, nested
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.settings import ConfiguredFleet, General, Run, Split
 

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.markup import escape
 
+from odt_sim._support.checks import checked_count
 from odt_sim.cli.build import check_data, model
 from odt_sim.cli.messages import say, warn
 from odt_sim.cli.overrides import check_keys, composed, key_of, known_keys, takes, unknown_key
@@ -21,7 +22,6 @@ from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
-from odt_sim.hyperparameters import checked_count
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.persistence.run_folder import TUNING, document

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.columns import only
 from odt_sim.data.dataset import Array, Dataset, Indices
 from odt_sim.data.dataset_checks import check

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.dataset import Array, Dataset
 from odt_sim.data.image_files import decoded_files
 from odt_sim.data.spectra import log_mel, mfcc

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from odt_sim.declarations import braces_advice
+from odt_sim._support.checks import braces_advice
 from odt_sim.errors import ConfigurationError, DataError
 
 Named = str | Sequence[str] | Mapping[str, Any]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.column_names import check_known
 from odt_sim.data.columns import Columns, Rows, only, rows_of
 from odt_sim.data.dataset import Dataset

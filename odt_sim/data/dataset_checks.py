@@ -7,11 +7,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
+from odt_sim._support.checks import Range, fits
 from odt_sim.counting import counted
 from odt_sim.data.columns import Array, Columns, Rows, arrays_of
 from odt_sim.data.dataset import Classes, Dataset
 from odt_sim.data.mapped import Mapped, is_mapped
-from odt_sim.declarations import Range, fits
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.columns import only
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.data.federated import FederatedData

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from odt_sim._support.checks import check_value
 from odt_sim.counting import counted
 from odt_sim.data.columns import Rows, arrays_of
 from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, read_only, summarized
@@ -16,7 +17,6 @@ from odt_sim.data.index_lists import IndexLists
 from odt_sim.data.periods import Arrival
 from odt_sim.data.split import MIN_EXAMPLES, Parts, check_enough, part_sizes, split, split_as_given, split_by_block
 from odt_sim.data.standardization import Scale, scales, standardized
-from odt_sim.declarations import fits, mismatch
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.settings import General, Split
 from odt_sim.user_code import user_code_errors
@@ -174,8 +174,7 @@ def federate(
     """
     Split(method, validation, test, gap)
     General(seed)
-    if not fits(devices, int | None):
-        raise ConfigurationError(mismatch("fleet.devices", int | None, devices))
+    check_value("fleet.devices", int | None, devices)
     if not isinstance(dataset, Dataset):
         raise ConfigurationError(
             f"federate: dataset: expected a Dataset, found a {type(dataset).__name__}; create one: Dataset(name, x, y)"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.arrow_columns import arrow, labels_of, padded_lists, rows_of_column, values_of_column
 from odt_sim.data.audio_files import AudioFormat, Transform
 from odt_sim.data.column_names import check_known

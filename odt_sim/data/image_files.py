@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.columns import Array, only
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import as_inputs, check

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.dataset import Array, Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.errors import DataError

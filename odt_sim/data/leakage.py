@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.columns import Columns, arrays_of
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.data.federated import FederatedData

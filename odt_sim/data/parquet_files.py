@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.arrow_columns import arrow, labels_of, rows_of_column, values_of_column
 from odt_sim.data.column_names import Named, check_apart, check_known, check_not_empty, columns_of
 from odt_sim.data.columns import Array

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.sources import read_npz

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.columns import rows_of
 from odt_sim.data.converters import tf_data
 from odt_sim.data.dataset import Array, Classes, Dataset
@@ -26,17 +26,14 @@ from odt_sim.user_code import user_code_errors
 
 
 def digits() -> Dataset:
-    """Return the 1,797 handwritten digits bundled with scikit-learn.
+    """Return 1,797 handwritten digits, which `digits.npz` in this package contains.
 
     `x` is `[1797, 8, 8, 1]` float32 in 0..1, `y` `[1797]` int32 in 0..9. They are the test set of Alpaydin and Kaynak's
-    "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
+    "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998, https://doi.org/10.24432/C50P49,
+    licensed under CC BY 4.0.
     """
-    package = importlib.util.find_spec("sklearn")  # importing scikit-learn takes longer than a short run
-    if package is None or package.origin is None:
-        raise DataError("data digits: scikit-learn is not installed; run: pip install scikit-learn")
-    rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
-    images = rows[:, :-1].reshape(-1, 8, 8, 1) / 16
-    return check(Dataset("digits", images, rows[:, -1].astype(np.int64), classes=10))
+    arrays = read_npz(Path(__file__).with_name("digits.npz"), ["x", "y"])
+    return check(Dataset("digits", arrays["x"][..., np.newaxis] / 16, arrays["y"].astype(np.int64), classes=10))
 
 
 @names_arguments

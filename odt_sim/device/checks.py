@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.arguments import shown
+from odt_sim._support.checks import shown
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.metrics.own import OwnMetric

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.arguments import names_arguments, shown
+from odt_sim._support.checks import names_arguments, shown
 from odt_sim.data.columns import Array, Rows, rows_of
 from odt_sim.device.batches import Batch, batches, prepared
 from odt_sim.device.checkpoint import read_saved, write_checkpoint

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from odt_sim.arguments import shown
+from odt_sim._support.checks import shown
 from odt_sim.device.batches import Batch
 from odt_sim.device.runtime import Runtime
 from odt_sim.device.stacked_batches import StackedBatches

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.errors import ExportError
 from odt_sim.export.blank_frames import BlankFrames, with_blank_frames
 from odt_sim.export.compiled import Compiled, settings_of_model

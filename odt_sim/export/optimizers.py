@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.declarations import Range
+from odt_sim._support.checks import Range
 from odt_sim.errors import ExportError, ExportWarning
 
 Schedule = Any

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import tensorflow as tf
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export.accesses import Accesses
 from odt_sim.export.convert import convert

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, TypeVar
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.export.keras2_names import add_keras2_names
 from odt_sim.export.saved_model import converted, write_saved_model
 from odt_sim.export.user_functions import as_function, check_shapes, named_outputs, trace_functions

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from odt_sim.arguments import shown
+from odt_sim._support.checks import shown
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary

@@ -11,8 +11,8 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from odt_sim._support.checks import names_arguments
 from odt_sim.aggregators.base import Aggregator
-from odt_sim.arguments import names_arguments
 from odt_sim.attacks.base import Attack
 from odt_sim.counting import counted
 from odt_sim.data.federated import FederatedData

@@ -18,10 +18,10 @@ from typing import NamedTuple, Unpack
 
 import numpy as np
 
+from odt_sim._support.checks import checked, checked_count
 from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.hyperparameters import checked, checked_count
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.strategies.averaging import Averaging

@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.checks import checked, checked_count
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked, checked_count
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of

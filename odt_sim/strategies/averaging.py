@@ -2,8 +2,8 @@
 
 from typing import Literal, TypedDict, get_args
 
+from odt_sim._support.checks import checked
 from odt_sim.errors import ConfigurationError
-from odt_sim.hyperparameters import checked
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.state import trained_by_gradients
 

@@ -15,9 +15,9 @@ from typing import Any, NoReturn, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.checks import ALIKE, warn_of_misspelt
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
-from odt_sim.misspelt import ALIKE, warn_of_misspelt
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.tensors import ServerState as ServerState
 from odt_sim.model.tensors import Tensors as Tensors

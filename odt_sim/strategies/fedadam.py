@@ -15,7 +15,7 @@ default 0.99; `tau`, the adaptivity, 1e-5..0.1, default 0.001.
 
 from typing import Unpack
 
-from odt_sim.hyperparameters import checked
+from odt_sim._support.checks import checked
 from odt_sim.model.weights import Vector
 from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.server_optimizer import AdaptiveServerOptimizer

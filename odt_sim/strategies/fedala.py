@@ -20,10 +20,10 @@ from typing import Unpack
 
 import numpy as np
 
+from odt_sim._support.checks import checked
 from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.hyperparameters import checked
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Vector, Weights
 from odt_sim.strategies.averaging import Averaging

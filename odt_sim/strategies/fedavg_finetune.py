@@ -20,10 +20,10 @@ from itertools import chain, islice
 from math import ceil
 from typing import NamedTuple, Unpack
 
+from odt_sim._support.checks import checked_count
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError
-from odt_sim.hyperparameters import checked_count
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.averaging import Averaging

@@ -14,7 +14,7 @@ from typing import Unpack
 
 import numpy as np
 
-from odt_sim.hyperparameters import checked
+from odt_sim._support.checks import checked
 from odt_sim.model.weights import Vector
 from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.server_optimizer import Moments, ServerOptimizer

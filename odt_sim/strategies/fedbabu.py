@@ -13,9 +13,9 @@ Hyper-parameters: `fine_tune_epochs`, 0..50, default 5 as in the paper; `fine_tu
 
 from typing import Unpack
 
+from odt_sim._support.checks import checked_count
 from odt_sim.device.device import Device
 from odt_sim.errors import ConfigurationError
-from odt_sim.hyperparameters import checked_count
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights

@@ -25,9 +25,9 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.checks import checked
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
-from odt_sim.hyperparameters import checked
 from odt_sim.model.tensors import array_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights

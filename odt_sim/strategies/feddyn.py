@@ -19,8 +19,8 @@ from typing import Unpack
 
 import numpy as np
 
+from odt_sim._support.checks import checked
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of

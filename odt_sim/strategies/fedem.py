@@ -19,9 +19,9 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.checks import checked_count
 from odt_sim.device.device import Device
 from odt_sim.device.predictor import Ensemble
-from odt_sim.hyperparameters import checked_count
 from odt_sim.metrics.losses import log_softmax
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights

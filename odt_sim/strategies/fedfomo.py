@@ -17,8 +17,8 @@ validation examples combines nothing.
 
 import numpy as np
 
+from odt_sim._support.checks import checked_count
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked_count
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of

@@ -12,9 +12,9 @@ Hyper-parameters: `beta`, 0 or above, default 1; `temperature`, above 0, default
 
 from typing import Unpack
 
+from odt_sim._support.checks import checked
 from odt_sim.data.columns import only
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
 from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
 from odt_sim.strategies.state import receive

@@ -13,8 +13,8 @@ Unseen devices train a model from the exported weights with the prototypes for `
 Hyper-parameters: `strength`, 0 or above, default 1 (lambda); `unseen_epochs`, 0..50, default 10.
 """
 
+from odt_sim._support.checks import checked, checked_count
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked, checked_count
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates

@@ -16,8 +16,8 @@ chose 1 on three of its five data sets. 0 is FedAvg, except for stragglers.
 
 from typing import Unpack
 
+from odt_sim._support.checks import checked
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
 from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update
 from odt_sim.strategies.state import receive

@@ -14,8 +14,8 @@ from typing import Unpack
 
 import numpy as np
 
+from odt_sim._support.checks import checked_count
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked_count
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.averaging import Averaging

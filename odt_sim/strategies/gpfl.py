@@ -25,9 +25,9 @@ from typing import Unpack
 
 import numpy as np
 
+from odt_sim._support.checks import checked
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.hyperparameters import checked
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.valve import EMBEDDINGS, VALVE, in_valve, is_condition
 from odt_sim.model.weights import Weights

@@ -14,8 +14,8 @@ Hyper-parameters: `unseen_epochs`, 0..50, default 10. A device without validatio
 
 from typing import Unpack
 
+from odt_sim._support.checks import checked_count
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked_count
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of

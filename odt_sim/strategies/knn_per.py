@@ -18,10 +18,10 @@ from typing import Unpack
 
 import numpy as np
 
+from odt_sim._support.checks import checked_count
 from odt_sim.data.columns import Array, only
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
-from odt_sim.hyperparameters import checked_count
 from odt_sim.metrics.losses import log_softmax
 from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel

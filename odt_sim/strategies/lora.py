@@ -17,8 +17,8 @@ the adapter.
 
 from typing import Unpack
 
+from odt_sim._support.checks import checked_count
 from odt_sim.errors import StrategyError
-from odt_sim.hyperparameters import checked_count
 from odt_sim.model.adapters import LORA_RANK, is_adapter
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.strategies.averaging import Averaging

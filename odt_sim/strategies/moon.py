@@ -16,8 +16,8 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.checks import checked
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of

@@ -9,11 +9,11 @@ FedPer 0.61, 0.52, 0.45, 0.39; LG-FedAvg 1.47, 0.97, 0.96, 0.40. The default of 
 from collections.abc import Iterable
 from typing import Unpack
 
+from odt_sim._support.checks import checked_count
 from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import StrategyError
-from odt_sim.hyperparameters import checked_count
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.hyperparameters import checked, checked_count
+from odt_sim._support.checks import checked, checked_count
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Updates, weights_of

@@ -24,10 +24,10 @@ from typing import Unpack
 
 import numpy as np
 
+from odt_sim._support.checks import checked, checked_count
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import StrategyError
-from odt_sim.hyperparameters import checked, checked_count
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.averaging import Averaging

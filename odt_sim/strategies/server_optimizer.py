@@ -10,7 +10,7 @@ from typing import Unpack
 
 import numpy as np
 
-from odt_sim.hyperparameters import checked
+from odt_sim._support.checks import checked
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Vector, Weights
 from odt_sim.strategies.averaging import Averaging

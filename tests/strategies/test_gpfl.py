@@ -128,5 +128,5 @@ def test_unseen_device_trains_its_head_under_the_shared_parts(
 
 @pytest.mark.parametrize("setting", ["magnitude", "decay"])
 def test_factors_below_zero_are_refused(setting: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"strategy\.{setting}: expected a number at least 0, found -1"):
+    with pytest.raises(ConfigurationError, match=rf"strategy\.{setting}: expected a number of at least 0, found -1"):
         GPFL(**{setting: -1})

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from odt_sim._support.checks import checked, checked_count
 from odt_sim.errors import ConfigurationError
-from odt_sim.hyperparameters import checked, checked_count
 
 
 @pytest.mark.parametrize("value", [np.int64(3), np.uint8(3), 3])
@@ -29,5 +29,5 @@ def test_what_is_no_count_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [True, np.bool_(True), "1", None, 1j, np.float32("nan"), float("inf"), -1])
 def test_what_is_no_number_in_range_is_refused(value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"^strategy\.mu: expected a number at least 0, found "):
+    with pytest.raises(ConfigurationError, match=r"^strategy\.mu: expected a number of at least 0, found "):
         checked("mu", value, 0)
