@@ -1,21 +1,18 @@
 """Data sources, partitions over devices, splits of each device's examples, and drifts."""
 
-from odt_sim.data.activity_windows import uci_har
 from odt_sim.data.audio_files import audio
-from odt_sim.data.converters import hugging_face, tf_data
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.dataset_checks import check_against
 from odt_sim.data.drift import Drift, colour, label_permutation, rotation
 from odt_sim.data.federated import FederatedData, Partition, federate
 from odt_sim.data.fedprox_synthetic import pfedme_synthetic, synthetic
-from odt_sim.data.hugging_face_folders import saved_hugging_face
+from odt_sim.data.hugging_face import hugging_face, saved_hugging_face
 from odt_sim.data.image_files import images
-from odt_sim.data.leaf import femnist, sent140, shakespeare
 from odt_sim.data.leakage import Leakage, LeakageWarning, check_leakage, find_leakage
+from odt_sim.data.model_checks import check_against
 from odt_sim.data.parquet_files import parquet
 from odt_sim.data.partition import by_user, dirichlet, iid, pathological, quantity_skew
-from odt_sim.data.school_scores import school
-from odt_sim.data.sources import digits, function, keras_dataset, npz
+from odt_sim.data.published import femnist, school, sent140, shakespeare, uci_har
+from odt_sim.data.sources import digits, function, keras_dataset, npz, tf_data
 from odt_sim.data.tables import data_frame, table
 
 __all__ = [

@@ -12,8 +12,7 @@ import numpy as np
 
 from odt_sim._support.checks import check_value, checked_count
 from odt_sim.data.dataset import Array, Dataset
-from odt_sim.data.federated import FederatedData, device_name
-from odt_sim.data.periods import Arrival, Kept
+from odt_sim.data.federated import Arrival, FederatedData, Kept, device_name
 from odt_sim.errors import DataError
 
 _STREAM = 5  # separates these random numbers from those of partitions, splits, sources and drifts

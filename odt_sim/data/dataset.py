@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from odt_sim.counting import counted
 from odt_sim.data.columns import Array as Array
-from odt_sim.data.columns import Columns, Rows, arrays_of, several
+from odt_sim.data.columns import Columns, Mapped, Rows, arrays_of, is_mapped, several
 from odt_sim.data.columns import read_only as read_only
-from odt_sim.data.mapped import Mapped, is_mapped
 from odt_sim.errors import DataError
 
 Indices = NDArray[np.int64]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from odt_sim._support.checks import Range, check_value, checked, fits, names_arguments
 from odt_sim.data.dataset import Dataset, Indices
-from odt_sim.data.index_lists import IndexLists
+from odt_sim.data.split import IndexLists
 from odt_sim.errors import ConfigurationError, DataError
 
 _STREAM = 1  # separates these random numbers from those of the splits

@@ -18,8 +18,7 @@ from typing import IO, Any
 import numpy as np
 from filelock import FileLock
 
-from odt_sim.data.columns import Array, Rows, rows_of
-from odt_sim.data.mapped import Mapped
+from odt_sim.data.columns import Array, Mapped, Rows, rows_of
 from odt_sim.errors import DataError
 from odt_sim.files import cache_folder, sync_file_system
 from odt_sim.model.names import parts

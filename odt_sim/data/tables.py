@@ -12,13 +12,19 @@ from typing import Any
 import numpy as np
 
 from odt_sim._support.checks import names_arguments, shown
-from odt_sim.data.class_names import numbered
-from odt_sim.data.column_names import Named, check_apart, check_known, check_not_empty, columns_of
 from odt_sim.data.columns import Rows, only, rows_of
 from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
-from odt_sim.data.dates import nanoseconds
-from odt_sim.data.user_ids import written_as_integers
+from odt_sim.data.table_columns import (
+    Named,
+    check_apart,
+    check_known,
+    check_not_empty,
+    columns_of,
+    nanoseconds,
+    numbered,
+    written_as_integers,
+)
 from odt_sim.errors import ConfigurationError, DataError, one_line
 from odt_sim.extras import package
 

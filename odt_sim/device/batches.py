@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.columns import Array, Columns, Rows, arrays_of, read_only, rows_of
-from odt_sim.data.dataset_checks import as_targets
+from odt_sim.data.model_checks import as_targets
 from odt_sim.model.trainable import TrainableModel
 
 MOST_PREPARED, MOST_BYTES = 8, 1 << 24
@@ -52,7 +52,7 @@ def batches(model: TrainableModel, x: Rows, y: Rows, inputs: Mapping[str, Array]
 
 
 def targets_of(model: TrainableModel, y: Rows) -> Rows:
-    """Convert targets to the form that a model takes, by `odt_sim.data.dataset_checks.as_targets`."""
+    """Convert targets to the form that a model takes, by `odt_sim.data.model_checks.as_targets`."""
     if not isinstance(y, Columns):
         target = model.targets[""]
         return as_targets(y, target.shape[1:], target.dtype, model.classes)

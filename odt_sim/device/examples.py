@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.columns import Array, Columns, Rows, arrays_of, as_array, read_only, rows_at, rows_of, several
-from odt_sim.data.dataset_checks import counted_labels, label_advice
-from odt_sim.data.transcripts import check_transcripts
+from odt_sim.data.dataset_checks import label_advice
+from odt_sim.data.model_checks import check_transcripts, counted_labels
 from odt_sim.device.batches import targets_of
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
@@ -61,7 +61,7 @@ class Examples:
         Args:
             model: The model.
             x: `[examples, ...]`, or a mapping or tuple of several inputs.
-            y: `[examples, ...]`, or several targets, converted by `odt_sim.data.dataset_checks.as_targets`.
+            y: `[examples, ...]`, or several targets, converted by `odt_sim.data.model_checks.as_targets`.
             what: The name for errors, such as `device 3, train`.
 
         Raises:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from odt_sim.declarations import Settings, setting
 from odt_sim.errors import ConfigurationError
-from odt_sim.fleet.hashing import Ids as Ids
-from odt_sim.fleet.hashing import uniform
+from odt_sim.fleet.draws import Ids as Ids
+from odt_sim.fleet.draws import uniform
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.fleet.classes import SHORTEST_NIGHT, Flags, Floats, Ids, Population
-from odt_sim.fleet.hashing import uniform
+from odt_sim.fleet.draws import uniform
 
 Times = float | Floats
 

@@ -11,8 +11,8 @@ from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
 from odt_sim.attacks.base import Attack
 from odt_sim.data.columns import Columns
-from odt_sim.data.dataset_checks import check_all_against
 from odt_sim.data.federated import FederatedData
+from odt_sim.data.model_checks import check_all_against
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.examples import check_ids, check_ranges, named_rows
 from odt_sim.device.plan import TrainingPlan, own_learning_rate

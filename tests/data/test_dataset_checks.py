@@ -3,7 +3,8 @@ import pandas
 import pytest
 
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.dataset_checks import as_targets, check, check_against
+from odt_sim.data.dataset_checks import check
+from odt_sim.data.model_checks import as_targets, check_against
 from odt_sim.errors import DataError
 
 X = np.float32([[1, 2], [3, 4], [5, 6]])

@@ -7,7 +7,7 @@ import pytest
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.fleet.classes import Population
-from odt_sim.fleet.hashing import uniform
+from odt_sim.fleet.draws import uniform
 from odt_sim.fleet.tables import device_classes
 from tests.fleet.conftest import PLAIN
 
