@@ -3,7 +3,7 @@
 `Settings` checks values, and `declared` lists the settings for the command's help and the reference.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields
 from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
@@ -22,6 +22,7 @@ def setting(
     above: float | None = None,
     most: float | None = None,
     below: float | None = None,
+    **only: str,
 ) -> Any:
     """Return a dataclass field that declares a setting; its annotation is the type.
 
@@ -32,8 +33,15 @@ def setting(
         above: The bound that values exceed.
         most: The largest value.
         below: The bound that values stay below.
+        **only: Values of other settings of the group that read this one, such as `kind="synchronous, oort"`, which the
+            documentation names; with other values, the setting must have its default.
     """
-    return field(default=default, metadata={"text": text, "bounds": Range(least, above, most, below)})
+    prefix = "".join(
+        f"{chooser}={values}: " if len(only) > 1 else f"{values}: " for chooser, values in [*only.items()][-1:]
+    )
+    readers = {chooser: values.split(", ") for chooser, values in only.items()}
+    bounds = Range(least, above, most, below)
+    return field(default=default, metadata={"text": prefix + text, "bounds": bounds, "readers": readers})
 
 
 class Setting(NamedTuple):
@@ -80,14 +88,28 @@ class Settings:
         return cls(**values)
 
     def __post_init__(self) -> None:
-        """Check types and ranges.
+        """Check types and ranges, and that settings which the value of another one does not read have their defaults.
 
         Raises:
-            ConfigurationError: A value does not fit its declaration.
+            ConfigurationError: A value does not fit its declaration, or is not read.
         """
         for name, kind in nested(type(self)).items():
             object.__setattr__(self, name, kind.of(vars(self)[name]))
         check_values(type(self), vars(self))
+        for key, _, found in _declarations(type(self)):  # type: ignore[arg-type]
+            for chooser, readers in found.metadata["readers"].items():
+                self._check_read(key, found, chooser, readers)
+
+    def _check_read(self, key: str, found: Field[Any], chooser: str, readers: Sequence[str]) -> None:
+        value, choice = (getattr(self, name) for name in (found.name, chooser))
+        if choice in readers or value == found.default:
+            return
+        default, choice = ("null" if each is None else each for each in (found.default, choice))
+        use = "use" if len(readers) > 1 else "uses"
+        raise ConfigurationError(
+            f"{key}: expected {default} with {self.group}.{chooser}={choice}, found {value}; only {' and '.join(readers)} "
+            f"{use} it"
+        )
 
 
 def flatten(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
@@ -112,6 +134,12 @@ def nested(kind: type[Settings]) -> dict[str, type[Settings]]:
         for _, hint, found in _declarations(kind)  # type: ignore[arg-type]
         if isinstance(hint, type) and issubclass(hint, Settings)
     }
+
+
+def readers(kind: type[Settings], chooser: str) -> dict[str, Sequence[str]]:
+    """Return the values of a setting that read another one, by the name of the other; all values read the rest."""
+    choosers = {found.name: found.metadata["readers"] for _, _, found in _declarations(kind)}  # type: ignore[arg-type]
+    return {name: readers[chooser] for name, readers in choosers.items() if chooser in readers}
 
 
 def check_values(kind: type[Settings], values: Mapping[str, Any]) -> None:
