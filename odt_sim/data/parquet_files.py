@@ -2,7 +2,6 @@
 
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,12 @@ from odt_sim.data.columns import Array
 from odt_sim.data.dataset import Classes, Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.store import PIECE, Writer, files_of, rows_in, stored
-from odt_sim.data.table_columns import check_apart, check_known, check_not_empty, columns_of, written_as_integers
+from odt_sim.data.table_columns import (
+    check_columns,
+    columns_of,
+    numeric_columns,
+    written_as_integers,
+)
 from odt_sim.errors import DataError
 
 LARGEST_PIECE = 1 << 16  # rows
@@ -58,9 +62,7 @@ def parquet(
     files = _Files.of(path, users)
     others = [name for name in (users, times) if name is not None]
     inputs = files.features((*columns_of(target), *others)) if features is None else features
-    check_not_empty(target, inputs)
-    check_apart(target, inputs)
-    check_known(files.where, [*columns_of(target), *others, *columns_of(inputs)], files.schema.names)
+    check_columns(files.where, files.schema.names, target, inputs, others)
     settings = {"x": inputs, "y": target, "users": users, "times": times}
     source = {"kind": "parquet", "path": str(path), "files": files_of(path.parent, files.paths), **settings}
     arrays = stored(files.where, source, lambda writer: files.fill(writer, inputs, target, users, times), store)
@@ -99,24 +101,12 @@ class _Files(ArrowTable):
         types = arrow().types
         index = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
         left = [field for field in self.schema if field.name not in others and field.name not in index]
-        numeric = [
-            field.name
+        numeric = {
+            field.name: types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)
             for field in left
-            if types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)
-        ]
-        if not numeric and len(left) != 1:
-            found = ", ".join(field.name for field in left) or "no others"
-            raise DataError(
-                f"{self.where}: expected numeric columns in addition to target, users and times, found {found}; name "
-                "the inputs with data.features"
-            )
-        if texts := [field.name for field in left if numeric and field.name not in numeric]:
-            warnings.warn(
-                f"{self.where}: left out non-numeric columns: {', '.join(texts)}; correct or encode them, or name the "
-                "inputs with data.features",
-                stacklevel=1,
-            )
-        return numeric or left[0].name
+        }
+        alone = [*numeric.values()] == [False]
+        return left[0].name if alone else numeric_columns(self.where, numeric)
 
     def column(self, name: str) -> Any:
         """Return a whole column."""

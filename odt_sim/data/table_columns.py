@@ -22,13 +22,37 @@ def columns_of(named: Named) -> list[str]:
     return [named] if isinstance(named, str) else [*named]
 
 
-def check_known(where: str, columns: Sequence[str], known: Iterable[Any]) -> None:
-    """Check that a table has the given columns.
+def check_columns(
+    where: str, known: Iterable[Any], target: Named, features: Named | None, others: Iterable[str | None] = ()
+) -> None:
+    """Check that a table has the given columns, and that they can be targets and inputs.
 
     Args:
         where: The name of the table for errors, such as `data ratings.csv`.
-        columns: The expected columns.
         known: All columns of the table.
+        target: The columns of targets.
+        features: The columns of inputs; None if they are not given.
+        others: Further columns, such as that of user ids; None is skipped.
+
+    Raises:
+        ConfigurationError: A target or an input has no column, or the features contain the target.
+        DataError: The table lacks a column.
+    """
+    for key, named, advice in (("target", target, "name one"), ("features", features, "null uses all numeric ones")):
+        arrays = [*named.values()] if isinstance(named, Mapping) else [named]
+        if named is not None and not (arrays and all(map(columns_of, arrays))):
+            raise ConfigurationError(f"data.{key}: expected at least one column, found {named}; {advice}")
+    inputs = columns_of(features or [])
+    if both := [column for column in columns_of(target) if column in inputs]:
+        raise ConfigurationError(
+            f"data.features: contains the target {both[0]!r}, which cannot be an input; leave it out, or for an "
+            "autoencoder load the table by a function: data=function"
+        )
+    check_known(where, [*columns_of(target), *filter(None, others), *inputs], known)
+
+
+def check_known(where: str, columns: Iterable[str], known: Iterable[Any]) -> None:
+    """Check that a table has the given columns.
 
     Raises:
         DataError: The table lacks one of them.
@@ -38,30 +62,30 @@ def check_known(where: str, columns: Sequence[str], known: Iterable[Any]) -> Non
         raise DataError(f"{where}: has no column {missing[0]!r}; found: {', '.join(map(str, known))}{advice}")
 
 
-def check_not_empty(target: Named, features: Named) -> None:
-    """Check that each target and each input has at least one column.
+def numeric_columns(where: str, numeric: Mapping[Any, bool]) -> list[str]:
+    """Return the columns that are inputs by default: the numeric ones, with a warning that lists the others.
+
+    Args:
+        where: The name of the table for errors.
+        numeric: Whether each column is numeric, by name, without the columns of targets, users and times.
 
     Raises:
-        ConfigurationError: A target or an input has no column.
+        DataError: No column is numeric.
     """
-    for key, named, advice in (("target", target, "name one"), ("features", features, "null uses all numeric ones")):
-        arrays = [*named.values()] if isinstance(named, Mapping) else [named]
-        if not arrays or not all(map(columns_of, arrays)):
-            raise ConfigurationError(f"data.{key}: expected at least one column, found {named}; {advice}")
-
-
-def check_apart(target: Named, features: Named) -> None:
-    """Check that the features do not contain the target.
-
-    Raises:
-        ConfigurationError: They contain it.
-    """
-    given = columns_of(features)
-    if both := [column for column in columns_of(target) if column in given]:
-        raise ConfigurationError(
-            f"data.features: contains the target {both[0]!r}, which cannot be an input; leave it out, or for an "
-            "autoencoder load the table by a function: data=function"
+    found, texts = (
+        [name for name in numeric if numeric[name]],
+        ", ".join(str(name) for name in numeric if not numeric[name]),
+    )
+    if not found:
+        others = f"found {texts}; encode them" if texts else "found no other columns; add some"
+        raise DataError(f"{where}: expected numeric columns in addition to target, users and times, {others}")
+    if texts:
+        warnings.warn(
+            f"{where}: left out non-numeric columns: {texts}; correct or encode them, or name the inputs with "
+            "data.features",
+            stacklevel=3,
         )
+    return found
 
 
 def numbered(names: Array, classes: Sequence[str] | None, where: str) -> tuple[Array, tuple[str, ...]]:
