@@ -7,7 +7,7 @@ import reprlib
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from sysconfig import get_paths
@@ -88,6 +88,7 @@ def exits_are_errors() -> Iterator[None]:
         raise ConfigurationError(f"user code called sys.exit({error.code!r}); remove the call") from error
 
 
+@contextmanager
 def user_code_errors(
     owner: Any,
     subject: str,
@@ -95,7 +96,7 @@ def user_code_errors(
     *,
     passes: type[OdtSimError] = OdtSimError,
     advice: str = "correct it",
-) -> AbstractContextManager[None]:
+) -> Iterator[None]:
     """Turn errors of user code in a block, including `SystemExit`, into one line with type, message, file and line.
 
     Args:
@@ -108,26 +109,14 @@ def user_code_errors(
     Raises:
         OdtSimError: The block raised; the error is of `kind`.
     """
-    return _UserCodeErrors(owner, subject, kind, passes, advice)
-
-
-class _UserCodeErrors(AbstractContextManager[None]):
-    """The context manager of `user_code_errors`: a class, since generators are slower, and each device enters several."""
-
-    def __init__(
-        self, owner: Any, subject: str, kind: type[OdtSimError], passes: type[OdtSimError], advice: str
-    ) -> None:
-        self._owner, self._subject, self._kind, self._passes, self._advice = owner, subject, kind, passes, advice
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None or isinstance(error, self._passes) or not isinstance(error, Exception | SystemExit):
-            return
+    try:
+        yield
+    except passes:
+        raise
+    except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and _is_launchers(error):
-            return
-        message = typed_line(error)
-        raised = self._kind(f"{self._subject} with {message}{_place(self._owner, error)}; {self._advice}")
+            raise
+        raised = kind(f"{subject} with {typed_line(error)}{_place(owner, error)}; {advice}")
         raised.in_user_code = True
         raise raised from error
 

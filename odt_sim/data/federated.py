@@ -238,28 +238,25 @@ def federate(
     given = dataset.parts if method == "given" else None
     digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences, dataset.times, given)
     users = _users(dataset, lists)
+    if method == "given" and dataset.parts is None:
+        raise DataError(
+            f"data {dataset.name}: has no predefined split; choose another split.method, such as stratified"
+        )
     if method != "given":
         _check_sizes(lists.sizes, users)
     by_label = DeferredSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
-    deferred: DeferredSplit | None = None
-    if method == "block":
-        by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap, times=dataset.times)
-        parts = [
-            by_block(indices, dataset.sequences, device_name(device, users)) for device, indices in enumerate(lists)
-        ]
-    elif method == "given":
-        if dataset.parts is None:
-            raise DataError(
-                f"data {dataset.name}: has no predefined split; choose another split.method, such as stratified"
-            )
-        parts = [
-            split_as_given(indices, dataset.parts, device_name(device, users)) for device, indices in enumerate(lists)
-        ]
-    elif dataset.standardize or len(lists) <= SPLIT_AT_ONCE:
-        parts = [by_label.parts(indices, device) for device, indices in enumerate(lists)]
-    else:
-        parts, deferred = [], by_label
-    if deferred is None:
+
+    def parts_of(indices: Indices, device: int) -> Parts:
+        if given is not None:
+            return split_as_given(indices, given, device_name(device, users))
+        if method == "block":
+            sequences, times, name = dataset.sequences, dataset.times, device_name(device, users)
+            return split_by_block(indices, sequences, name, validation=validation, test=test, gap=gap, times=times)
+        return by_label.parts(indices, device)
+
+    now = dataset.standardize or method in ("block", "given") or len(lists) <= SPLIT_AT_ONCE
+    if now:
+        parts = [parts_of(indices, device) for device, indices in enumerate(lists)]
         indices = np.concatenate([part for of_device in parts for part in of_device])
         offsets = _offsets(np.array([[len(part) for part in of_device] for of_device in parts], np.int64))
     else:
@@ -278,7 +275,7 @@ def federate(
         indices,
         offsets,
         spread,
-        deferred,
+        None if now else by_label,
         digest,
         users,
         dataset.times,

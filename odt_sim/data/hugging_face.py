@@ -100,29 +100,19 @@ def saved_hugging_face(
     """
     path = Path(path).expanduser().absolute()
     where = f"data {path}"
-    form = _Form(
-        length, ImageFormat(None if size is None else list(size), channels), AudioFormat(rate, seconds, transform)
-    )
+    image = ImageFormat(None if size is None else list(size), channels)
+    sound = AudioFormat(rate, seconds, transform)
     dataset = _loaded(path, split, where)
     check_known(where, [*columns_of(x), y, *([users] if users else [])], dataset.column_names)
-    columns = _Saved(where, dataset.features.arrow_schema, dataset, form)
+    columns = _Saved(where, dataset.features.arrow_schema, dataset, length, image, sound)
     files = files_of(path, sorted(file for file in path.rglob("*") if file.is_file()))
-    source = {"kind": "hugging_face", "path": str(path), "files": files, "split": split, **asdict(form)}
-    source |= {"x": x, "y": y, "users": users}
+    source = {"kind": "hugging_face", "path": str(path), "files": files, "split": split, "length": length}
+    source |= {"image": asdict(image), "sound": asdict(sound), "x": x, "y": y, "users": users}
     arrays = stored(where, source, lambda writer: columns.fill(writer, x, y, users), store)
     names = tuple(getattr(dataset.features[y], "names", ()))  # of a `ClassLabel`
     count = (len(names) or None) if classes is None else classes
     rows, targets, names = rows_in(arrays, "x"), rows_in(arrays, "y"), names if len(names) == count else ()
     return check(Dataset(path.name, rows, targets, arrays.get("users"), count, class_names=names))
-
-
-@dataclass(frozen=True)
-class _Form:
-    """Format of the rows: the length of lists, and the formats of images and sounds."""
-
-    length: int | None
-    image: ImageFormat
-    audio: AudioFormat
 
 
 @dataclass(frozen=True)
@@ -133,13 +123,17 @@ class _Saved(ArrowTable):
         where: The name of the data set for errors.
         schema: The schema of its Arrow tables.
         dataset: A `datasets.Dataset`.
-        form: The format of its rows.
+        length: The length of lists of inputs; None if all have the same length.
+        image: The format of images.
+        audio: The format of sounds.
     """
 
     where: str
     schema: Any
     dataset: Any
-    form: _Form
+    length: int | None
+    image: ImageFormat
+    audio: AudioFormat
 
     def column(self, name: str, rows: slice = slice(None)) -> Any:
         """Return rows of a column, without decoding."""
@@ -148,14 +142,14 @@ class _Saved(ArrowTable):
     def pieces(self, writer: Writer, array: str, columns: str | Sequence[str]) -> Iterator[tuple[str, Array]]:
         """Yield the rows of an array; lists of an input are cut or padded, images and sounds are decoded."""
         [column] = columns_of(columns)
-        forms = {"Image": self.form.image, "Audio": self.form.audio}
+        forms = {"Image": self.image, "Audio": self.audio}
         if form := forms.get(type(self.dataset.features[column]).__name__):
             yield from writer.pieces(self._decoded(column, form), form.advice)
             return
         for start in range(0, len(self.dataset), ROWS):
             piece = self.column(column, slice(start, start + ROWS)).combine_chunks()
             where = f"{self.where}: rows {start}..{start + len(piece) - 1}"
-            length = self.form.length if array != "y" and is_nested(piece.type) else None
+            length = self.length if array != "y" and is_nested(piece.type) else None
             named = f"{where}: column {column!r}"
             yield where, rows_of_column(piece, named) if length is None else padded_lists(piece, length, named)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.fleet.classes import JOULES_PER_WATT_HOUR, Flags, Floats, Ids
-from odt_sim.fleet.habits import HOUR, LONGEST_DAY, Habits, Times
+from odt_sim.fleet.habits import Habits, Times
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +49,8 @@ class Batteries:
         return self._run(ids, joules, since, times, None, np.zeros(len(ids)))[0]
 
     def usable(self, ids: Ids, time: float) -> Flags:
-        """Return whether each battery is above the floor, `[devices]`; most charges need not be computed."""
-        idle = self.habits.population["idle_watts"] * HOUR * LONGEST_DAY
-        capacity = self.habits.population["battery_watt_hours"] * JOULES_PER_WATT_HOUR
-        lasts = capacity - idle > self.floor * capacity  # even on the longest day, if the device never trains
-        usable = lasts[self.habits.population.of_device[ids]]
-        unsure = np.flatnonzero(self._worked(ids)[0] | ~usable)
-        usable[unsure] = self.level(ids[unsure], time) > self.floor
-        return np.asarray(usable)
+        """Return whether each battery is above the floor, `[devices]`."""
+        return np.asarray(self.level(ids, time) > self.floor)
 
     def _night_before(self, ids: Ids, time: Times) -> tuple[Floats, Floats]:
         """Return the beginning and the end of the charging before the current or last one, both `[devices]`."""

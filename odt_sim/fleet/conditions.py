@@ -12,7 +12,7 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.fleet.availability import Always, Availability, Charging, Daily, Markov, Trace
 from odt_sim.fleet.battery import Batteries
 from odt_sim.fleet.calibration import calibrated
-from odt_sim.fleet.classes import Flags, Ids, Population
+from odt_sim.fleet.classes import MEGABYTE, Flags, Ids, Population
 from odt_sim.fleet.costs import Costs
 from odt_sim.fleet.habits import HOUR, Habits
 from odt_sim.fleet.tables import device_classes
@@ -43,7 +43,7 @@ class Conditions:
 
     def eligible(self, ids: Ids, data_bytes: NDArray[np.int64]) -> Flags:
         """Return whether the model and `[devices]` bytes of data fit into each device's memory, `[devices]`."""
-        return self.costs.fits(ids, data_bytes)
+        return np.asarray(self.costs.memory(data_bytes) <= self.population.of("memory_megabytes", ids) * MEGABYTE)
 
 
 def conditions(
