@@ -12,10 +12,9 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.fleet.availability import Always, Availability, Charging, Daily, Markov, Trace
 from odt_sim.fleet.battery import Batteries
 from odt_sim.fleet.calibration import calibrated
-from odt_sim.fleet.classes import MEGABYTE, Flags, Ids, Population
+from odt_sim.fleet.classes import MEGABYTE, Flags, Ids, Population, device_classes
 from odt_sim.fleet.costs import Costs
 from odt_sim.fleet.habits import HOUR, Habits
-from odt_sim.fleet.tables import device_classes
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Availability as AvailabilitySettings
 from odt_sim.settings import Fleet, Profiles

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.fleet.classes import Population
+from odt_sim.fleet.classes import Population, device_classes
 from odt_sim.fleet.costs import Cost, Costs, Work
-from odt_sim.fleet.tables import device_classes
 from tests.fleet.conftest import CALIBRATION, alike
 
 COSTS = Costs(Population.assigned(device_classes("phones"), 50, seed=0), CALIBRATION)
