@@ -118,7 +118,8 @@ def user_code_errors(
             raise
         raised = kind(f"{subject} with {typed_line(error)}{_place(owner, error)}; {advice}")
         raised.in_user_code = True
-        raise raised from error
+        trace = error.__traceback__  # whose first frame is the one above
+        raise raised from error.with_traceback(trace and trace.tb_next)
 
 
 def _is_launchers(error: SystemExit) -> bool:

@@ -107,6 +107,22 @@ def check_value(key: str, hint: Any, value: Any, bounds: Range | None = None) ->
         raise ConfigurationError(f"{key}: expected {expected(hint, bounds)}, found {value!r}{advice}")
 
 
+def check_instance(where: str, kind: type, value: Any, advice: str) -> None:
+    """Check that a value is an instance of a class.
+
+    Args:
+        where: The name of the argument, such as `Simulation: plan`.
+        kind: The class.
+        value: The value.
+        advice: What to do about another value.
+
+    Raises:
+        ConfigurationError: The value is a class, or an instance of another one.
+    """
+    if isinstance(value, type) or not isinstance(value, kind):
+        raise ConfigurationError(f"{where}: expected {_with_article(kind.__name__)}, found {shown(value)}; {advice}")
+
+
 def checked(
     name: str,
     value: float,

@@ -1,4 +1,4 @@
-"""Checks and conversions of data, at the source (`check`) and for a model (`check_against`, `as_targets`)."""
+"""Checks and conversions of data at the source; `odt_sim.data.model_checks` checks it for a model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -30,21 +30,19 @@ def check(dataset: Dataset) -> Dataset:
     """
     where = f"data {dataset.name}"
     x, y = _as_rows(dataset.x), _as_rows(dataset.y)
-    users = None if dataset.users is None else _texts(where, "users", np.asarray(dataset.users))
-    sequences = None if dataset.sequences is None else _texts(where, "sequences", np.asarray(dataset.sequences))
+    users, sequences = (
+        None if ids is None else _texts(where, key, np.asarray(ids))
+        for key, ids in (("users", dataset.users), ("sequences", dataset.sequences))
+    )
     parts = None if dataset.parts is None else np.asarray(dataset.parts)
     times = None if dataset.times is None else _numbered(np.asarray(dataset.times))
     arrays = {**_by_key("x", x), **_by_key("y", y), "users": users, "sequences": sequences, "parts": parts}
     _check_lengths(where, {key: array for key, array in arrays.items() if array is not None})
-    if users is not None and (users.ndim != 1 or users.dtype.kind not in "iuU"):
-        raise DataError(
-            f"{where}: users is {users.dtype} {list(users.shape)}, expected one integer or string for each example"
-        )
-    if sequences is not None and (sequences.ndim != 1 or sequences.dtype.kind not in "iuU"):
-        raise DataError(
-            f"{where}: sequences is {sequences.dtype} {list(sequences.shape)}, expected one integer or string for each "
-            "example"
-        )
+    for key, ids in (("users", users), ("sequences", sequences)):
+        if ids is not None and (ids.ndim != 1 or ids.dtype.kind not in "iuU"):
+            raise DataError(
+                f"{where}: {key} is {ids.dtype} {list(ids.shape)}, expected one integer or string for each example"
+            )
     if sequences is not None and sequences.dtype.kind == "U":
         sequences = np.unique(sequences, return_inverse=True)[1]
     if times is not None:

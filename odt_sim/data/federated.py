@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odt_sim._support.checks import check_value
+from odt_sim._support.checks import check_instance, check_value
 from odt_sim.counting import counted
 from odt_sim.data.columns import Rows, arrays_of
 from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, read_only, summarized
@@ -223,10 +223,7 @@ def federate(
     Split(method, validation, test, gap)
     General(seed)
     check_value("fleet.devices", int | None, devices)
-    if not isinstance(dataset, Dataset):
-        raise ConfigurationError(
-            f"federate: dataset: expected a Dataset, found a {type(dataset).__name__}; create one: Dataset(name, x, y)"
-        )
+    check_instance("federate: dataset", Dataset, dataset, "create one: Dataset(name, x, y)")
     if not callable(partition):
         raise ConfigurationError(
             f"federate: partition: expected a function, such as odt_sim.data.iid, found {partition!r}; pass one"

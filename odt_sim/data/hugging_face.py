@@ -106,8 +106,8 @@ def saved_hugging_face(
     check_known(where, [*columns_of(x), y, *([users] if users else [])], dataset.column_names)
     columns = _Saved(where, dataset.features.arrow_schema, dataset, length, image, sound)
     files = files_of(path, sorted(file for file in path.rglob("*") if file.is_file()))
-    source = {"kind": "hugging_face", "path": str(path), "files": files, "split": split, "length": length}
-    source |= {"image": asdict(image), "sound": asdict(sound), "x": x, "y": y, "users": users}
+    settings = {"split": split, "length": length, "image": asdict(image), "sound": asdict(sound)}
+    source = {"kind": "hugging_face", "path": str(path), "files": files, "x": x, "y": y, "users": users, **settings}
     arrays = stored(where, source, lambda writer: columns.fill(writer, x, y, users), store)
     names = tuple(getattr(dataset.features[y], "names", ()))  # of a `ClassLabel`
     count = (len(names) or None) if classes is None else classes
@@ -142,7 +142,7 @@ class _Saved(ArrowTable):
     def pieces(self, writer: Writer, array: str, columns: str | Sequence[str]) -> Iterator[tuple[str, Array]]:
         """Yield the rows of an array; lists of an input are cut or padded, images and sounds are decoded."""
         [column] = columns_of(columns)
-        forms = {"Image": self.image, "Audio": self.audio}
+        forms: dict[str, ImageFormat | AudioFormat] = {"Image": self.image, "Audio": self.audio}
         if form := forms.get(type(self.dataset.features[column]).__name__):
             yield from writer.pieces(self._decoded(column, form), form.advice)
             return

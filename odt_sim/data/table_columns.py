@@ -39,8 +39,10 @@ def check_columns(
         DataError: The table lacks a column.
     """
     for key, named, advice in (("target", target, "name one"), ("features", features, "null uses all numeric ones")):
+        if named is None:
+            continue
         arrays = [*named.values()] if isinstance(named, Mapping) else [named]
-        if named is not None and not (arrays and all(map(columns_of, arrays))):
+        if not arrays or not all(map(columns_of, arrays)):
             raise ConfigurationError(f"data.{key}: expected at least one column, found {named}; {advice}")
     inputs = columns_of(features or [])
     if both := [column for column in columns_of(target) if column in inputs]:

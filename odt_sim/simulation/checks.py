@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.checks import check_instance
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
 from odt_sim.attacks.base import Attack
@@ -93,19 +94,9 @@ def check_types(**arguments: object) -> None:
     """
     for name, value in arguments.items():
         kind, advice = ARGUMENTS[name]
-        if isinstance(value, kind) and not isinstance(value, type):
-            continue
-        found = repr(value) if isinstance(value, str) else type(value).__name__
-        if isinstance(value, type):
-            found = f"the class {value.__name__}"
-            advice = (
-                f"pass {value.__name__}()"
-                if kind in (Strategy, Aggregator, Attack, Backend) and issubclass(value, kind)
-                else advice
-            )
-        raise ConfigurationError(
-            f"Simulation: {name}: expected an instance of {kind.__name__}, found {found}; {advice}"
-        )
+        if isinstance(value, type) and kind in (Strategy, Aggregator, Attack, Backend) and issubclass(value, kind):
+            advice = f"pass {value.__name__}()"
+        check_instance(f"Simulation: {name}", kind, value, advice)
 
 
 def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
