@@ -8,7 +8,6 @@ from odt_sim.data.fedprox_synthetic import pfedme_synthetic, synthetic
 from odt_sim.data.hugging_face import hugging_face, saved_hugging_face
 from odt_sim.data.image_files import images
 from odt_sim.data.leakage import Leakage, LeakageWarning, check_leakage, find_leakage
-from odt_sim.data.model_checks import check_against
 from odt_sim.data.parquet_files import parquet
 from odt_sim.data.partition import by_user, dirichlet, iid, pathological, quantity_skew
 from odt_sim.data.published import femnist, school, sent140, shakespeare, uci_har
@@ -24,7 +23,6 @@ __all__ = [
     "Partition",
     "audio",
     "by_user",
-    "check_against",
     "check_leakage",
     "colour",
     "data_frame",

@@ -51,31 +51,6 @@ def as_targets(y: Array, shape: Sequence[int], dtype: DTypeLike, classes: int | 
 
 def check_against(
     data: Dataset | FederatedData,
-    x_shape: Sequence[int],
-    x_dtype: DTypeLike,
-    y_shape: Sequence[int],
-    y_dtype: DTypeLike,
-    classes: int | None,
-) -> None:
-    """Check that a model can train on data, after the conversion of targets by `as_targets`.
-
-    Args:
-        data: The data.
-        x_shape: The shape of one of the model's examples, without the batch axis.
-        x_dtype: Its dtype.
-        y_shape: The shape of one target, without the batch axis.
-        y_dtype: Its dtype.
-        classes: The number of the model's classes; None for regression.
-
-    Raises:
-        DataError: A shape or dtype differs, or a label is out of range.
-    """
-    x, y = (TensorInfo("", (-1, *shape), str(np.dtype(t))) for shape, t in ((x_shape, x_dtype), (y_shape, y_dtype)))
-    check_all_against(data, {"": x}, {"": y}, {"": classes})
-
-
-def check_all_against(
-    data: Dataset | FederatedData,
     inputs: Mapping[str, TensorInfo],
     targets: Mapping[str, TensorInfo],
     classes: Mapping[str, int | None],

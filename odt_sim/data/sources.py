@@ -26,6 +26,10 @@ from odt_sim.files import cache_folder
 from odt_sim.model.names import parts
 from odt_sim.user_code import user_code_errors
 
+PROGRAM = Path(__file__).parents[1] / "export" / "keras_download.py"
+_log = logging.getLogger(__name__)
+_INFINITE = -1  # tf.data.INFINITE_CARDINALITY
+
 
 def digits() -> Dataset:
     """Return 1,797 handwritten digits, which `digits.npz` in this package contains.
@@ -213,9 +217,6 @@ def _load_file(path: Path) -> Any:
     return module
 
 
-_INFINITE = -1  # tf.data.INFINITE_CARDINALITY
-
-
 @names_arguments
 def tf_data(dataset: Any, x: str = "x", y: str = "y", users: str | None = None, classes: int | None = None) -> Dataset:
     """Convert a finite `tf.data.Dataset` of single examples: `(x, y)`, `(x, y, user)` or mappings.
@@ -265,10 +266,6 @@ def _row(element: Any, keys: list[str]) -> tuple[Any, ...]:
     return tuple(element[key] for key in keys) if isinstance(element, Mapping) else tuple(element)
 
 
-PROGRAM = Path(__file__).parents[1] / "export" / "keras_download.py"
-_log = logging.getLogger(__name__)
-
-
 def cached_keras_file(name: str) -> Path:
     """Return the `.npz` file with the arrays `x` and `y` of a Keras data set; the first use downloads it.
 
@@ -294,23 +291,18 @@ def _download(name: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             unfinished = Path(folder) / path.name
-            _run(name, unfinished)
-            unfinished.replace(path)  # atomic, even if two processes download at once
+            # By path and with -P, because the subprocess imports only Keras and numpy.
+            command = [sys.executable, "-P", str(PROGRAM), name, str(unfinished)]
+            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+            if not done.returncode:
+                unfinished.replace(path)  # atomic, even if two processes download at once
+                return
     except OSError as error:
         raise transient(
             DataError(f"data {name}: cannot be stored in {path.parent} ({error}); set ODT_SIM_CACHE to another folder")
         ) from error
-
-
-def _run(name: str, path: Path) -> None:
-    # By path and with -P, because the subprocess imports only Keras and numpy.
-    command = [sys.executable, "-P", str(PROGRAM), name, str(path)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise transient(
-            DataError(
-                f"data {name}: Keras failed to load it ({reason}); check the name and the network, then try again"
-            )
-        )
+    reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    raise transient(
+        DataError(f"data {name}: Keras failed to load it ({reason}); check the name and the network, then try again")
+    )

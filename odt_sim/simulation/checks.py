@@ -13,7 +13,7 @@ from odt_sim.aggregators.mean import Mean
 from odt_sim.attacks.base import Attack
 from odt_sim.data.columns import Columns
 from odt_sim.data.federated import FederatedData
-from odt_sim.data.model_checks import check_all_against
+from odt_sim.data.model_checks import check_against
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.examples import check_ids, check_ranges, named_rows
 from odt_sim.device.plan import TrainingPlan, own_learning_rate
@@ -161,7 +161,7 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
         )
     transcripts = {output.name: None for output in model.outputs if output.loss == CTC}  # which check_ranges checks
     classes = {**model.classes_by_target, **transcripts}
-    check_all_against(data, model.inputs, model.targets, classes, model.ignored_classes)
+    check_against(data, model.inputs, model.targets, classes, model.ignored_classes)
     check_ids(model, data.x, f"data {data.name}: x")
     check_ranges(model, data.y, f"data {data.name}: y")
     for column, split in ((0, "training"), (2, "test")):
