@@ -54,7 +54,7 @@ def _allowed() -> int:
 def _quota(folder: Path, version: int) -> tuple[str, str]:
     """Return the microseconds of CPU time per period, and the period in microseconds; empty texts without a limit."""
     if version == 2:
-        found = " ".join(lines(folder / "cpu.max")).split()
+        numbers = " ".join(lines(folder / "cpu.max")).split()
     else:
-        found = [text for name in ("quota", "period") for text in lines(folder / f"cpu.cfs_{name}_us")]
-    return (found[0], found[1]) if len(found) == 2 else ("", "")
+        numbers = [text for name in ("quota", "period") for text in lines(folder / f"cpu.cfs_{name}_us")]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else ("", "")

@@ -69,8 +69,8 @@ class Settings:
     @classmethod
     def hints(cls) -> dict[str, Any]:
         """Return the settings' types by key, such as `fleet.cohort`, including those of nested groups."""
-        own = {key: hint for key, hint, _ in _declarations(cls)}  # type: ignore[arg-type]
-        return {**own, **{key: hint for kind in nested(cls).values() for key, hint in kind.hints().items()}}
+        direct = {key: hint for key, hint, _ in _declarations(cls)}  # type: ignore[arg-type]
+        return {**direct, **{key: hint for kind in nested(cls).values() for key, hint in kind.hints().items()}}
 
     @classmethod
     def of(cls, value: Any) -> Self:
@@ -138,7 +138,7 @@ def nested(kind: type[Settings]) -> dict[str, type[Settings]]:
 
 def readers(kind: type[Settings], chooser: str) -> dict[str, Sequence[str]]:
     """Return the values of a setting that read another one, by the name of the other; all values read the rest."""
-    choosers = {found.name: found.metadata["readers"] for _, _, found in _declarations(kind)}  # type: ignore[arg-type]
+    choosers = {entry.name: entry.metadata["readers"] for _, _, entry in _declarations(kind)}  # type: ignore[arg-type]
     return {name: readers[chooser] for name, readers in choosers.items() if chooser in readers}
 
 

@@ -51,20 +51,22 @@ def imported(target: str, key: str) -> Any:
     if not owner:
         raise ConfigurationError(f"{key}: expected module.name, such as mine.{target}, found {target}")
     try:
-        found = import_module(owner)
+        module = import_module(owner)
     except Exception as error:  # user code may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name == owner and "." in owner:
-            found = imported(owner, key)  # a class
+            module = imported(owner, key)  # a class
         else:
             missing = (isinstance(error, ModuleNotFoundError) and error.name) or owner
-            own = f"{owner}.".startswith(f"{missing}.")
+            is_missing = f"{owner}.".startswith(f"{missing}.")
             advice = (
-                "check the name, the file, and PYTHONPATH" if own else f"install {missing}, or add it to PYTHONPATH"
+                "check the name, the file, and PYTHONPATH"
+                if is_missing
+                else f"install {missing}, or add it to PYTHONPATH"
             )
             raise ConfigurationError(f"{key}: cannot import {owner} ({typed_line(error)}); {advice}") from error
-    if not hasattr(found, name):
+    if not hasattr(module, name):
         raise ConfigurationError(f"{key}: {owner} has no {name!r}; check the name")
-    return getattr(found, name)
+    return getattr(module, name)
 
 
 def add_working_folder() -> None:
@@ -140,13 +142,13 @@ def _place(owner: Any, error: BaseException) -> str:
 
 def user_frames(trace: TracebackType | None) -> TracebackType | None:
     """Return a traceback without frames of odt_sim, Python's library and installed packages; None if no frame is left."""
-    found, kept = trace, list[TracebackType]()
-    while found:
-        kept += [found] if is_users(found.tb_frame.f_code.co_filename) else []
-        found = found.tb_next
+    entry, kept = trace, list[TracebackType]()
+    while entry:
+        kept += [entry] if is_users(entry.tb_frame.f_code.co_filename) else []
+        entry = entry.tb_next
     users: TracebackType | None = None
-    for each in reversed(kept):
-        users = TracebackType(users, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    for frame in reversed(kept):
+        users = TracebackType(users, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return users
 
 

@@ -75,8 +75,8 @@ def by_class(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 
     if not labelled.has_labels:
         raise DataError(f"data {data.name}: expected one class label for each example; use arrival=in_order or by_time")
     labels = labelled.labels()
-    place = np.random.default_rng([seed, _STREAM]).permutation(int(labels.max()) + 1)
-    return _arriving(data, place[labels], periods, rounds, keep, "by_class")
+    position = np.random.default_rng([seed, _STREAM]).permutation(int(labels.max()) + 1)
+    return _arriving(data, position[labels], periods, rounds, keep, "by_class")
 
 
 def by_key(

@@ -96,8 +96,8 @@ class Columns:
         if self.positional and len(self.names) == len(names):
             return Columns(tuple(names), self.arrays)
         if set(self.names) != set(names):
-            found = f"{len(self.names)} without names" if self.positional else ", ".join(self.names)
-            raise DataError(f"{where}: expected the arrays {', '.join(names)}, found {found}; use the same names")
+            present = f"{len(self.names)} without names" if self.positional else ", ".join(self.names)
+            raise DataError(f"{where}: expected the arrays {', '.join(names)}, found {present}; use the same names")
         return Columns(tuple(names), tuple(self.column(name) for name in names))
 
     @property

@@ -97,13 +97,13 @@ class Dataset:
         Raises:
             DataError: The examples do not have one class each.
         """
-        found = self._labelled()
-        if not found:
+        targets = self._labelled()
+        if not targets:
             raise DataError(
                 f"data {self.name}: expected one class label for each example, found {self._kinds()}; "
                 f"{self._label_advice()}use a partition that needs no labels: iid, quantity_skew or by_user"
             )
-        y = found[0]
+        y = targets[0]
         return y if y.ndim == 1 else y.argmax(axis=1).astype(np.int32)
 
     def _kinds(self) -> str:
@@ -151,8 +151,8 @@ def digest_of(*rows: Rows | None) -> str:
     None is skipped. Arrays of a store contribute the digest that was written with their file.
     """
     digest = hashlib.sha256()
-    for given in rows:
-        for name, array in () if given is None else arrays_of(given).items():
+    for arrays in rows:
+        for name, array in () if arrays is None else arrays_of(arrays).items():
             if isinstance(array, Mapped) and is_mapped(array):
                 digest.update(f"{name}{array.dtype.str} {array.shape} {array.digest}".encode())
                 continue

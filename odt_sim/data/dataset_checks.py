@@ -105,10 +105,10 @@ def _all_targets(where: str, y: Rows, classes: Classes) -> tuple[Rows, Classes]:
         return _targets(where, "y", y, classes)
     if classes is not None and not isinstance(classes, Mapping):
         raise DataError(f"{where}: classes is {classes}, expected a mapping for the targets {', '.join(y.names)}")
-    given = classes or {}
-    if unknown := [name for name in given if name not in y.names]:
+    counts = classes or {}
+    if unknown := [name for name in counts if name not in y.names]:
         raise DataError(f"{where}: classes names {unknown[0]!r}; the targets are {', '.join(y.names)}")
-    checked = {name: _targets(where, _key("y", name), array, given.get(name)) for name, array in y.items()}
+    checked = {name: _targets(where, _key("y", name), array, counts.get(name)) for name, array in y.items()}
     arrays = tuple(array for array, _ in checked.values())
     return Columns(y.names, arrays), {name: count for name, (_, count) in checked.items()}
 

@@ -232,8 +232,8 @@ def federate(
     lists = _partitioned(dataset, partition, devices, seed)
     spread = f"{described(partition)} {_described_split(method, validation, test, gap)}"
     spread += " standardized" if dataset.standardize else ""
-    given = dataset.parts if method == "given" else None
-    digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences, dataset.times, given)
+    given_parts = dataset.parts if method == "given" else None
+    digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences, dataset.times, given_parts)
     users = _users(dataset, lists)
     if method == "given" and dataset.parts is None:
         raise DataError(
@@ -244,8 +244,8 @@ def federate(
     by_label = DeferredSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
 
     def parts_of(indices: Indices, device: int) -> Parts:
-        if given is not None:
-            return split_as_given(indices, given, device_name(device, users))
+        if given_parts is not None:
+            return split_as_given(indices, given_parts, device_name(device, users))
         if method == "block":
             sequences, times, name = dataset.sequences, dataset.times, device_name(device, users)
             return split_by_block(indices, sequences, name, validation=validation, test=test, gap=gap, times=times)
@@ -343,7 +343,11 @@ def _missing_settings(partition: Partition) -> list[str]:
         parameters = inspect.signature(partition).parameters.values()
     except ValueError:  # built-in functions, and a `partial` with a setting that its function does not accept
         return []
-    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+    ]
 
 
 def _users(dataset: Dataset, lists: IndexLists) -> Array | None:

@@ -71,15 +71,15 @@ def files_by_user(
             raise DataError(
                 f"{where}: expected USER/CLASS/FILE or CLASS/FILE for all files, found {'/'.join(parts)}; move it"
             )
-    labels, known = numbered(np.array([parts[-2] for parts in names]), classes, where)
+    labels, class_names = numbered(np.array([parts[-2] for parts in names]), classes, where)
     owners = [parts[0] for parts in names] if depth == 3 else None
     if users is not None:
         table = _users(Path(users).expanduser())
         if missing := [name for parts in names if (name := "/".join(parts)) not in table]:
             raise DataError(f"data {users}: has no user for {missing[0]} and {len(missing) - 1} other files; add them")
         owners = [table["/".join(parts)] for parts in names]
-    found = None if owners is None else np.array(owners, np.str_)
-    return Files(folder, paths, labels, found, known)
+    users_of_files = None if owners is None else np.array(owners, np.str_)
+    return Files(folder, paths, labels, users_of_files, class_names)
 
 
 def _users(path: Path) -> dict[str, str]:

@@ -69,10 +69,10 @@ def check_against(
         DataError: A name, shape or dtype differs, or a label is out of range.
     """
     for key, rows, expected in (("x", data.x, inputs), ("y", data.y, targets)):
-        found = arrays_of(rows)
-        if found.keys() != expected.keys():
+        arrays = arrays_of(rows)
+        if arrays.keys() != expected.keys():
             raise DataError(
-                f"data {data.name}: {key} {_described(found)}, the model's train signature takes {_named(key, expected)}; "
+                f"data {data.name}: {key} {_described(arrays)}, the model's train signature takes {_named(key, expected)}; "
                 "choose a model for this data, or give its arrays the same names and order"
             )
     for name, x in arrays_of(data.x).items():
@@ -149,9 +149,9 @@ def check_transcripts(where: str, y: Array, frames: int, classes: int) -> None:
     if y.ndim != 2:
         return  # the check of shapes reports it
     if (wrong := (y < 0) | (y >= classes)).any():
-        example, place = np.argwhere(wrong)[0]
+        example, position = np.argwhere(wrong)[0]
         raise DataError(
-            f"{where}: example {example} has the label {y[example, place]}; with the loss ctc the model takes the "
+            f"{where}: example {example} has the label {y[example, position]}; with the loss ctc the model takes the "
             f"labels 1..{classes - 1}, followed by zeros: pad with 0, or renumber the labels"
         )
     if (gap := (y[:, :-1] == 0) & (y[:, 1:] != 0)).any():

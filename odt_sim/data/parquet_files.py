@@ -125,8 +125,8 @@ class _Files(ArrowTable):
             ):
                 for batch in file.iter_batches(_rows_at_once(file.metadata), columns=in_file, use_threads=False):
                     where = f"data {fragment.path}, rows {start}..{start + len(batch) - 1}"
-                    given = {name: arrow().array([in_path[name]] * len(batch)) for name in names if name in in_path}
-                    yield where, _rows({**given, **{name: batch.column(name) for name in in_file}}, columns, where)
+                    repeated = {name: arrow().array([in_path[name]] * len(batch)) for name in names if name in in_path}
+                    yield where, _rows({**repeated, **{name: batch.column(name) for name in in_file}}, columns, where)
                     start += len(batch)
 
 

@@ -113,10 +113,10 @@ def read_npz(path: str | os.PathLike[str], keys: Sequence[str], prefixes: Sequen
 def _found(path: Path, files: Sequence[str], key: str, *, parts_allowed: bool) -> list[str]:
     """Return the name of an array in a file, or the names of its parts."""
     several = [name for name in files if name.startswith(f"{key}_")] if parts_allowed else []
-    found = [key] if key in files else several
-    if not found:
+    names = [key] if key in files else several
+    if not names:
         raise DataError(f"data {path}: has no array {key!r}; found: {', '.join(files) or 'none'}")
-    return found
+    return names
 
 
 def _read_array(path: Path, file: Any, key: str) -> Array:
@@ -183,11 +183,11 @@ def function(target: str, **arguments: Any) -> Dataset:
 
 
 def _from_mapping(name: str, result: Mapping[str, Any], where: str) -> Dataset:
-    known = [field.name for field in fields(Dataset) if field.name != "name"]
-    if not {"x", "y"} <= result.keys() <= {*known}:
+    keys = [field.name for field in fields(Dataset) if field.name != "name"]
+    if not {"x", "y"} <= result.keys() <= {*keys}:
         raise DataError(
             f"{where}: returned a mapping of {', '.join(map(str, result))}; expected the keys x, y, and optionally "
-            f"{', '.join(known[2:])}"
+            f"{', '.join(keys[2:])}"
         )
     return Dataset(name, **result)
 

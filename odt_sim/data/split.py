@@ -128,8 +128,8 @@ def split_as_given(indices: Indices, parts: Array, device: int | str) -> Parts:
     Raises:
         DataError: The device has no training example or no test example.
     """
-    own = np.sort(indices)
-    train, validation, test = (own[parts[own] == part] for part in range(3))
+    ascending = np.sort(indices)
+    train, validation, test = (ascending[parts[ascending] == part] for part in range(3))
     if not len(train) or not len(test):
         raise DataError(
             f"device {device}: has {len(train)} training and {len(test)} test examples in the parts of the data, expected at "
@@ -178,7 +178,7 @@ def _parted(order: Indices, chosen: int, start: float) -> tuple[Indices, Indices
     if not chosen:
         return order, order[:0]
     step = len(order) / chosen
-    places = [int((place + start) * step) for place in range(chosen)]
+    places = [int((number + start) * step) for number in range(chosen)]
     left = np.ones(len(order), np.bool_)
     left[places] = False
     return order[left], order[places]

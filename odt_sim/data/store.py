@@ -133,22 +133,22 @@ def stored(
         DataError: The source cannot be converted, or the store cannot be written.
     """
     stores = Path(folder).expanduser().absolute() if folder else cache_folder("stores")
-    place = stores / _name(where, source)
-    if (found := _opened(place)) is not None:
-        return found
+    store = stores / _name(where, source)
+    if (arrays := _opened(store)) is not None:
+        return arrays
     try:
         stores.mkdir(parents=True, exist_ok=True)
-        with FileLock(place.with_suffix(".lock"), fallback_to_soft=False):  # released when the process exits
-            if (found := _opened(place)) is None:
-                _write(place, where, source, fill)
+        with FileLock(store.with_suffix(".lock"), fallback_to_soft=False):  # released when the process exits
+            if (arrays := _opened(store)) is None:
+                _write(store, where, source, fill)
     except OSError as error:
         raise DataError(
             f"{where}: cannot be stored in {stores} ({error}); free space there, or set data.store to another folder"
         ) from error
-    found = found or _opened(place)
-    if found is None:
-        raise DataError(f"{where}: cannot read its store {place}; remove the store")
-    return found
+    arrays = arrays or _opened(store)
+    if arrays is None:
+        raise DataError(f"{where}: cannot read its store {store}; remove the store")
+    return arrays
 
 
 def rows_in(arrays: Mapping[str, Mapped], name: str) -> Rows:
@@ -159,7 +159,7 @@ def rows_in(arrays: Mapping[str, Mapped], name: str) -> Rows:
 def files_of(folder: Path, files: Iterable[Path]) -> list[tuple[str, int, int]]:
     """Return the name relative to a folder, the size in bytes and the modification time in nanoseconds of each file."""
     described = ((path.relative_to(folder).as_posix(), path.stat()) for path in files)
-    return [(name, found.st_size, found.st_mtime_ns) for name, found in described]
+    return [(name, status.st_size, status.st_mtime_ns) for name, status in described]
 
 
 def _name(where: str, source: Mapping[str, Any]) -> str:
@@ -172,25 +172,25 @@ def _path(folder: Path, name: str) -> Path:
     return folder / f"{name}.npy"
 
 
-def _write(place: Path, where: str, source: Mapping[str, Any], fill: Callable[[Writer], None]) -> None:
-    unfinished = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
+def _write(store: Path, where: str, source: Mapping[str, Any], fill: Callable[[Writer], None]) -> None:
+    unfinished = store.with_name(f".{store.name}.{secrets.token_hex(4)}.part")
     unfinished.mkdir()
     try:
         writer = Writer(unfinished, where)
         fill(writer)
         writer.close(source)
         sync_file_system(unfinished)
-        if place.exists():  # damaged
-            shutil.rmtree(place)
-        os.rename(unfinished, place)
+        if store.exists():  # damaged
+            shutil.rmtree(store)
+        os.rename(unfinished, store)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _opened(place: Path) -> dict[str, Mapped] | None:
+def _opened(store: Path) -> dict[str, Mapped] | None:
     """Return the arrays of a store; None if it is absent or damaged."""
     try:
-        index = json.loads((place / INDEX).read_text())
-        return {name: Mapped.open(_path(place, name), digest) for name, digest in index["digests"].items()}
+        index = json.loads((store / INDEX).read_text())
+        return {name: Mapped.open(_path(store, name), digest) for name, digest in index["digests"].items()}
     except (OSError, ValueError, KeyError, TypeError, DataError):
         return None

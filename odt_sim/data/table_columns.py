@@ -74,11 +74,11 @@ def numeric_columns(where: str, numeric: Mapping[Any, bool]) -> list[str]:
     Raises:
         DataError: No column is numeric.
     """
-    found, texts = (
+    inputs, texts = (
         [name for name in numeric if numeric[name]],
         ", ".join(str(name) for name in numeric if not numeric[name]),
     )
-    if not found:
+    if not inputs:
         others = f"found {texts}; encode them" if texts else "found no other columns; add some"
         raise DataError(f"{where}: expected numeric columns in addition to target, users and times, {others}")
     if texts:
@@ -87,7 +87,7 @@ def numeric_columns(where: str, numeric: Mapping[Any, bool]) -> list[str]:
             "data.features",
             stacklevel=3,
         )
-    return found
+    return inputs
 
 
 def numbered(names: Array, classes: Sequence[str] | None, where: str) -> tuple[Array, tuple[str, ...]]:
@@ -101,13 +101,13 @@ def numbered(names: Array, classes: Sequence[str] | None, where: str) -> tuple[A
     Raises:
         DataError: A name is not among the classes.
     """
-    found, codes = np.unique(names, return_inverse=True)
-    order = {str(name): i for i, name in enumerate(found if classes is None else classes)}
-    if unknown := [name for name in found.tolist() if name not in order]:
+    present, codes = np.unique(names, return_inverse=True)
+    order = {str(name): i for i, name in enumerate(present if classes is None else classes)}
+    if unknown := [name for name in present.tolist() if name not in order]:
         raise DataError(
             f"{where}: found the class {unknown[0]!r}, expected one of {', '.join(order)}; append it to data.classes"
         )
-    return np.array([order[name] for name in found.tolist()], np.int32)[codes], tuple(order)
+    return np.array([order[name] for name in present.tolist()], np.int32)[codes], tuple(order)
 
 
 _INTEGER = re.compile(r"0|-?[1-9]\d*")  # as Python prints it
@@ -156,9 +156,9 @@ def _day_first(column: Any, where: str) -> bool:
     """Return whether dates that begin with day and month have the day first."""
     if column.dtype.kind == "M":  # the values are dates already
         return False
-    found = {_two_numbers(value) for value in column.tolist()}
-    pairs = {pair for pair in found if pair}
-    if None in found or any(second > MONTHS for _, second in pairs):
+    starts = {_two_numbers(value) for value in column.tolist()}
+    pairs = {pair for pair in starts if pair}
+    if None in starts or any(second > MONTHS for _, second in pairs):
         return False
     if any(first > MONTHS for first, _ in pairs):
         return True
@@ -172,5 +172,5 @@ def _day_first(column: Any, where: str) -> bool:
 
 
 def _two_numbers(value: Any) -> tuple[int, int] | None:
-    found = _TWO_NUMBERS.match(value) if isinstance(value, str) else None
-    return (int(found[1]), int(found[2])) if found else None
+    match = _TWO_NUMBERS.match(value) if isinstance(value, str) else None
+    return (int(match[1]), int(match[2])) if match else None

@@ -104,10 +104,10 @@ def data_frame(
             f"data.features: expected a list of columns, found {features!r}; write it as [{features}]"
         )
     check_columns(f"data {name}", frame.columns, target, features, (users, times))
-    targets, given = columns_of(target), columns_of(features or [])
+    targets, listed_features = columns_of(target), columns_of(features or [])
     others = [column for column in (users, times) if column]
-    named = [*targets, *others, *given]
-    if twice := {*frame.columns[frame.columns.duplicated()]} & {*(named if given else frame.columns)}:
+    named = [*targets, *others, *listed_features]
+    if twice := {*frame.columns[frame.columns.duplicated()]} & {*(named if listed_features else frame.columns)}:
         raise DataError(f"data {name}: has several columns named {min(map(str, twice))!r}; rename or drop all but one")
     if not len(frame):
         raise DataError(f"data {name}: expected at least one row, found none; write the table again")
@@ -153,8 +153,8 @@ def _check_values(frame: Any, columns: Iterable[str], name: str) -> None:
     """
     holes = [repr(column) for column in columns if frame[column].isna().any()]
     if holes:
-        found = f"column {holes[0]} has" if len(holes) == 1 else f"columns {', '.join(holes)} have"
-        raise DataError(f"data {name}: {found} rows with missing values; fill or remove them")
+        subject = f"column {holes[0]} has" if len(holes) == 1 else f"columns {', '.join(holes)} have"
+        raise DataError(f"data {name}: {subject} rows with missing values; fill or remove them")
 
 
 def _listed(named: Named) -> list[str]:

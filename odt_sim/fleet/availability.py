@@ -175,14 +175,14 @@ class Markov:
     def _events(self, ids: Ids, cell: Ids) -> Floats:
         """Return the times of the events in a cell of each device, `[devices, most]`, in order; inf after the last."""
         start = (cell * self.cell)[:, None]
-        found = start
+        times = start
         while True:
-            number = found.shape[1] - 1 + np.arange(EVENTS)
+            number = times.shape[1] - 1 + np.arange(EVENTS)
             counts = np.repeat(cell * MOST_EVENTS, EVENTS) + np.tile(number, len(ids))
             gaps = -np.log1p(-uniform(self.seed, "gap", np.repeat(ids, EVENTS), counts)) * self.cell / 2
-            found = np.concatenate([found, found[:, -1:] + gaps.reshape(-1, EVENTS).cumsum(1)], axis=1)
-            if (found[:, -1] >= start[:, 0] + self.cell).all():
-                inside = found[:, 1:]
+            times = np.concatenate([times, times[:, -1:] + gaps.reshape(-1, EVENTS).cumsum(1)], axis=1)
+            if (times[:, -1] >= start[:, 0] + self.cell).all():
+                inside = times[:, 1:]
                 return np.where(inside < start + self.cell, inside, np.inf)
 
     def _is_on(self, ids: Ids, cell: Ids, number: Ids) -> Flags:
@@ -230,9 +230,9 @@ class Trace:
             raise ConfigurationError(f"{path}: cannot read the trace ({reason}); check fleet.availability") from error
         reader = csv.DictReader(lines)
         if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
-            found = ", ".join(reader.fieldnames or ()) or "none"
+            columns = ", ".join(reader.fieldnames or ()) or "none"
             raise ConfigurationError(
-                f"{path}: lacks the column {missing[0]!r}; expected {', '.join(COLUMNS)}, found {found}"
+                f"{path}: lacks the column {missing[0]!r}; expected {', '.join(COLUMNS)}, found {columns}"
             )
         rows = [_row(row, f"{path}, line {number}", devices, period) for number, row in enumerate(reader, 2)]
         if not rows:
@@ -304,9 +304,9 @@ class Trace:
             middle = (low + high) // 2
             later = self.ends[np.minimum(middle, len(self.ends) - 1)] > times
             low, high = np.where(later | (low >= high), low, middle + 1), np.where(later, middle, high)
-        found = (low < self.first[ids + 1]) & (start < self.first[ids + 1])
-        place = np.minimum(low, len(self.ends) - 1)
-        return np.where(found & (self.begins[place] <= times), self.ends[place], times)
+        inside = (low < self.first[ids + 1]) & (start < self.first[ids + 1])
+        interval = np.minimum(low, len(self.ends) - 1)
+        return np.where(inside & (self.begins[interval] <= times), self.ends[interval], times)
 
 
 def _row(row: dict[str, str], where: str, devices: int, period: float | None) -> tuple[int, float, float]:

@@ -43,9 +43,9 @@ class Batteries:
         times = np.broadcast_to(np.asarray(time, np.float64), len(ids))
         full_since, full = self._night_before(ids, times)
         joules, since = self.capacity(ids), full.copy()
-        known, places = self._worked(ids)
-        known[known] = self.times[places[known]] > full_since[known]
-        joules[known], since[known] = self.joules[places[known]], self.times[places[known]]
+        worked, places = self._worked(ids)
+        worked[worked] = self.times[places[worked]] > full_since[worked]
+        joules[worked], since[worked] = self.joules[places[worked]], self.times[places[worked]]
         return self._run(ids, joules, since, times, None, np.zeros(len(ids)))[0]
 
     def usable(self, ids: Ids, time: float) -> Flags:
@@ -60,9 +60,9 @@ class Batteries:
     def _worked(self, ids: Ids) -> tuple[Flags, Ids]:
         """Return whether each device has worked since it was last full, and its place in `self.ids`, both `[devices]`."""
         places = np.searchsorted(self.ids, ids)
-        known = places < len(self.ids)
-        known[known] = self.ids[places[known]] == ids[known]
-        return known, places
+        worked = places < len(self.ids)
+        worked[worked] = self.ids[places[worked]] == ids[worked]
+        return worked, places
 
     def level(self, ids: Ids, time: Times) -> Floats:
         """Return the remaining part of each battery, 0 to 1, `[devices]`."""

@@ -155,13 +155,13 @@ def device_classes(table: str) -> tuple[DeviceClass, ...]:
     where = str(path)
     try:
         if path.is_dir():
-            found = [_measured(file) for file in sorted(path.glob("*.json"))]
+            classes = [_measured(file) for file in sorted(path.glob("*.json"))]
         elif path.suffix == ".csv":
-            found = list(_of_csv(path.read_text(encoding="utf-8-sig"), where))
+            classes = list(_of_csv(path.read_text(encoding="utf-8-sig"), where))
         elif path.suffix in (".yaml", ".yml"):
-            found = _of_yaml(path.read_text(), where)
+            classes = _of_yaml(path.read_text(), where)
         elif path.suffix == ".json":
-            found = [_measured(path)]
+            classes = [_measured(path)]
         else:
             raise ConfigurationError(
                 f"fleet.profiles.table: expected {SHIPPED}, a .csv, .yaml or .json file, or a folder, found {table!r}"
@@ -171,7 +171,7 @@ def device_classes(table: str) -> tuple[DeviceClass, ...]:
         raise ConfigurationError(
             f"{where}: cannot read the device profiles ({reason}); check fleet.profiles"
         ) from error
-    return _checked(found, where)
+    return _checked(classes, where)
 
 
 def _of_csv(text: str, where: str) -> Iterator[DeviceClass]:
@@ -191,19 +191,19 @@ def _of_yaml(text: str, where: str) -> list[DeviceClass]:
     table = content.get("classes") if isinstance(content, Mapping) else None
     if not isinstance(table, Mapping):
         raise ConfigurationError(f"{where}: expected a mapping 'classes' of names to classes")
-    found = []
+    classes = []
     for name, row in table.items():
         if not isinstance(row, Mapping):
             raise ConfigurationError(f"{where}, class {name}: expected a value for each column, found {row!r}")
         _check_columns(["name", *row], f"{where}, class {name}")
         numbers = {key: value["value"] if isinstance(value, Mapping) else value for key, value in row.items()}
-        found.append(_class({"name": name, **numbers}, f"{where}, class {name}"))
-    return found
+        classes.append(_class({"name": name, **numbers}, f"{where}, class {name}"))
+    return classes
 
 
-def _check_columns(given: Any, where: str) -> None:
-    missing = [name for name in COLUMNS if name not in given]
-    unknown = [str(name) for name in given if name not in COLUMNS]
+def _check_columns(columns: Any, where: str) -> None:
+    missing = [name for name in COLUMNS if name not in columns]
+    unknown = [str(name) for name in columns if name not in COLUMNS]
     if missing or unknown:
         faults = [f"lacks the column {name!r}" for name in missing[:1]]
         faults += [f"has an unknown column {name!r}" for name in unknown[:1]]
@@ -250,10 +250,10 @@ USABLE_MEMORY = 0.25
 """The fraction of a phone's memory that a background app may use, estimated as in the shipped table."""
 
 
-def _checked(found: list[DeviceClass], where: str) -> tuple[DeviceClass, ...]:
-    names = [each.name for each in found]
-    if not found:
+def _checked(classes: list[DeviceClass], where: str) -> tuple[DeviceClass, ...]:
+    names = [each.name for each in classes]
+    if not classes:
         raise ConfigurationError(f"{where}: has no device profile; add one, or check fleet.profiles")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigurationError(f"{where}: has two classes named {twice!r}; rename one")
-    return tuple(found)
+    return tuple(classes)

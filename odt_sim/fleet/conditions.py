@@ -86,11 +86,11 @@ def conditions(
 
 
 def _check_unused(fleet: Fleet) -> None:
-    for given, default in ((fleet.profiles, Profiles()), (fleet.availability, AvailabilitySettings())):
-        for name, value in vars(given).items():
+    for settings, default in ((fleet.profiles, Profiles()), (fleet.availability, AvailabilitySettings())):
+        for name, value in vars(settings).items():
             if value != getattr(default, name):
                 raise ConfigurationError(
-                    f"{given.group}.{name}: needs fleet.profiles, found {value!r}; set it: fleet.profiles=phones"
+                    f"{settings.group}.{name}: needs fleet.profiles, found {value!r}; set it: fleet.profiles=phones"
                 )
 
 

@@ -92,10 +92,10 @@ class _Order:
         left = self._count - len(self._taken)
         if 4 * (len(self._taken) + wanted) >= self._count:  # too many numbers would repeat
             rest = np.setdiff1d(np.arange(self._count), self._taken, assume_unique=True)
-            found = self._generator.permutation(rest)[: min(wanted, left)]
+            chosen = self._generator.permutation(rest)[: min(wanted, left)]
         else:
             drawn = self._generator.integers(0, self._count, 2 * wanted + 16)
             unique = drawn[np.sort(np.unique(drawn, return_index=True)[1])]
-            found = unique[~np.isin(unique, self._taken)][:wanted]
-        self._taken = np.concatenate([self._taken, found])
-        return found
+            chosen = unique[~np.isin(unique, self._taken)][:wanted]
+        self._taken = np.concatenate([self._taken, chosen])
+        return chosen
