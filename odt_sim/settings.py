@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from odt_sim._support.checks import Range, fits
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.declarations import REQUIRED, Settings, readers, setting
 from odt_sim.errors import ConfigurationError
 

@@ -3,12 +3,11 @@
 from functools import partial
 from pathlib import Path
 
+from odt_sim._support.files import rendered, write_file
 from odt_sim.benchmark.diagram import draw_ranks
 from odt_sim.benchmark.results import Results
 from odt_sim.benchmark.sections import RANKS, facts, finding, headline, sections
-from odt_sim.files import write_file
 from odt_sim.report.pictures import Picture, picture
-from odt_sim.templates import rendered
 
 CAPTION = (
     "Average ranks; 1 is best. Bars connect strategies that are statistically indistinguishable: their average ranks differ "

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from odt_sim._support.text import counted
 from odt_sim.benchmark.results import MEAN, Results, TaskResult
-from odt_sim.counting import counted
 from odt_sim.metrics.names import higher_is_better
 from odt_sim.metrics.units import duration, significant
 from odt_sim.report import description

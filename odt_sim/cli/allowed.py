@@ -6,10 +6,10 @@ from typing import cast
 
 import yaml  # type: ignore[import-untyped]
 
+from odt_sim._support.user_code import imported
 from odt_sim.cli.libyaml import use_libyaml
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.strategies.base import Strategy
-from odt_sim.user_code import imported
 
 use_libyaml()
 

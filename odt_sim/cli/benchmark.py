@@ -11,6 +11,9 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 
+from odt_sim._support.files import write_file
+from odt_sim._support.system import cores
+from odt_sim._support.user_code import add_working_folder
 from odt_sim.benchmark.cells import FOLDER, Cell, Outcome, ended, read_outcome
 from odt_sim.benchmark.processes import run_cells
 from odt_sim.benchmark.results import read_results, write_command
@@ -29,14 +32,11 @@ from odt_sim.cli.tune import (
     split_arguments,
     whole_number,
 )
-from odt_sim.control_groups import cores
 from odt_sim.errors import ConfigurationError
-from odt_sim.files import write_file
 from odt_sim.metrics.units import duration
 from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import Plan
-from odt_sim.user_code import add_working_folder
 
 USAGE = """usage: odt-sim benchmark [task=A,B] [strategy=A,B] [budget=5] [seed=0,1,2]
                          [tuning_seed=1000] [jobs=N] [output=benchmark]

@@ -10,16 +10,17 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim._support.checks import check_value
+from odt_sim._support.text import one_line
+from odt_sim._support.user_code import imported
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.attacks.base import Attack
 from odt_sim.cli.overrides import unknown_key
 from odt_sim.cli.settings import component, unused_defaults
 from odt_sim.data.dataset import Dataset
-from odt_sim.errors import ConfigurationError, OdtSimError, one_line
+from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.observers.base import Observer
 from odt_sim.simulation.backend import Backend
 from odt_sim.strategies.base import Strategy
-from odt_sim.user_code import imported
 
 KINDS: Mapping[str, type] = {
     "strategy": Strategy,

@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from odt_sim._support.files import refuse_source, write_file
+from odt_sim._support.user_code import add_working_folder
 from odt_sim.cli.build import model_file
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.errors import ConfigurationError
-from odt_sim.files import refuse_source, write_file
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.user_code import add_working_folder
 
 
 def export(arguments: Sequence[str]) -> int:

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from odt_sim._support.files import write_file
 from odt_sim.errors import ModelError
-from odt_sim.files import write_file
 from odt_sim.model.joining import join as joined
 from odt_sim.model.trainable import TrainableModel
 

@@ -10,8 +10,9 @@ from importlib import import_module
 from types import FrameType
 
 import odt_sim
+from odt_sim._support.text import one_line
 from odt_sim.cli.narrow_encodings import never_fail
-from odt_sim.errors import OdtSimError, one_line
+from odt_sim.errors import OdtSimError
 
 COMMANDS = (
     "run",

@@ -6,8 +6,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from odt_sim._support.system import package
 from odt_sim.errors import ConfigurationError
-from odt_sim.extras import package
 
 SWEEPER = "hydra_plugins.odt_sim.OptunaSweeper"  # the `_target_` of `hydra/sweeper=optuna`
 FILE, NAME = "study.db", "sweep"

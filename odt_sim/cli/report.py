@@ -73,8 +73,8 @@ def print_comparison(
     """
     from rich.console import Console
 
+    from odt_sim._support.files import write_file
     from odt_sim.cli.libyaml import use_libyaml
-    from odt_sim.files import write_file
     from odt_sim.report.comparison import compare
     from odt_sim.report.comparison_csv import comparison_csv
     from odt_sim.report.latex import latex as latex_tables

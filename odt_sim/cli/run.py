@@ -10,6 +10,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from odt_sim._support.user_code import add_working_folder, exits_are_errors
 from odt_sim.cli.hydra_mode import use_known_mode
 from odt_sim.cli.launched import LaunchedSweep
 from odt_sim.cli.option_places import option_places, parsed_arguments
@@ -22,7 +23,6 @@ from odt_sim.cli.saved_config import named_start
 from odt_sim.cli.sweepers import check_sweeper, register_sweepers
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.persistence.config_folders import SEARCH_PATH
-from odt_sim.user_code import add_working_folder, exits_are_errors
 
 HELP = {"-h", "--help"}
 

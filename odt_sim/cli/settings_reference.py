@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
+from odt_sim._support.text import one_line
 from odt_sim.cli.option_places import SHIPPED, Places
 from odt_sim.cli.settings import COMPONENTS, DECLARED, argument_texts, component, default_options
 from odt_sim.declarations import Setting, declared
-from odt_sim.errors import ConfigurationError, one_line
+from odt_sim.errors import ConfigurationError
 from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile
 
 OPTIONS = (

@@ -8,6 +8,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig
 from rich.console import Console
 
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.cli.components import build
 from odt_sim.cli.messages import warn
 from odt_sim.cli.report import print_tables
@@ -15,7 +16,6 @@ from odt_sim.cli.saved_config import is_saved, saved_tracker
 from odt_sim.errors import OdtSimError, SimulationError
 from odt_sim.persistence.run import find_runs
 from odt_sim.trackers.base import Tracker, WrittenReport
-from odt_sim.user_code import user_code_errors
 
 if TYPE_CHECKING:
     from odt_sim.report.comparison import Comparison

@@ -12,16 +12,17 @@ from rich.console import Console
 from rich.markup import escape
 
 from odt_sim._support.checks import checked_count
+from odt_sim._support.files import write_file
+from odt_sim._support.system import in_daemon_thread
+from odt_sim._support.user_code import add_working_folder
 from odt_sim.cli.build import check_data, model
 from odt_sim.cli.messages import say, warn
 from odt_sim.cli.overrides import check_keys, composed, key_of, known_keys, takes, unknown_key
 from odt_sim.cli.report import print_comparison
 from odt_sim.cli.search_space import check_searched, first_values, parsed_space
 from odt_sim.cli.settings import COMPONENTS, GROUPS
-from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
-from odt_sim.files import write_file
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.persistence.run_folder import TUNING, document
@@ -30,7 +31,6 @@ from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, applied, folder_of, is_fixed
 from odt_sim.tuning.processes import LOG, Sweep, run_sweeps
 from odt_sim.tuning.winners import Winner, choice_of, first_error, winner
-from odt_sim.user_code import add_working_folder
 
 USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2]
                     [tuning_seed=1000] [jobs=1] [output=DIR] [config_dir=DIR]

@@ -5,8 +5,8 @@ The first argument is the parent's process id; the others are the command's argu
 
 import sys
 
+from odt_sim._support.system import end_with_parent
 from odt_sim.cli.main import command
-from odt_sim.subprocesses import end_with_parent
 
 if __name__ == "__main__":
     end_with_parent(int(sys.argv.pop(1)))

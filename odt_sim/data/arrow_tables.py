@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.system import package
+from odt_sim._support.text import one_line
 from odt_sim.data.columns import Array
 from odt_sim.data.dataset_checks import as_inputs, as_numbers
 from odt_sim.data.store import Writer
 from odt_sim.data.table_columns import Named
-from odt_sim.errors import DataError, one_line
-from odt_sim.extras import package
+from odt_sim.errors import DataError
 from odt_sim.model.names import full
 
 

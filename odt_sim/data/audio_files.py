@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 
 from odt_sim._support.checks import names_arguments
+from odt_sim._support.system import package
 from odt_sim.data.dataset import Array, Dataset
 from odt_sim.data.image_files import decoded_files
 from odt_sim.errors import ConfigurationError, DataError
-from odt_sim.extras import package
 
 LOWEST = 20.0  # Hz, the lower edge of the first band
 OFFSET = 1e-6  # keeps the logarithm of silence finite

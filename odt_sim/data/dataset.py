@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.data.columns import Array as Array
 from odt_sim.data.columns import Columns, Mapped, Rows, arrays_of, is_mapped, several
 from odt_sim.data.columns import read_only as read_only

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from odt_sim._support.checks import Range, fits
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.data.columns import Array, Columns, Mapped, Rows, arrays_of, is_mapped
 from odt_sim.data.dataset import Classes, Dataset
 from odt_sim.errors import DataError

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from odt_sim._support.checks import check_instance, check_value
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.data.columns import Rows, arrays_of
 from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, read_only, summarized
 from odt_sim.data.dataset_checks import check
@@ -26,7 +27,6 @@ from odt_sim.data.split import (
 from odt_sim.data.standardization import Scale, scales, standardized
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.settings import General, Split
-from odt_sim.user_code import user_code_errors
 
 SPLIT_AT_ONCE = 10_000
 """Largest fleet that is split in advance, at 0.1 ms per device; devices of larger fleets are split when they run."""

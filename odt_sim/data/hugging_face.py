@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim._support.checks import names_arguments
+from odt_sim._support.system import package
 from odt_sim.data.arrow_tables import ArrowTable, is_nested, padded_lists, rows_of_column
 from odt_sim.data.audio_files import AudioFormat, Transform
 from odt_sim.data.columns import Array
@@ -18,7 +19,6 @@ from odt_sim.data.image_files import ImageFormat
 from odt_sim.data.store import Writer, files_of, rows_in, stored
 from odt_sim.data.table_columns import check_known, columns_of
 from odt_sim.errors import DataError
-from odt_sim.extras import package
 
 ROWS = 256  # read at once
 

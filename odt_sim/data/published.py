@@ -25,11 +25,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from odt_sim._support.checks import names_arguments
+from odt_sim._support.text import one_line
 from odt_sim.data.columns import only
 from odt_sim.data.dataset import Array, Dataset, Indices
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.sources import read_npz
-from odt_sim.errors import DataError, one_line
+from odt_sim.errors import DataError
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """The 80 characters of LEAF's Shakespeare data; a character is encoded as its index."""

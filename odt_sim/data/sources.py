@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from odt_sim._support.checks import names_arguments
+from odt_sim._support.files import cache_folder
+from odt_sim._support.text import one_line
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.data.columns import Columns, Rows, only, rows_of
 from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
-from odt_sim.errors import DataError, one_line, transient
-from odt_sim.files import cache_folder
+from odt_sim.errors import DataError, transient
 from odt_sim.model.names import parts
-from odt_sim.user_code import user_code_errors
 
 PROGRAM = Path(__file__).parents[1] / "export" / "keras_download.py"
 _log = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from typing import IO, Any
 import numpy as np
 from filelock import FileLock
 
+from odt_sim._support.files import cache_folder, sync_file_system
 from odt_sim.data.columns import Array, Mapped, Rows, rows_of
 from odt_sim.errors import DataError
-from odt_sim.files import cache_folder, sync_file_system
 from odt_sim.model.names import parts
 
 FORMAT = 1  # version of the format; part of the names of stores

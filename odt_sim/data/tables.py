@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from odt_sim._support.checks import names_arguments, shown
+from odt_sim._support.system import package
+from odt_sim._support.text import one_line
 from odt_sim.data.columns import Rows, only, rows_of
 from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
@@ -24,8 +26,7 @@ from odt_sim.data.table_columns import (
     numeric_columns,
     written_as_integers,
 )
-from odt_sim.errors import ConfigurationError, DataError, one_line
-from odt_sim.extras import package
+from odt_sim.errors import ConfigurationError, DataError
 
 
 @names_arguments

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.data.columns import Array, Rows, arrays_of, only
 from odt_sim.device.examples import Examples
 from odt_sim.device.inference import Inference, check_answers
@@ -11,7 +12,6 @@ from odt_sim.device.predictor import Predictor
 from odt_sim.errors import InvocationError, SimulationError
 from odt_sim.metrics.masks import masks_of
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.user_code import user_code_errors
 
 if TYPE_CHECKING:
     from odt_sim.device.device import Device

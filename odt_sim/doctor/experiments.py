@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.system import peak_memory
 from odt_sim.data.columns import Array
 from odt_sim.device.engines import Engine
 from odt_sim.doctor import several
@@ -19,7 +20,6 @@ from odt_sim.doctor.subject import Inputs, Subject, targets, zeros
 from odt_sim.doctor.timing import milliseconds
 from odt_sim.doctor.weight_changes import weight_changes
 from odt_sim.errors import ModelError
-from odt_sim.memory import peak_memory
 
 STEPS = 5
 """The number of steps of an experiment that trains."""

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.system import peak_memory
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.random_rows import random_rows
 from odt_sim.device.runtime import Runtime
 from odt_sim.doctor.subject import RATE, Subject
 from odt_sim.doctor.timing import milliseconds
 from odt_sim.doctor.weight_changes import weight_changes
-from odt_sim.memory import peak_memory
 from odt_sim.model.trainable import TrainableModel
 
 EXPERIMENTS = ("load", "declared", "step", "order", "speed")

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from odt_sim._support.system import environment
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.doctor.experiments import possible
 from odt_sim.doctor.subject import Roles
-from odt_sim.subprocesses import environment
 
 SECONDS = 60.0
 """The CPU time of a subprocess, and half of its wall-clock time, in seconds; a file of more than 60 MB gets one second

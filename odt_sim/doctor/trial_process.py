@@ -10,13 +10,14 @@ import os
 import sys
 from typing import Any
 
+from odt_sim._support.system import end
+from odt_sim._support.text import one_line, typed_line
 from odt_sim.device.engines import RuntimeChoice
 from odt_sim.device.verification_process import limit_resources
 from odt_sim.doctor.experiments import run
 from odt_sim.doctor.subject import Subject
-from odt_sim.errors import OdtSimError, one_line, typed_line
+from odt_sim.errors import OdtSimError
 from odt_sim.model import flatbuffer
-from odt_sim.subprocesses import end
 
 
 def main() -> None:

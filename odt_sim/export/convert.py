@@ -7,12 +7,12 @@ from pathlib import Path
 import tensorflow as tf
 from tensorflow.lite.python.convert import convert_saved_model
 
+from odt_sim._support.system import memory_limit
 from odt_sim.errors import ExportError
 from odt_sim.export.converter_input import TAG, VERSION, write_converter_input
 from odt_sim.export.repeated_reads import with_separate_reads
 from odt_sim.export.signatures import Signatures
 from odt_sim.export.tracing import Function
-from odt_sim.memory import memory_limit
 from odt_sim.model.sharing import with_shared_constants
 
 

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from odt_sim._support.checks import names_arguments
+from odt_sim._support.files import refuse_source, write_file
 from odt_sim.errors import ExportError
 from odt_sim.export.blank_frames import BlankFrames, with_blank_frames
 from odt_sim.export.compiled import Compiled, settings_of_model
@@ -59,7 +60,6 @@ from odt_sim.export.steps import only, trace_infer, trace_losses, trace_train
 from odt_sim.export.terms import PROX, terms_of
 from odt_sim.export.terms.applied import apply
 from odt_sim.export.training import Training
-from odt_sim.files import refuse_source, write_file
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.inference_only import INFERENCE
 from odt_sim.model.manifest import METADATA_NAME, NO_LOSS, Manifest

@@ -13,6 +13,7 @@ from time import perf_counter
 import tensorflow as tf
 
 from odt_sim._support.checks import names_arguments
+from odt_sim._support.files import write_file
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export.accesses import Accesses
 from odt_sim.export.convert import convert
@@ -25,7 +26,6 @@ from odt_sim.export.self_check.exports import check_functions
 from odt_sim.export.signatures import Program as Traced
 from odt_sim.export.signatures import emit_signatures, handle, numbered, reader
 from odt_sim.export.user_parameters import is_generator, parameters_of, variable_of
-from odt_sim.files import write_file
 from odt_sim.model.adaptation import adapted
 from odt_sim.model.contract import check_signatures
 from odt_sim.model.flatbuffer import fingerprint, read

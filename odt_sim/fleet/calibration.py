@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.files import cache_folder, write_file
+from odt_sim._support.system import environment
 from odt_sim.errors import ConfigurationError, ModelError
-from odt_sim.files import cache_folder, write_file
 from odt_sim.fleet.classes import Floats
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.environment import processor
-from odt_sim.subprocesses import environment
 
 FORMAT_VERSION = 1
 CALIBRATION = "calibration.json"

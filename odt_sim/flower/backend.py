@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.flower.client import described
 from odt_sim.flower.messages import ACTION, body_of, content_of, task_content, trained_of

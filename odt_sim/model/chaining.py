@@ -14,7 +14,8 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
-from odt_sim.errors import ModelError, one_line
+from odt_sim._support.text import one_line
+from odt_sim.errors import ModelError
 from odt_sim.model.dataflow import Flow, flow_of
 from odt_sim.model.graph import READS, Graph, Tensor
 from odt_sim.model.graph_reader import read_graph

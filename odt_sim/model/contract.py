@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from odt_sim.counting import few
+from odt_sim._support.text import few
 from odt_sim.errors import ModelError
 from odt_sim.model.flatbuffer import FlatModel, Signature, TensorInfo
 from odt_sim.model.manifest import LOSSES, NO_LOSS, Manifest, Parameter

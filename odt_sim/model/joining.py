@@ -7,7 +7,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from odt_sim.errors import ModelError, typed_line
+from odt_sim._support.text import typed_line
+from odt_sim.errors import ModelError
 from odt_sim.model import surgery
 from odt_sim.model.adaptation import adapted
 from odt_sim.model.chaining import Chain, Part, chained, part

@@ -9,16 +9,15 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from odt_sim._support.files import refuse_source, rendered, write_file
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
-from odt_sim.files import refuse_source, write_file
 from odt_sim.model.graph import Graph, Subgraph
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.trainable import read_file
 from odt_sim.model_page.drawing import HIDDEN, RUNNERS, drawing, runner
 from odt_sim.model_page.histogram import Values, values_of
-from odt_sim.templates import rendered
 
 LARGEST = 1024
 """The size in bytes from which a constant that is not a variable's initial value is listed."""

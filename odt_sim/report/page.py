@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from odt_sim.files import write_file
+from odt_sim._support.files import rendered, write_file
 from odt_sim.metrics.names import title_of
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import document
@@ -25,7 +25,6 @@ from odt_sim.report.page_tables import (
 )
 from odt_sim.report.pictures import Picture, pictures
 from odt_sim.report.provenance import differences
-from odt_sim.templates import rendered
 
 _CLASSES = (
     "Seen devices by class, over the whole run. Metric: mean over the evaluated devices. Energy, traffic and busy time: mean "

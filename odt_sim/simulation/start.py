@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from odt_sim.counting import counted
+from odt_sim._support.files import remove_temporaries, write_file
+from odt_sim._support.text import counted
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, ModelError
-from odt_sim.files import remove_temporaries, write_file
 from odt_sim.fleet.calibration import CALIBRATION
 from odt_sim.fleet.conditions import Conditions
 from odt_sim.metrics.rounds import reported_round

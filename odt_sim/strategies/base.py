@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim._support.checks import ALIKE, warn_of_misspelt
+from odt_sim._support.user_code import name_of, repr_of
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
 from odt_sim.model.manifest import Parameter
@@ -27,7 +28,6 @@ from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights, is_finite
 from odt_sim.strategies.averaging import Averaging, Weighting, checked_averaging, stepped
 from odt_sim.strategies.state import keep, receive
-from odt_sim.user_code import name_of, repr_of
 
 IN_FLOWER = {
     "initialize_parameters": "init",

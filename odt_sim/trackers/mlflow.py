@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from odt_sim._support.system import package
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.errors import ConfigurationError
-from odt_sim.extras import package
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
 from odt_sim.trackers.base import Tracker, WrittenReport, earlier_run_id, keep_run_id, trained_model
 from odt_sim.trackers.flat import round_figures, summary_figures
-from odt_sim.user_code import user_code_errors
 
 MAX_PARAMETERS = 100
 """Maximum number of parameters that MLflow accepts in one call."""

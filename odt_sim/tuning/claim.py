@@ -2,8 +2,8 @@
 
 import json
 
+from odt_sim._support.files import write_file
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.files import write_file
 from odt_sim.persistence.run_folder import TASK, document
 from odt_sim.tuning.plan import IRRELEVANT, Plan
 

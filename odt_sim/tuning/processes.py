@@ -11,9 +11,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from odt_sim._support.system import environment
 from odt_sim.errors import FileError
 from odt_sim.persistence.run_folder import FAILURE, SUMMARY, SWEEP
-from odt_sim.subprocesses import environment
 
 WORKER = (sys.executable, "-m", "odt_sim.cli.tune_worker")
 LOG = "log.txt"

@@ -9,6 +9,7 @@ import pytest
 from deaths import Recorder
 
 from odt_sim import Device, Fleet, Simulation, TrainingPlan
+from odt_sim._support.user_code import user_frames
 from odt_sim.aggregators.median import Median
 from odt_sim.data import by_user, federate, iid
 from odt_sim.data.dataset import Dataset
@@ -24,7 +25,6 @@ from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.fedprox import FedProx
 from odt_sim.strategies.head_only import HeadOnly
 from odt_sim.strategies.local import Local
-from odt_sim.user_code import user_frames
 
 
 def test_simulation_shows_what_runs_where(simulation):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.fleet.battery import Batteries
 from odt_sim.fleet.conditions import Conditions

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from odt_sim.control_groups import cores
+from odt_sim._support.system import cores
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.simulation.evaluation import Row

@@ -14,6 +14,7 @@ from itertools import accumulate
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
+from odt_sim._support.system import PR_SET_PDEATHSIG
 from odt_sim.device.embedding_cache import Embedded, EmbeddingCache
 from odt_sim.model.tensors import read_only
 from odt_sim.simulation.job import Job, Task
@@ -22,7 +23,6 @@ from odt_sim.simulation.processes.plain import plain_result, plain_tasks, tasks_
 from odt_sim.simulation.processes.queue import ROOM, Queue
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
-from odt_sim.subprocesses import PR_SET_PDEATHSIG
 
 Method = Literal["train", "evaluate"]
 

@@ -14,10 +14,11 @@ from sysconfig import get_paths
 from types import TracebackType
 from typing import Any
 
-from odt_sim.errors import ConfigurationError, OdtSimError, typed_line
+from odt_sim._support.text import typed_line
+from odt_sim.errors import ConfigurationError, OdtSimError
 
 INSTALLED = (
-    str(Path(__file__).parent) + os.sep,
+    str(Path(__file__).parents[1]) + os.sep,
     *(path + os.sep for name, path in get_paths().items() if name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
 """The folders of code that is not the user's."""
