@@ -19,7 +19,7 @@ name, check = sys.argv[1], sys.argv[2] == "True"
 import keras
 from omegaconf import OmegaConf
 from odt_sim.export import export_model
-from odt_sim.user_code import imported
+from odt_sim._support.user_code import imported
 keras.utils.set_random_seed(0)
 if name == "resnet50":
     built = keras.applications.ResNet50(weights=None, classes=10, classifier_activation=None)

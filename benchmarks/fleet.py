@@ -21,8 +21,8 @@ from scale import Case, figures, model_file, run
 
 from odt_sim import TrainableModel
 from odt_sim.fleet.conditions import Conditions, conditions
+from odt_sim.fleet.draws import choose_eligible
 from odt_sim.fleet.habits import HOUR
-from odt_sim.fleet.selection import choose_eligible
 
 WORKED = 5000
 """The number of devices that worked recently, so that their batteries have a state."""

@@ -84,19 +84,3 @@ def transient(error: Error) -> Error:
     """Return an error, marked as transient."""
     error.transient = True
     return error
-
-
-def one_line(text: object) -> str:
-    """Return the text of an error with single spaces instead of line breaks."""
-    return " ".join(str(text).split())
-
-
-def typed_line(error: BaseException) -> str:
-    """Return an error's type and text in one line."""
-    return one_line(f"{type(error).__name__}: {error}")
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of the text of an error of native code or Ray, without a final period."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -10,9 +10,9 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any, ClassVar, dataclass_transform
 
+from odt_sim._support.checks import checked, checked_count
 from odt_sim.errors import ConfigurationError
 
 
@@ -82,41 +82,6 @@ def choice(default: Any, *others: Any, kw_only: bool = False) -> Any:
         return value
 
     return HyperParameter(default, check, None, kw_only)
-
-
-def checked(
-    name: str,
-    value: float,
-    low: float,
-    high: float = math.inf,
-    *,
-    above: bool = False,
-    below: bool = False,
-    group: str = "strategy",
-) -> float:
-    """Return a finite number within its range; see `number`.
-
-    Raises:
-        ConfigurationError: The value is not a finite number, or out of range.
-    """
-    finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not (finite and low <= value <= high and not (above and value == low) and not (below and value == high)):
-        least = f"above {low}" if above else f"at least {low}"
-        most = f"below {high}" if below else f"at most {high}"
-        expected = f"a number {least}" if high == math.inf else f"a number {least} and {most}"
-        raise ConfigurationError(f"{group}.{name}: expected {expected}, found {value!r}")
-    return value if isinstance(value, int | float) else float(value)  # numpy's number
-
-
-def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy") -> int:
-    """Return a whole number of at least `low`.
-
-    Raises:
-        ConfigurationError: The value is not a whole number, or too small.
-    """
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
-        raise ConfigurationError(f"{group}.{name}: expected a whole number of at least {low}, found {value!r}")
-    return int(value)
 
 
 class _SignatureOfClass:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from odt_sim.arguments import shown
+from odt_sim._support.checks import shown
 from odt_sim.errors import ConfigurationError
 from odt_sim.results import Results
 

@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from odt_sim.arguments import names_arguments
-from odt_sim.counting import counted
+from odt_sim._support.checks import names_arguments
+from odt_sim._support.system import package
+from odt_sim._support.text import counted
 from odt_sim.declarations import flatten
 from odt_sim.errors import ConfigurationError
-from odt_sim.extras import package
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.run import Run, find_runs, load_run, one_run
 

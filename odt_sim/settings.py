@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from odt_sim.counting import counted
-from odt_sim.declarations import REQUIRED, Range, Settings, fits, setting
+from odt_sim._support.checks import Range, fits
+from odt_sim._support.text import counted
+from odt_sim.declarations import REQUIRED, Settings, readers, setting
 from odt_sim.errors import ConfigurationError
 
+ASYNCHRONOUS = ("fedbuff", "fedasync")  # kinds of schedules
 LONGEST_TIMEOUT = 1e7  # seconds; timers overflow far above
 
 
@@ -95,10 +97,10 @@ class Availability(Settings, group="fleet.availability"):
     time_zones: Mapping[str, float] | None = setting(
         None, "share of devices in each time zone, such as {Europe/Berlin:1,America/New_York:2}; null for UTC"
     )
-    peak: float = setting(0.4, "daily: available share of the devices at 2 h (at night)", above=0, most=1)
-    low: float = setting(0.1, "daily: available share of the devices at 14 h", least=0, most=1)
-    on_hours: float = setting(2.0, "markov: mean hours for which a device is available", above=0)
-    off_hours: float = setting(6.0, "markov: mean hours for which a device is unavailable", above=0)
+    peak: float = setting(0.4, "available share of the devices at 2 h (at night)", above=0, most=1, kind="daily")
+    low: float = setting(0.1, "available share of the devices at 14 h", least=0, most=1, kind="daily")
+    on_hours: float = setting(2.0, "mean hours for which a device is available", above=0, kind="markov")
+    off_hours: float = setting(6.0, "mean hours for which a device is unavailable", above=0, kind="markov")
     repeat_hours: float | None = setting(
         None,
         "a .csv file: hours after which it repeats, such as 24; null: a run that is longer than the file fails",
@@ -109,9 +111,8 @@ class Availability(Settings, group="fleet.availability"):
     )
 
     def __post_init__(self) -> None:
-        """Check types, ranges, the time zones' shares, and low against peak; refuse settings that the kind does not read."""
+        """Check types, ranges, the time zones' shares, and low against peak."""
         super().__post_init__()
-        _check_read(self, "kind", READ_BY_AVAILABILITY)
         if self.repeat_hours is not None and not (self.kind or "").endswith(".csv"):
             raise ConfigurationError(
                 f"fleet.availability.repeat_hours: expected null with fleet.availability.kind={self.kind or 'null'}, found "
@@ -143,89 +144,50 @@ class Schedule(Settings, group="fleet.schedule"):
         "seconds between a device's requests for work to the server; a device starts at its next request",
         least=0,
     )
-    overselection: float = setting(1.0, "synchronous, oort: devices that start, per report that is needed", least=1)
+    overselection: float = setting(
+        1.0, "devices that start, per report that is needed", least=1, kind="synchronous, oort"
+    )
     deadline: float | None = setting(
-        None, "synchronous, oort: seconds after which a round ends; null waits for all reports", above=0
+        None, "seconds after which a round ends; null waits for all reports", above=0, kind="synchronous, oort"
     )
     min_reports: int = setting(
-        1, "synchronous, oort: fewest reports in a round; with fewer, the model stays unchanged", least=1
+        1, "fewest reports in a round; with fewer, the model stays unchanged", least=1, kind="synchronous, oort"
     )
     pacer_seconds: float | None = setting(
         None,
-        "oort: initial preferred duration of a round in seconds, and its step; null for that of the fastest 30%",
+        "initial preferred duration of a round in seconds, and its step; null for that of the fastest 30%",
         above=0,
+        kind="oort",
     )
     concurrency: int | None = setting(
-        None, "fedbuff, fedasync: devices that train at once; null for fleet.cohort", least=1
+        None, "devices that train at once; null for fleet.cohort", least=1, kind="fedbuff, fedasync"
     )
-    buffer: int = setting(10, "fedbuff: reports per server update", least=1)
-    mixing: float = setting(0.6, "fedasync: share of a device's model in the server's new one", above=0, most=1)
+    buffer: int = setting(10, "reports per server update", least=1, kind="fedbuff")
+    mixing: float = setting(0.6, "share of a device's model in the server's new one", above=0, most=1, kind="fedasync")
     max_staleness: int | None = setting(
         None,
-        "fedbuff, fedasync: largest number of server updates since a device started; above it, its report is dropped",
+        "largest number of server updates since a device started; above it, its report is dropped",
         least=0,
+        kind="fedbuff, fedasync",
     )
     staleness: Literal["polynomial", "hinge", "constant"] = setting(
         "polynomial",
-        "fedbuff, fedasync: weight of a report that is s updates old: polynomial, (1 + s)^-exponent; hinge; or constant, 1",
+        "weight of a report that is s updates old: polynomial, (1 + s)^-exponent; hinge; or constant, 1",
+        kind="fedbuff, fedasync",
     )
-    exponent: float = setting(0.5, "exponent of fleet.schedule.staleness=polynomial", least=0)
-    hinge_after: int = setting(4, "staleness=hinge: largest s with full weight", least=0)
+    exponent: float = setting(0.5, "exponent of the weight", least=0, kind="fedbuff, fedasync", staleness="polynomial")
+    hinge_after: int = setting(4, "largest s with full weight", least=0, kind="fedbuff, fedasync", staleness="hinge")
     hinge_slope: float = setting(
-        10.0, "staleness=hinge: slope in the weight of older reports, 1 / (slope (s - after) + 1)", least=0
+        10.0,
+        "slope in the weight of older reports, 1 / (slope (s - after) + 1)",
+        least=0,
+        kind="fedbuff, fedasync",
+        staleness="hinge",
     )
 
-    def __post_init__(self) -> None:
-        """Check types and ranges, and that no setting is given that the kind or the staleness does not read."""
-        super().__post_init__()
-        _check_read(self, "kind", READ_BY)
-        _check_read(self, "staleness", READ_BY_STALENESS)
 
-
-ROUNDS, ASYNCHRONOUS = ("synchronous", "oort"), ("fedbuff", "fedasync")
-READ_BY: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("overselection", "deadline", "min_reports"), ROUNDS),
-    **dict.fromkeys(
-        ("concurrency", "max_staleness", "staleness", "exponent", "hinge_after", "hinge_slope"), ASYNCHRONOUS
-    ),
-    "pacer_seconds": ("oort",),
-    "buffer": ("fedbuff",),
-    "mixing": ("fedasync",),
-}
+READ_BY = readers(Schedule, "kind")
 """The kinds of a schedule that read a setting, by its name; all kinds read the others."""
-
-READ_BY_STALENESS: Mapping[str, tuple[str, ...]] = {
-    "exponent": ("polynomial",),
-    **dict.fromkeys(("hinge_after", "hinge_slope"), ("hinge",)),
-}
-"""The values of `fleet.schedule.staleness` that read a setting, by its name."""
-READ_BY_AVAILABILITY: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("peak", "low"), ("daily",)),
-    **dict.fromkeys(("on_hours", "off_hours"), ("markov",)),
-}
-"""The kinds of availability that read a setting, by its name."""
-
-
-def _check_read(given: Settings, chooser: str, read_by: Mapping[str, tuple[str, ...]]) -> None:
-    """Check that settings which the value of another one does not read have their defaults.
-
-    Args:
-        given: The settings.
-        chooser: The name of the setting that decides which others are read.
-        read_by: The values of that setting that read another one, by its name.
-
-    Raises:
-        ConfigurationError: A setting that is not read differs from its default.
-    """
-    values, defaults = vars(given), {found.name: found.default for found in fields(given)}  # type: ignore[arg-type]
-    for name, readers in read_by.items():
-        if values[chooser] not in readers and values[name] != defaults[name]:
-            expected, choice = ("null" if each is None else each for each in (defaults[name], values[chooser]))
-            use = "use" if len(readers) > 1 else "uses"
-            raise ConfigurationError(
-                f"{given.group}.{name}: expected {expected} with {given.group}.{chooser}={choice}, found {values[name]}; "
-                f"only {' and '.join(readers)} {use} it"
-            )
 
 
 @dataclass(frozen=True)
@@ -338,12 +300,11 @@ class Split(Settings, group="split"):
     )
     validation: float = setting(0.2, "fraction of examples for model selection; 0 for none", least=0, below=1)
     test: float = setting(0.2, "fraction of examples for reported metrics; the rest is for training", above=0, below=1)
-    gap: int = setting(1, "block: examples dropped between two parts", least=0)
+    gap: int = setting(1, "examples dropped between two parts", least=0, method="block")
 
     def __post_init__(self) -> None:
-        """Check types and ranges, that examples for training remain, and that the method reads a given gap."""
+        """Check types and ranges, and that examples for training remain."""
         super().__post_init__()
-        _check_read(self, "method", {"gap": ("block",)})
         if self.validation + self.test >= 1:
             raise ConfigurationError(
                 f"split: expected validation and test to sum to below 1, found {self.validation} and {self.test}"

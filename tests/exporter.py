@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from odt_sim._support.system import environment
 from odt_sim.export import __main__ as export
 from odt_sim.export.cache import QUIET
-from odt_sim.subprocesses import environment
 
 
 class Exporter:

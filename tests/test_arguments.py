@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, Results, TrainableModel, Weights
-from odt_sim.arguments import names_arguments
-from odt_sim.data import Dataset, FederatedData, arm, check_leakage, federate, iid, images, keras_dataset, npz, rotation
+from odt_sim._support.checks import names_arguments
+from odt_sim.conf.demo_data import arm
+from odt_sim.data import Dataset, FederatedData, check_leakage, federate, iid, images, keras_dataset, npz, rotation
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, DataError, OdtSimError
 from odt_sim.metrics.own import own_metrics
@@ -98,7 +99,7 @@ MISTAKES = {
     "npz": (lambda m: npz(3), r"npz: path: expected a path, found 3"),
     "images": (lambda m: images([]), r"images: path: expected a path, found a list"),
     "keras_dataset": (lambda m: keras_dataset(None), r"keras_dataset: name: expected text, found None"),
-    "arm": (lambda m: arm(users="3"), r"arm: users: expected a whole number, found '3'"),
+    "arm": (lambda m: arm(users="3"), r"data.users: expected a number of at least 1, found '3'"),
     "leakage": (lambda m: check_leakage(Dataset("d", X, Y)), r"data: expected a FederatedData, found a Dataset"),
     "rotation": (lambda m: rotation(X, 0), r"rotation: data: expected a FederatedData, found a ndarray"),
     "iid": (lambda m: iid(X, 2, 0), r"iid: dataset: expected a Dataset, found a ndarray"),

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from odt_sim.control_groups import cores
+from odt_sim._support.system import cores
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Counts agree with their nouns, and long lists are cut."""
 
-from odt_sim.counting import counted, few
+from odt_sim._support.text import counted, few
 
 
 def test_count_has_its_noun() -> None:

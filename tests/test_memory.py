@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from odt_sim.memory import memory_limit
+from odt_sim._support.system import memory_limit
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 

@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from odt_sim.subprocesses import environment
+from odt_sim._support.system import environment
 
 ENDS = """
 import atexit
-from odt_sim.subprocesses import end
+from odt_sim._support.system import end
 atexit.register(print, "freed")
 print("answer")
 end(3)
@@ -15,7 +15,7 @@ end(3)
 
 WITH_PARENT = """
 import os, signal, time
-from odt_sim.subprocesses import end_with_parent
+from odt_sim._support.system import end_with_parent
 parent = os.getpid()
 if os.fork():
     time.sleep(0.3)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from workload import shipped_file
 
 from odt_sim import Device, TrainableModel
+from odt_sim.conf.demo_data import next_words
 from odt_sim.data.fedprox_synthetic import synthetic
-from odt_sim.data.sentences import next_words
 from odt_sim.simulation.cohort import choose_cohort
 from peers.workloads import COHORT, WORKLOADS, drawn_images
 

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.checks import warn_of_misspelt
+from odt_sim._support.user_code import name_of, repr_of
 from odt_sim.hyperparameters import Configured
-from odt_sim.misspelt import warn_of_misspelt
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Tensors, Updates
-from odt_sim.user_code import name_of, repr_of
 
 
 class Aggregator(Configured):

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.system import package
 from odt_sim.aggregators.base import with_numbers
 from odt_sim.aggregators.norm_clipping import NormClipping
-from odt_sim.extras import package
 from odt_sim.hyperparameters import number
 from odt_sim.model.tensors import array_of
 from odt_sim.strategies.base import Updates

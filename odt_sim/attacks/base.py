@@ -8,13 +8,13 @@ strategy. A new attack overrides only what differs: the examples that the device
 from dataclasses import replace
 from typing import Any
 
+from odt_sim._support.checks import warn_of_misspelt
+from odt_sim._support.user_code import name_of, repr_of
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.hyperparameters import Configured
-from odt_sim.misspelt import warn_of_misspelt
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.strategies.base import Strategy, Tensors, Update
-from odt_sim.user_code import name_of, repr_of
 
 
 class Attack(Configured):

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from odt_sim._support.files import write_file
 from odt_sim.errors import CheckpointError
-from odt_sim.files import write_file
 from odt_sim.persistence.run_folder import document
 from odt_sim.tuning.plan import Plan
 from odt_sim.tuning.winners import Winner

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from threading import Event
 
+from odt_sim._support.system import environment
 from odt_sim.benchmark.cells import Cell, Outcome, read_outcome, write_outcome
-from odt_sim.subprocesses import environment
 
 INTERRUPTS = (-signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that was stopped from outside, as by Ctrl-C
 WORKER = (sys.executable, "-m", "odt_sim.cli.benchmark_worker")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from odt_sim._support.files import write_file
 from odt_sim.benchmark.cells import FOLDER, Outcome, read_outcome
 from odt_sim.benchmark.ranks import Array, Friedman, critical_difference, friedman, ranks
 from odt_sim.errors import CheckpointError
-from odt_sim.files import write_file
 from odt_sim.metrics.names import higher_is_better
 from odt_sim.persistence.run_folder import document
 from odt_sim.report.columns import COSTS, Column, comparison_columns

@@ -1,8 +1,8 @@
 """Tables and captions of a benchmark, for its page and for Markdown."""
 
+from odt_sim._support.text import counted
 from odt_sim.benchmark.ranks import Array
 from odt_sim.benchmark.results import MEAN, Results, TaskResult
-from odt_sim.counting import counted
 from odt_sim.metrics.names import higher_is_better
 from odt_sim.metrics.units import duration, significant
 from odt_sim.report import description

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from odt_sim._support.files import write_file
+from odt_sim._support.system import cores
+from odt_sim._support.user_code import add_working_folder
 from odt_sim.benchmark.cells import FOLDER, Cell, read_outcome
 from odt_sim.benchmark.results import read_results, write_command
 from odt_sim.cli.build import check, check_data, model
@@ -27,12 +30,9 @@ from odt_sim.cli.tune import (
     split_arguments,
     whole_number,
 )
-from odt_sim.control_groups import cores
 from odt_sim.errors import ConfigurationError
-from odt_sim.files import write_file
 from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.plan import Plan, claim
-from odt_sim.user_code import add_working_folder
 
 TASKS = "experiment/benchmark"
 

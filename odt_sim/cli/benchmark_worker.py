@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
+from odt_sim._support.text import one_line
 from odt_sim.benchmark.cells import Cell, Outcome, Status, loaded_cell, write_outcome
 from odt_sim.cli.run import launch
-from odt_sim.errors import OdtSimError, one_line
+from odt_sim.errors import OdtSimError
 from odt_sim.persistence.run_folder import FAILURE, INITIAL_MODEL, SUMMARY, SWEEP, RunFolder
 from odt_sim.tuning.winners import winner
 

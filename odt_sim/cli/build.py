@@ -9,6 +9,8 @@ from typing import Any
 import hydra.utils
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from odt_sim._support.system import in_daemon_thread
+from odt_sim._support.user_code import add_working_folder, imported, user_code_errors
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.cli.components import build, plain
 from odt_sim.cli.keys import NO_PATH, check_keys
@@ -16,7 +18,6 @@ from odt_sim.cli.messages import warn
 from odt_sim.cli.overrides import key_and_value
 from odt_sim.cli.saved_config import is_saved, named_start, saved_config
 from odt_sim.cli.settings import DECLARED
-from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.data.federated import FederatedData, described, federate
 from odt_sim.declarations import check_values
 from odt_sim.device.plan import TrainingPlan
@@ -37,7 +38,6 @@ from odt_sim.simulation.checks import check_fit, named_as
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.base import Strategy
-from odt_sim.user_code import add_working_folder, imported, user_code_errors
 
 
 def simulation(

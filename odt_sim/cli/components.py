@@ -8,17 +8,19 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from odt_sim._support.checks import check_value
+from odt_sim._support.text import one_line
+from odt_sim._support.user_code import imported
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.attacks.base import Attack
 from odt_sim.cli.keys import unknown_key
 from odt_sim.cli.settings import component, unused_defaults
 from odt_sim.data.dataset import Dataset
-from odt_sim.declarations import REQUIRED, fits, mismatch
-from odt_sim.errors import ConfigurationError, OdtSimError, one_line
+from odt_sim.declarations import REQUIRED
+from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.observers.base import Observer
 from odt_sim.simulation.backend import Backend
 from odt_sim.strategies.base import Strategy
-from odt_sim.user_code import imported
 
 KINDS: Mapping[str, type] = {
     "strategy": Strategy,
@@ -94,8 +96,7 @@ def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> Non
     known = [each.key for each in found.settings]
     for name, value in settings.items():
         hint, key = found.hints.get(name, Any), f"{group}.{name}"
-        if not fits(value, hint):
-            raise ConfigurationError(mismatch(key, hint, value))
+        check_value(key, hint, value)
         if not (found.open or name.startswith("_") or key in known):
             raise ConfigurationError(unknown_key(key, known))
     bound = {"_partial_", "_args_"} & {*settings}

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from odt_sim._support.files import write_file
 from odt_sim.cli.commands import parsed
 from odt_sim.doctor.file_checks import lost_activations
 from odt_sim.errors import ExportError
 from odt_sim.export.cache import in_process, warn
-from odt_sim.files import write_file
 from odt_sim.model.graph import Graph, operator_counts
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.trainable import read_file

@@ -14,12 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from odt_sim.control_groups import cores, lines
+from odt_sim._support.files import cache_folder
+from odt_sim._support.system import cores, lines, memory_limit
 from odt_sim.device.engines.flex import PYTHON, find_python
 from odt_sim.errors import ConfigurationError, SimulationError
-from odt_sim.files import cache_folder
 from odt_sim.fleet.calibration import this_machine
-from odt_sim.memory import memory_limit
 
 NOT_LISTED = ("dev", "docs", "flex")
 """Extras that are not listed: those for work on odt_sim itself, and `flex`, which needs a separate environment."""

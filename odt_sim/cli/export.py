@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from odt_sim._support.files import refuse_source, write_file
+from odt_sim._support.user_code import add_working_folder
 from odt_sim.cli.build import model_file
 from odt_sim.cli.commands import parsed
 from odt_sim.cli.keys import check_keys
 from odt_sim.cli.overrides import composed
 from odt_sim.errors import ConfigurationError
-from odt_sim.files import refuse_source, write_file
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.user_code import add_working_folder
 
 
 def export(arguments: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from odt_sim._support.user_code import imported
 from odt_sim.cli.commands import parsed
 from odt_sim.cli.settings import use_libyaml
 from odt_sim.errors import ModelError
@@ -23,7 +24,6 @@ from odt_sim.model.manifest import METADATA_NAME, NO_LOSS, Output
 from odt_sim.model.roles import Roles, find_roles
 from odt_sim.model.trainable import TrainableModel, read_file
 from odt_sim.model_page.page import write_model_page
-from odt_sim.user_code import imported
 
 if TYPE_CHECKING:
     from odt_sim.strategies.base import Strategy

@@ -13,6 +13,8 @@ from hydra.utils import get_original_cwd
 from omegaconf import DictConfig
 from rich.markup import escape
 
+from odt_sim._support.text import one_line, typed_line
+from odt_sim._support.user_code import add_working_folder, exits_are_errors
 from odt_sim.cli import build as configuration
 from odt_sim.cli.components import build
 from odt_sim.cli.messages import say
@@ -20,7 +22,7 @@ from odt_sim.cli.resume import is_search, model_before, resume_hint, settle, set
 from odt_sim.cli.run import Outcome
 from odt_sim.cli.saved_config import claim, save_changes, saved_overrides
 from odt_sim.data.leakage import find_leakage
-from odt_sim.errors import FileError, OdtSimError, one_line, typed_line
+from odt_sim.errors import FileError, OdtSimError
 from odt_sim.observers.base import Observer, Observers, RunInfo
 from odt_sim.observers.display import Display
 from odt_sim.observers.early_stopping import EarlyStopping
@@ -30,7 +32,6 @@ from odt_sim.persistence.summary import Summary
 from odt_sim.simulation.checks import check_validates
 from odt_sim.trackers.base import Tracker, settings_of
 from odt_sim.tuning.search import Pruning, validation_of
-from odt_sim.user_code import add_working_folder, exits_are_errors
 
 
 class _SaveChanges(Observer):

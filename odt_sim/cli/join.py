@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from odt_sim._support.files import write_file
 from odt_sim.cli.commands import ROLES, parsed
 from odt_sim.errors import ModelError
-from odt_sim.files import write_file
 from odt_sim.model.joining import join as joined
 from odt_sim.model.trainable import TrainableModel
 

@@ -10,9 +10,10 @@ from importlib import import_module
 from types import FrameType
 
 import odt_sim
+from odt_sim._support.text import one_line
 from odt_sim.cli.commands import COMMANDS, usage
 from odt_sim.cli.messages import never_fail
-from odt_sim.errors import OdtSimError, one_line
+from odt_sim.errors import OdtSimError
 
 
 def command() -> int:

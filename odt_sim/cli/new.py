@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
+from odt_sim._support.files import write_file
 from odt_sim.cli.commands import RUNS, parsed
 from odt_sim.errors import ConfigurationError
-from odt_sim.files import write_file
 
 STARTS = Path(__file__).with_name("starts")
 """A folder of templates for each kind. `NAME` in paths and `$name` in files become the name, `$title` the class name."""

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import yaml  # type: ignore[import-untyped]
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from odt_sim._support.text import one_line
 from odt_sim.cli.settings import COMPONENTS, DECLARED, argument_texts, component
 from odt_sim.declarations import Setting, declared
-from odt_sim.errors import ConfigurationError, one_line
+from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile
 

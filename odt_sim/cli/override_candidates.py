@@ -8,10 +8,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from odt_sim._support.checks import choices
 from odt_sim.cli.commands import COMMANDS
 from odt_sim.cli.overrides import CONFIG
 from odt_sim.cli.settings import COMPONENTS, DECLARED, component
-from odt_sim.declarations import Settings, choices, flatten
+from odt_sim.declarations import Settings, flatten
 from odt_sim.settings import ExportedModel
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from odt_sim._support.system import check_extra
+from odt_sim._support.user_code import add_working_folder
 from odt_sim.cli.build import federated
 from odt_sim.cli.commands import parsed
 from odt_sim.cli.components import build
@@ -16,12 +18,10 @@ from odt_sim.cli.saved_config import is_saved, saved_config
 from odt_sim.deploy.write import CLASSES
 from odt_sim.device.engines import quiet
 from odt_sim.errors import ConfigurationError
-from odt_sim.extras import check_extra
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.run import find_runs, one_run
 from odt_sim.persistence.run_folder import SUMMARY, TRAINED_MODEL
 from odt_sim.phone.subject import Subject
-from odt_sim.user_code import add_working_folder
 
 PROFILES = Path("profiles")
 

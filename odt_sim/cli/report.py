@@ -64,8 +64,8 @@ def print_comparison(
     """
     from rich.console import Console
 
+    from odt_sim._support.files import write_file
     from odt_sim.cli.settings import use_libyaml
-    from odt_sim.files import write_file
     from odt_sim.report.comparison import compare
     from odt_sim.report.page import page_path, write_report
     from odt_sim.report.records import comparison_csv
@@ -104,12 +104,12 @@ def track_report(comparison: "Comparison", folder: Path) -> None:
     The comparison of a sweep exists only after its jobs, which some launchers run in other processes. Therefore the
     tracker is built again.
     """
+    from odt_sim._support.user_code import user_code_errors
     from odt_sim.cli.components import build
     from odt_sim.cli.messages import warn
     from odt_sim.cli.saved_config import is_saved, saved_tracker
     from odt_sim.errors import OdtSimError, SimulationError
     from odt_sim.persistence.run import find_runs
-    from odt_sim.user_code import user_code_errors
 
     try:
         node = next((saved_tracker(path) for path in find_runs([folder]) if is_saved(path)), None)

@@ -13,6 +13,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from odt_sim._support.text import one_line
+from odt_sim._support.user_code import add_working_folder, exits_are_errors
 from odt_sim.cli.messages import warn
 from odt_sim.cli.options import option_places, parsed_arguments
 from odt_sim.cli.overrides import CONFIG, check_overrides, explained, quoted, sweepable
@@ -21,10 +23,9 @@ from odt_sim.cli.resume import MULTIRUN, named_folder, resume_hint, resumed
 from odt_sim.cli.run_help import run_help
 from odt_sim.cli.saved_config import named_start
 from odt_sim.cli.sweepers import register_sweepers
-from odt_sim.errors import ConfigurationError, OdtSimError, one_line
+from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.simulation.submitted import is_submitted, lost
-from odt_sim.user_code import add_working_folder, exits_are_errors
 
 HELP = {"-h", "--help"}
 

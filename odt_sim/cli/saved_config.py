@@ -11,9 +11,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from odt_sim._support.files import remove_temporaries, write_file
 from odt_sim.cli.settings import COMPONENTS, default_settings, defaults
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
-from odt_sim.files import remove_temporaries, write_file
 from odt_sim.persistence.config_folders import config_folders
 from odt_sim.persistence.run_folder import SWEEP, RunFolder
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, get_type_hints
 
 import yaml  # type: ignore[import-untyped]
 
-from odt_sim.declarations import REQUIRED, Setting, Settings, expected, nested
+from odt_sim._support.checks import expected
+from odt_sim.declarations import REQUIRED, Setting, Settings, nested
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.settings import ConfiguredFleet, General, Run, Split
 

@@ -14,11 +14,11 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 
+from odt_sim._support.checks import checked_count
+from odt_sim._support.files import write_file
 from odt_sim.cli.messages import say
 from odt_sim.cli.saved_config import check_new_sweep
 from odt_sim.errors import ConfigurationError
-from odt_sim.files import write_file
-from odt_sim.hyperparameters import checked_count
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.run_folder import BEST, SUMMARY, SWEEP, document
 from odt_sim.tuning import search as searches

@@ -13,6 +13,10 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from odt_sim._support.checks import checked_count
+from odt_sim._support.files import write_file
+from odt_sim._support.system import package
+from odt_sim._support.user_code import add_working_folder
 from odt_sim.benchmark.cells import Cell, Outcome, ended, read_outcome
 from odt_sim.benchmark.processes import run_cells
 from odt_sim.cli.build import check_data, model
@@ -24,9 +28,6 @@ from odt_sim.cli.report import print_comparison
 from odt_sim.cli.settings import COMPONENTS, GROUPS
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
-from odt_sim.extras import package
-from odt_sim.files import write_file
-from odt_sim.hyperparameters import checked_count
 from odt_sim.metrics.units import duration
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.config_folders import SEARCH_PATH
@@ -35,7 +36,6 @@ from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, applied, claim, folder_of, is_fixed
 from odt_sim.tuning.space import check_searched, first_values, parsed_space
 from odt_sim.tuning.winners import Winner, choice_of, ended_trials
-from odt_sim.user_code import add_working_folder
 
 SET_BY_COMMAND = {
     "hydra.sweeper.n_trials": "give the trials of each strategy by budget=...",

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from odt_sim._support.system import check_extra
 from odt_sim.cli.commands import parsed
 from odt_sim.errors import ConfigurationError
-from odt_sim.extras import check_extra
 
 
 def watch(arguments: Sequence[str]) -> int:

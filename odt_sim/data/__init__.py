@@ -1,28 +1,18 @@
 """Data sources, partitions over devices, splits of each device's examples, and drifts."""
 
-from odt_sim.data.activity_windows import uci_har
-from odt_sim.data.arm_poses import arm
 from odt_sim.data.audio_files import audio
-from odt_sim.data.converters import hugging_face, tf_data
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.dataset_checks import check_against
-from odt_sim.data.digit_labels import digit_properties
 from odt_sim.data.drift import Drift, colour, label_permutation, rotation
 from odt_sim.data.federated import FederatedData, Partition, federate
 from odt_sim.data.fedprox_synthetic import pfedme_synthetic, synthetic
-from odt_sim.data.hugging_face_folders import saved_hugging_face
+from odt_sim.data.hugging_face import hugging_face, saved_hugging_face
 from odt_sim.data.image_files import images
-from odt_sim.data.interactions import recommendations
-from odt_sim.data.leaf import femnist, sent140, shakespeare
 from odt_sim.data.leakage import Leakage, LeakageWarning, check_leakage, find_leakage
 from odt_sim.data.parquet_files import parquet
 from odt_sim.data.partition import by_user, dirichlet, iid, pathological, quantity_skew
-from odt_sim.data.school_scores import school
-from odt_sim.data.sentences import next_words, tagged_sentences
-from odt_sim.data.shape_images import shapes
-from odt_sim.data.sources import digits, function, keras_dataset, npz
+from odt_sim.data.published import femnist, school, sent140, shakespeare, uci_har
+from odt_sim.data.sources import digits, function, keras_dataset, npz, tf_data
 from odt_sim.data.tables import data_frame, table
-from odt_sim.data.written_numbers import digit_numbers
 
 __all__ = [
     "Dataset",
@@ -31,15 +21,11 @@ __all__ = [
     "Leakage",
     "LeakageWarning",
     "Partition",
-    "arm",
     "audio",
     "by_user",
-    "check_against",
     "check_leakage",
     "colour",
     "data_frame",
-    "digit_numbers",
-    "digit_properties",
     "digits",
     "dirichlet",
     "federate",
@@ -51,22 +37,18 @@ __all__ = [
     "images",
     "keras_dataset",
     "label_permutation",
-    "next_words",
     "npz",
     "parquet",
     "pathological",
     "pfedme_synthetic",
     "quantity_skew",
-    "recommendations",
     "rotation",
     "saved_hugging_face",
     "school",
     "sent140",
     "shakespeare",
-    "shapes",
     "synthetic",
     "table",
-    "tagged_sentences",
     "tf_data",
     "uci_har",
 ]

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from odt_sim._support.checks import check_value, checked_count
 from odt_sim.data.dataset import Array, Dataset
-from odt_sim.data.federated import FederatedData, device_name
-from odt_sim.data.periods import Arrival, Kept
-from odt_sim.errors import ConfigurationError, DataError
+from odt_sim.data.federated import Arrival, FederatedData, Kept, device_name
+from odt_sim.errors import DataError
 
 _STREAM = 5  # separates these random numbers from those of partitions, splits, sources and drifts
 
@@ -75,8 +75,8 @@ def by_class(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 
     if not labelled.has_labels:
         raise DataError(f"data {data.name}: expected one class label for each example; use arrival=in_order or by_time")
     labels = labelled.labels()
-    place = np.random.default_rng([seed, _STREAM]).permutation(int(labels.max()) + 1)
-    return _arriving(data, place[labels], periods, rounds, keep, "by_class")
+    position = np.random.default_rng([seed, _STREAM]).permutation(int(labels.max()) + 1)
+    return _arriving(data, position[labels], periods, rounds, keep, "by_class")
 
 
 def by_key(
@@ -111,11 +111,9 @@ def by_key(
 
 
 def _arriving(data: FederatedData, keys: Array, periods: int, rounds: int, keep: Kept, name: str) -> FederatedData:
-    for setting, value, least in (("periods", periods, 2), ("rounds", rounds, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigurationError(f"arrival.{setting}: expected a whole number of at least {least}, found {value!r}")
-    if keep not in ("new", "all"):
-        raise ConfigurationError(f"arrival.keep: expected new or all, found {keep!r}")
+    checked_count("periods", periods, 2, group="arrival")
+    checked_count("rounds", rounds, 1, group="arrival")
+    check_value("arrival.keep", Kept, keep)
     arrival = Arrival(_periods(data, keys, periods), periods, rounds, keep)
     _check_trains(data, arrival)
     spread = f"{data.spread} arrival={name} periods={periods} rounds={rounds} keep={keep}"

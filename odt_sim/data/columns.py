@@ -1,7 +1,8 @@
-"""Named arrays with a common first axis, used like one array of rows."""
+"""Named arrays with a common first axis, used like one array of rows, and memory-mapped arrays."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -95,8 +96,8 @@ class Columns:
         if self.positional and len(self.names) == len(names):
             return Columns(tuple(names), self.arrays)
         if set(self.names) != set(names):
-            found = f"{len(self.names)} without names" if self.positional else ", ".join(self.names)
-            raise DataError(f"{where}: expected the arrays {', '.join(names)}, found {found}; use the same names")
+            present = f"{len(self.names)} without names" if self.positional else ", ".join(self.names)
+            raise DataError(f"{where}: expected the arrays {', '.join(names)}, found {present}; use the same names")
         return Columns(tuple(names), tuple(self.column(name) for name in names))
 
     @property
@@ -195,3 +196,56 @@ def as_array(values: Any, where: str) -> Array:
         return np.asarray(values)
     except ValueError as error:  # rows of different lengths
         raise DataError(f"{where}: {error}") from error
+
+
+class Mapped(np.ndarray[Any, Any]):
+    """Read-only array in an `.npy` file; a process reads only the rows that it selects.
+
+    Pickling writes the path, so that the processes of a machine share the file's pages. Selected rows are plain arrays.
+    Values are checked when the file is written.
+
+    Attributes:
+        path: The file; None for views and copies.
+        digest: A hash of the values; empty for views and copies.
+    """
+
+    path: Path | None
+    digest: str
+
+    @classmethod
+    def open(cls, path: Path, digest: str) -> "Mapped":
+        """Return the array of a file.
+
+        Args:
+            path: The file.
+            digest: The hash of its values.
+
+        Raises:
+            DataError: The file is missing or damaged.
+        """
+        try:
+            mapped: Mapped = np.load(path, mmap_mode="r", allow_pickle=False).view(cls)
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"data {path}: cannot be opened on this machine ({error}); on a cluster, set data.store to a folder "
+                "that all nodes share"
+            ) from error
+        mapped.path, mapped.digest = path, digest
+        return mapped
+
+    def __array_finalize__(self, _: object) -> None:
+        """Clear path and digest, since a view or copy differs from the file."""
+        self.path, self.digest = None, ""
+
+    def __getitem__(self, rows: Any) -> Any:
+        """Return the selected rows as a plain array."""
+        return self.view(np.ndarray)[rows]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return the path instead of the values."""
+        return (Mapped.open, (self.path, self.digest)) if self.path else self.view(np.ndarray).__reduce_ex__(protocol)
+
+
+def is_mapped(array: object) -> bool:
+    """Return whether an array is a complete file of a store, and not a view or copy."""
+    return isinstance(array, Mapped) and array.path is not None

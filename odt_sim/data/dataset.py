@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.data.columns import Array as Array
-from odt_sim.data.columns import Columns, Rows, arrays_of, several
+from odt_sim.data.columns import Columns, Mapped, Rows, arrays_of, is_mapped, several
 from odt_sim.data.columns import read_only as read_only
-from odt_sim.data.mapped import Mapped, is_mapped
 from odt_sim.errors import DataError
 
 Indices = NDArray[np.int64]
@@ -98,13 +97,13 @@ class Dataset:
         Raises:
             DataError: The examples do not have one class each.
         """
-        found = self._labelled()
-        if not found:
+        targets = self._labelled()
+        if not targets:
             raise DataError(
                 f"data {self.name}: expected one class label for each example, found {self._kinds()}; "
                 f"{self._label_advice()}use a partition that needs no labels: iid, quantity_skew or by_user"
             )
-        y = found[0]
+        y = targets[0]
         return y if y.ndim == 1 else y.argmax(axis=1).astype(np.int32)
 
     def _kinds(self) -> str:
@@ -152,8 +151,8 @@ def digest_of(*rows: Rows | None) -> str:
     None is skipped. Arrays of a store contribute the digest that was written with their file.
     """
     digest = hashlib.sha256()
-    for given in rows:
-        for name, array in () if given is None else arrays_of(given).items():
+    for arrays in rows:
+        for name, array in () if arrays is None else arrays_of(arrays).items():
             if isinstance(array, Mapped) and is_mapped(array):
                 digest.update(f"{name}{array.dtype.str} {array.shape} {array.digest}".encode())
                 continue

@@ -1,44 +1,20 @@
-"""Checks and conversions of data, at the source (`check`) and for a model (`check_against`, `as_targets`)."""
+"""Checks and conversions of data at the source; `odt_sim.data.model_checks` checks it for a model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from odt_sim.counting import counted
-from odt_sim.data.columns import Array, Columns, Rows, arrays_of
+from odt_sim._support.checks import Range, fits
+from odt_sim._support.text import counted
+from odt_sim.data.columns import Array, Columns, Mapped, Rows, arrays_of, is_mapped
 from odt_sim.data.dataset import Classes, Dataset
-from odt_sim.data.mapped import Mapped, is_mapped
-from odt_sim.declarations import Range, fits
 from odt_sim.errors import DataError
-from odt_sim.model.flatbuffer import TensorInfo
 
 _INT32 = np.iinfo(np.int32)
-OTHER_TYPE = "choose a model for this data, or convert the data"
-OWN_LOSS = "; for your own loss, export with an example batch, (x, y): see docs/export.md, Losses"
-OTHER_SHAPE = "choose a model for this data, or reshape the data"
-OTHER_CLASSES = "choose a model with one output per class"
-
 VOID = (-1, -100, 255)
 """Labels that conventionally mark positions to ignore, such as padding: in Keras, in PyTorch, and in images."""
-
-
-class Examples(Protocol):
-    """Common attributes of `Dataset` and `FederatedData`."""
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-
-    @property
-    def x(self) -> Rows:
-        """`[examples, ...]` inputs."""
-
-    @property
-    def y(self) -> Rows:
-        """`[examples, ...]` targets."""
 
 
 def check(dataset: Dataset) -> Dataset:
@@ -54,21 +30,19 @@ def check(dataset: Dataset) -> Dataset:
     """
     where = f"data {dataset.name}"
     x, y = _as_rows(dataset.x), _as_rows(dataset.y)
-    users = None if dataset.users is None else _texts(where, "users", np.asarray(dataset.users))
-    sequences = None if dataset.sequences is None else _texts(where, "sequences", np.asarray(dataset.sequences))
+    users, sequences = (
+        None if ids is None else _texts(where, key, np.asarray(ids))
+        for key, ids in (("users", dataset.users), ("sequences", dataset.sequences))
+    )
     parts = None if dataset.parts is None else np.asarray(dataset.parts)
     times = None if dataset.times is None else _numbered(np.asarray(dataset.times))
     arrays = {**_by_key("x", x), **_by_key("y", y), "users": users, "sequences": sequences, "parts": parts}
     _check_lengths(where, {key: array for key, array in arrays.items() if array is not None})
-    if users is not None and (users.ndim != 1 or users.dtype.kind not in "iuU"):
-        raise DataError(
-            f"{where}: users is {users.dtype} {list(users.shape)}, expected one integer or string for each example"
-        )
-    if sequences is not None and (sequences.ndim != 1 or sequences.dtype.kind not in "iuU"):
-        raise DataError(
-            f"{where}: sequences is {sequences.dtype} {list(sequences.shape)}, expected one integer or string for each "
-            "example"
-        )
+    for key, ids in (("users", users), ("sequences", sequences)):
+        if ids is not None and (ids.ndim != 1 or ids.dtype.kind not in "iuU"):
+            raise DataError(
+                f"{where}: {key} is {ids.dtype} {list(ids.shape)}, expected one integer or string for each example"
+            )
     if sequences is not None and sequences.dtype.kind == "U":
         sequences = np.unique(sequences, return_inverse=True)[1]
     if times is not None:
@@ -131,10 +105,10 @@ def _all_targets(where: str, y: Rows, classes: Classes) -> tuple[Rows, Classes]:
         return _targets(where, "y", y, classes)
     if classes is not None and not isinstance(classes, Mapping):
         raise DataError(f"{where}: classes is {classes}, expected a mapping for the targets {', '.join(y.names)}")
-    given = classes or {}
-    if unknown := [name for name in given if name not in y.names]:
+    counts = classes or {}
+    if unknown := [name for name in counts if name not in y.names]:
         raise DataError(f"{where}: classes names {unknown[0]!r}; the targets are {', '.join(y.names)}")
-    checked = {name: _targets(where, _key("y", name), array, given.get(name)) for name, array in y.items()}
+    checked = {name: _targets(where, _key("y", name), array, counts.get(name)) for name, array in y.items()}
     arrays = tuple(array for array, _ in checked.values())
     return Columns(y.names, arrays), {name: count for name, (_, count) in checked.items()}
 
@@ -271,11 +245,6 @@ def check_labels(
         )
 
 
-def counted_labels(y: Array, ignored: int | None) -> Array:
-    """Return the labels that are not ignored, `[labels]`; `y` itself if no label is ignored."""
-    return y if ignored is None else y[y != ignored]
-
-
 def label_advice(labels: Array, dtype: DTypeLike, label: int, advice: str) -> str:
     """Return the advice for a label out of range; a label that marks ignored positions needs a loss that ignores it.
 
@@ -287,139 +256,3 @@ def label_advice(labels: Array, dtype: DTypeLike, label: int, advice: str) -> st
     """
     void = label in VOID and labels.ndim > 1 and np.dtype(dtype).kind == "i"
     return f"export the model with ignore_class={label} in its loss, or {advice}" if void else advice
-
-
-def as_targets(y: Array, shape: Sequence[int], dtype: DTypeLike, classes: int | None = None) -> Array:
-    """Convert targets to the form of a model's train signature if the conversion is unambiguous.
-
-    `[rows]` becomes `[rows, 1]` for a model with one output. Integers and booleans that are all 0 or 1 become floats
-    for a model with float targets, as with binary cross-entropy; labels become one-hot rows or floats for a classifier
-    with float targets. Other targets are returned unchanged.
-
-    Args:
-        y: `[rows, ...]`.
-        shape: The shape of one of the model's targets, without the batch axis.
-        dtype: Its dtype.
-        classes: The number of the model's classes; None for regression or an unknown loss.
-    """
-    wanted = np.dtype(dtype)
-    if classes is not None and wanted.kind == "f" and y.dtype.kind in "iu" and y.ndim == 1:
-        if tuple(shape) in ((), (1,)):
-            return y.reshape(-1, *shape).astype(wanted)
-        if tuple(shape) == (classes,) and ((y >= 0) & (y < classes)).all():
-            return np.eye(classes, dtype=wanted)[y]
-    if y.ndim == 1 and tuple(shape) == (1,):
-        y = y[:, np.newaxis]
-    if wanted.kind == "f" and y.dtype.kind in "biu" and ((y == 0) | (y == 1)).all():
-        y = y.astype(wanted)
-    return y
-
-
-def check_against(
-    data: Examples,
-    x_shape: Sequence[int],
-    x_dtype: DTypeLike,
-    y_shape: Sequence[int],
-    y_dtype: DTypeLike,
-    classes: int | None,
-) -> None:
-    """Check that a model can train on data, after the conversion of targets by `as_targets`.
-
-    Args:
-        data: A `Dataset` or `FederatedData`.
-        x_shape: The shape of one of the model's examples, without the batch axis.
-        x_dtype: Its dtype.
-        y_shape: The shape of one target, without the batch axis.
-        y_dtype: Its dtype.
-        classes: The number of the model's classes; None for regression.
-
-    Raises:
-        DataError: A shape or dtype differs, or a label is out of range.
-    """
-    x, y = (TensorInfo("", (-1, *shape), str(np.dtype(t))) for shape, t in ((x_shape, x_dtype), (y_shape, y_dtype)))
-    check_all_against(data, {"": x}, {"": y}, {"": classes})
-
-
-def check_all_against(
-    data: Examples,
-    inputs: Mapping[str, TensorInfo],
-    targets: Mapping[str, TensorInfo],
-    classes: Mapping[str, int | None],
-    ignored: Mapping[str, int | None] | None = None,
-) -> None:
-    """Check that a model can train on data, after the conversion of targets by `as_targets`.
-
-    Args:
-        data: A `Dataset` or `FederatedData`.
-        inputs: The model's inputs by name; a single input has the empty name.
-        targets: The model's targets by name.
-        classes: The number of classes of each target; None for regression.
-        ignored: The label that each target's loss ignores, which need not be a class; None for none.
-
-    Raises:
-        DataError: A name, shape or dtype differs, or a label is out of range.
-    """
-    for key, rows, expected in (("x", data.x, inputs), ("y", data.y, targets)):
-        found = arrays_of(rows)
-        if found.keys() != expected.keys():
-            raise DataError(
-                f"data {data.name}: {key} {_described(found)}, the model's train signature takes {_named(key, expected)}; "
-                "choose a model for this data, or give its arrays the same names and order"
-            )
-    for name, x in arrays_of(data.x).items():
-        _check_fit(data.name, _key("x", name), x, inputs[name].shape[1:], inputs[name].dtype)
-    for name, y in arrays_of(data.y).items():
-        _check_target(data.name, _key("y", name), y, targets[name], classes[name], (ignored or {}).get(name))
-
-
-def _described(arrays: Mapping[str, Array]) -> str:
-    return "is a single array" if [*arrays] == [""] else f"has the arrays {', '.join(arrays)}"
-
-
-def _named(key: str, expected: Mapping[str, TensorInfo]) -> str:
-    return f"a single {key}" if [*expected] == [""] else f"{', '.join(expected)} as {key}"
-
-
-def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: int | None, ignored: int | None) -> None:
-    shape, where = tensor.shape[1:], f"data {name}" if key == "y" else f"data {name}: {key}"
-    labels = classes is not None and np.issubdtype(y.dtype, np.integer)
-    if labels and tuple(shape) == (classes,):  # before the conversion to one-hot rows
-        check_labels(where, y, classes or 0, OTHER_CLASSES)
-    converted, advice = as_targets(y, shape, tensor.dtype, classes), OTHER_TYPE
-    if converted.dtype.kind in "iu" and np.dtype(tensor.dtype).kind == "f":
-        advice = (
-            f"pass a mask as 0 and 1, here y > {y.max() // 2}, and a regression's targets as floats"
-            if y.ndim > 2
-            else "integers are labels: choose a classifier, or for regression pass floats (for a table: "
-            "data.target=[column])"
-        )
-    one_hot = classes is not None and converted.shape[1:] == (*shape, classes)
-    reshaping = f"if its rows are one-hot, pass labels: y.argmax(axis=-1), or {OTHER_SHAPE}" if one_hot else OTHER_SHAPE
-    _check_fit(name, key, converted, shape, tensor.dtype, advice, reshaping)
-    if labels:
-        advice = OTHER_CLASSES
-        if y.min() == 1 and y.max() == classes:
-            advice = f"the labels start at 1: subtract 1, or {OTHER_CLASSES}"
-        check_labels(where, y, classes or 0, advice, () if ignored is None else (ignored,), tensor.dtype)
-
-
-def _check_fit(
-    name: str,
-    key: str,
-    array: Array,
-    shape: Sequence[int],
-    dtype: DTypeLike,
-    advice: str = OTHER_TYPE,
-    reshaping: str = OTHER_SHAPE,
-) -> None:
-    hint = OWN_LOSS if key == "y" and array.dtype.kind == "f" else ""
-    if array.shape[1:] != tuple(shape):
-        raise DataError(
-            f"data {name}: {key} has shape {list(array.shape[1:])} per example, the model's train signature takes "
-            f"{list(shape)}; {reshaping}{hint}"
-        )
-    if array.dtype != np.dtype(dtype):
-        raise DataError(
-            f"data {name}: {key} has dtype {array.dtype}, the model's train signature takes {np.dtype(dtype)}; "
-            f"{advice}{hint}"
-        )

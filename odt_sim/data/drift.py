@@ -9,11 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
-from odt_sim.data.columns import only
+from odt_sim._support.checks import names_arguments
+from odt_sim.data.columns import is_mapped, only
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.data.federated import FederatedData
-from odt_sim.data.mapped import is_mapped
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.settings import General
 

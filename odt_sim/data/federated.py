@@ -8,24 +8,72 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odt_sim.counting import counted
+from odt_sim._support.checks import check_instance, check_value
+from odt_sim._support.text import counted
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.data.columns import Rows, arrays_of
 from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, read_only, summarized
 from odt_sim.data.dataset_checks import check
-from odt_sim.data.index_lists import IndexLists
-from odt_sim.data.periods import Arrival
-from odt_sim.data.split import MIN_EXAMPLES, Parts, check_enough, part_sizes, split, split_as_given, split_by_block
+from odt_sim.data.split import (
+    MIN_EXAMPLES,
+    IndexLists,
+    Parts,
+    check_enough,
+    part_sizes,
+    split,
+    split_as_given,
+    split_by_block,
+)
 from odt_sim.data.standardization import Scale, scales, standardized
-from odt_sim.declarations import fits, mismatch
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.settings import General, Split
-from odt_sim.user_code import user_code_errors
 
 SPLIT_AT_ONCE = 10_000
 """Largest fleet that is split in advance, at 0.1 ms per device; devices of larger fleets are split when they run."""
 
 Partition = Callable[[Dataset, int | None, int], Sequence[Indices]]
 """Distributes a data set over a number of devices, with a seed: one index array for each device."""
+
+
+Kept = Literal["new", "all"]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """Periods in which examples arrive, and the examples available in each round.
+
+    Attributes:
+        period: `[examples]` int16, the period of each example, from 0; -1 for examples that no device has.
+        periods: The number of periods.
+        rounds: The rounds of each period; the last period has no end.
+        keep: `new` if a device trains only on the examples of the current period, `all` if it keeps earlier examples.
+    """
+
+    period: Array
+    periods: int
+    rounds: int
+    keep: Kept
+
+    def __post_init__(self) -> None:
+        """Make the array read-only."""
+        object.__setattr__(self, "period", read_only(self.period))
+
+    def at(self, round: int) -> int:
+        """Return the period of a round; round 0, before the first round, is in period 0."""
+        return min(max(round - 1, 0) // self.rounds, self.periods - 1)
+
+    def train(self, indices: Indices, round: int) -> Indices:
+        """Return the given examples that a device trains on in a round."""
+        now, arrived = self.at(round), self.period[indices]
+        return np.asarray(indices[arrived == now if self.keep == "new" else arrived <= now])
+
+    def test(self, indices: Indices, round: int) -> Indices:
+        """Return the given test examples that have arrived by a round."""
+        return np.asarray(indices[self.period[indices] <= self.at(round)])
+
+    def of_period(self, indices: Indices, period: int) -> Indices:
+        """Return the given examples that arrive in a period."""
+        return np.asarray(indices[self.period[indices] == period])
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,12 +222,8 @@ def federate(
     """
     Split(method, validation, test, gap)
     General(seed)
-    if not fits(devices, int | None):
-        raise ConfigurationError(mismatch("fleet.devices", int | None, devices))
-    if not isinstance(dataset, Dataset):
-        raise ConfigurationError(
-            f"federate: dataset: expected a Dataset, found a {type(dataset).__name__}; create one: Dataset(name, x, y)"
-        )
+    check_value("fleet.devices", int | None, devices)
+    check_instance("federate: dataset", Dataset, dataset, "create one: Dataset(name, x, y)")
     if not callable(partition):
         raise ConfigurationError(
             f"federate: partition: expected a function, such as odt_sim.data.iid, found {partition!r}; pass one"
@@ -188,31 +232,28 @@ def federate(
     lists = _partitioned(dataset, partition, devices, seed)
     spread = f"{described(partition)} {_described_split(method, validation, test, gap)}"
     spread += " standardized" if dataset.standardize else ""
-    given = dataset.parts if method == "given" else None
-    digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences, dataset.times, given)
+    given_parts = dataset.parts if method == "given" else None
+    digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences, dataset.times, given_parts)
     users = _users(dataset, lists)
+    if method == "given" and dataset.parts is None:
+        raise DataError(
+            f"data {dataset.name}: has no predefined split; choose another split.method, such as stratified"
+        )
     if method != "given":
         _check_sizes(lists.sizes, users)
     by_label = DeferredSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
-    deferred: DeferredSplit | None = None
-    if method == "block":
-        by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap, times=dataset.times)
-        parts = [
-            by_block(indices, dataset.sequences, device_name(device, users)) for device, indices in enumerate(lists)
-        ]
-    elif method == "given":
-        if dataset.parts is None:
-            raise DataError(
-                f"data {dataset.name}: has no predefined split; choose another split.method, such as stratified"
-            )
-        parts = [
-            split_as_given(indices, dataset.parts, device_name(device, users)) for device, indices in enumerate(lists)
-        ]
-    elif dataset.standardize or len(lists) <= SPLIT_AT_ONCE:
-        parts = [by_label.parts(indices, device) for device, indices in enumerate(lists)]
-    else:
-        parts, deferred = [], by_label
-    if deferred is None:
+
+    def parts_of(indices: Indices, device: int) -> Parts:
+        if given_parts is not None:
+            return split_as_given(indices, given_parts, device_name(device, users))
+        if method == "block":
+            sequences, times, name = dataset.sequences, dataset.times, device_name(device, users)
+            return split_by_block(indices, sequences, name, validation=validation, test=test, gap=gap, times=times)
+        return by_label.parts(indices, device)
+
+    now = dataset.standardize or method in ("block", "given") or len(lists) <= SPLIT_AT_ONCE
+    if now:
+        parts = [parts_of(indices, device) for device, indices in enumerate(lists)]
         indices = np.concatenate([part for of_device in parts for part in of_device])
         offsets = _offsets(np.array([[len(part) for part in of_device] for of_device in parts], np.int64))
     else:
@@ -231,7 +272,7 @@ def federate(
         indices,
         offsets,
         spread,
-        deferred,
+        None if now else by_label,
         digest,
         users,
         dataset.times,
@@ -302,7 +343,11 @@ def _missing_settings(partition: Partition) -> list[str]:
         parameters = inspect.signature(partition).parameters.values()
     except ValueError:  # built-in functions, and a `partial` with a setting that its function does not accept
         return []
-    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+    ]
 
 
 def _users(dataset: Dataset, lists: IndexLists) -> Array | None:

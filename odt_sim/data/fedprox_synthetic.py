@@ -13,10 +13,9 @@ with 10 classes; alpha and beta are standard deviations. In the iid variant all 
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import checked, names_arguments
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
-from odt_sim.data.drawn import drawn
 
 FEATURES, CLASSES = 60, 10
 _STREAM = 3  # separates these random numbers from those of partitions and splits
@@ -66,6 +65,22 @@ def pfedme_synthetic(alpha: float = 0.5, beta: float = 0.5, *, users: int = 100,
     generator = drawn(_STREAM, seed, alpha=(alpha, 0), beta=(beta, 0), users=(users, 1))
     name = f"pfedme_synthetic({alpha:g},{beta:g}) seed={seed}"
     return draw(name, 5 * user_sizes(users, generator), alpha, beta, generator)
+
+
+def drawn(stream: int, seed: int, **settings: tuple[float, float]) -> np.random.Generator:
+    """Check the settings of a data set and return its random generator.
+
+    Args:
+        stream: Separates the random numbers of data sets, partitions and splits.
+        seed: The seed of the data, independent of a run's seed.
+        **settings: The value and the minimum of each setting.
+
+    Raises:
+        ConfigurationError: A setting is out of range.
+    """
+    for name, (value, least) in {**settings, "seed": (seed, 0)}.items():
+        checked(name, value, least, group="data")
+    return np.random.default_rng([seed, stream])
 
 
 def user_sizes(users: int, generator: np.random.Generator) -> NDArray[np.int64]:

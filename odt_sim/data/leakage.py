@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.arguments import names_arguments
-from odt_sim.data.columns import Columns, arrays_of
+from odt_sim._support.checks import names_arguments
+from odt_sim.data.columns import Columns, arrays_of, is_mapped
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.data.federated import FederatedData
-from odt_sim.data.mapped import is_mapped
 
 MOST = 4000
 """Maximum number of devices that are checked, so that the cost does not grow with the fleet."""

@@ -2,25 +2,26 @@
 
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
-from odt_sim.data.arrow_columns import arrow, labels_of, rows_of_column, values_of_column
-from odt_sim.data.column_names import Named, check_apart, check_known, check_not_empty, columns_of
+from odt_sim._support.checks import names_arguments
+from odt_sim.data.arrow_tables import ArrowTable, arrow, readable, rows_of_column
 from odt_sim.data.columns import Array
 from odt_sim.data.dataset import Classes, Dataset
-from odt_sim.data.dataset_checks import as_inputs, as_numbers, check
+from odt_sim.data.dataset_checks import check
 from odt_sim.data.store import PIECE, Writer, files_of, rows_in, stored
-from odt_sim.data.user_ids import written_as_integers
-from odt_sim.errors import DataError, one_line
-from odt_sim.model.names import full
+from odt_sim.data.table_columns import (
+    check_columns,
+    columns_of,
+    numeric_columns,
+    written_as_integers,
+)
+from odt_sim.errors import DataError
 
 LARGEST_PIECE = 1 << 16  # rows
 
@@ -61,32 +62,29 @@ def parquet(
     files = _Files.of(path, users)
     others = [name for name in (users, times) if name is not None]
     inputs = files.features((*columns_of(target), *others)) if features is None else features
-    check_not_empty(target, inputs)
-    check_apart(target, inputs)
-    check_known(files.where, [*columns_of(target), *others, *columns_of(inputs)], files.dataset.schema.names)
+    check_columns(files.where, files.schema.names, target, inputs, others)
     settings = {"x": inputs, "y": target, "users": users, "times": times}
-    written = {"text_ids": True} if files.text_ids else {}
-    source = {"kind": "parquet", "path": str(path), "files": files_of(path.parent, files.paths), **settings, **written}
+    source = {"kind": "parquet", "path": str(path), "files": files_of(path.parent, files.paths), **settings}
     arrays = stored(files.where, source, lambda writer: files.fill(writer, inputs, target, users, times), store)
     x, y = rows_in(arrays, "x"), rows_in(arrays, "y")
     return check(Dataset(path.stem, x, y, arrays.get("users"), classes, times=arrays.get("times")))
 
 
 @dataclass(frozen=True)
-class _Files:
+class _Files(ArrowTable):
     """Parquet files with a common schema.
 
     Attributes:
         where: The name of the files for errors.
+        schema: The common schema, with the columns in the files' paths.
         paths: The files, sorted.
         dataset: All files as a `pyarrow.dataset.Dataset`.
-        text_ids: Whether user ids are text that Arrow would read as numbers, such as `007` in `user=007`.
     """
 
     where: str
+    schema: Any
     paths: list[Path]
     dataset: Any
-    text_ids: bool
 
     @classmethod
     def of(cls, path: Path, users: str | None) -> "_Files":
@@ -94,130 +92,67 @@ class _Files:
         paths = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not paths or not paths[0].is_file():
             raise DataError(f"{where}: no Parquet file found; give the path of one, or of a folder that contains some")
-        with _readable(where):
-            dataset, text = _dataset(path, paths, users) if path.is_dir() else (_opened_all(paths), False)
-        return cls(where, paths, dataset, text)
+        with readable(where):
+            dataset = _dataset(path, paths, users) if path.is_dir() else _opened_all(paths)
+        return cls(where, dataset.schema, paths, dataset)
 
     def features(self, others: Sequence[str]) -> list[str] | str:
         """Return the numeric columns except `others` and pandas' index; without any, the only remaining column."""
         types = arrow().types
-        left = [field for field in self.dataset.schema if field.name not in {*others, *self._index()}]
-        numeric = [
-            field.name
+        index = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        left = [field for field in self.schema if field.name not in others and field.name not in index]
+        numeric = {
+            field.name: types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)
             for field in left
-            if types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)
-        ]
-        if not numeric and len(left) != 1:
-            found = ", ".join(field.name for field in left) or "no others"
-            raise DataError(
-                f"{self.where}: expected numeric columns in addition to target, users and times, found {found}; name "
-                "the inputs with data.features"
-            )
-        if texts := [field.name for field in left if numeric and field.name not in numeric]:
-            warnings.warn(
-                f"{self.where}: left out non-numeric columns: {', '.join(texts)}; correct or encode them, or name the "
-                "inputs with data.features",
-                stacklevel=1,
-            )
-        return numeric or left[0].name
+        }
+        alone = [*numeric.values()] == [False]
+        return left[0].name if alone else numeric_columns(self.where, numeric)
 
-    def _index(self) -> list[str]:
-        """Return the columns that contain the index of the pandas frame from which the files were written."""
-        written = (self.dataset.schema.metadata or {}).get(b"pandas", b"{}")
-        return [name for name in json.loads(written).get("index_columns", []) if isinstance(name, str)]
+    def column(self, name: str) -> Any:
+        """Return a whole column."""
+        return self.dataset.to_table(columns=[name], use_threads=False).column(name)
 
-    def fill(self, writer: Writer, x: Named, y: Named, users: str | None, times: str | None) -> None:
-        """Write the arrays of a store: columns of scalars at once, others in pieces."""
-        targets = _arrays("y", y)
-        small = {name: column for name, column in targets.items() if self._is_scalar(column)}
-        for name, column in small.items():
-            writer.add(name, as_numbers(self.where, f"column {column!r}", labels_of(self._values(column))))
-        if users is not None:
-            writer.add("users", self._values(users))
-        if times is not None:
-            writer.add("times", self._times(times))
-        streamed = {name: column for name, column in {**_arrays("x", x), **targets}.items() if name not in small}
-        for where, batch in self._batches(columns_of(streamed)):
-            for name, column in streamed.items():
-                convert = as_inputs if name.startswith("x") else as_numbers
-                writer.add(name, convert(where, f"column {column!r}", _rows(batch, column, where)))
-
-    def _is_scalar(self, column: Any) -> bool:
-        return isinstance(column, str) and not arrow().types.is_nested(self.dataset.schema.field(column).type)
-
-    def _values(self, column: Any) -> Array:
-        with _readable(self.where):
-            table = self.dataset.to_table(columns=[column], use_threads=False)
-            return values_of_column(table.column(column), f"{self.where}: column {column!r}")
-
-    def _times(self, column: str) -> Array:
-        times = self._values(column)
-        if times.dtype.kind == "U":
-            raise DataError(
-                f"{self.where}: column {column!r} contains text such as {times[0]}, expected numbers or dates; "
-                "convert dates with pandas.to_datetime"
-            )
-        return times
-
-    def _batches(self, columns: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield pieces of the files' columns, with the name of each piece for errors."""
+    def pieces(self, writer: Writer, array: str, columns: str | Sequence[str]) -> Iterator[tuple[str, Array]]:
+        """Yield the rows of an array."""
+        names = [*dict.fromkeys(columns_of(columns))]
         for fragment in self.dataset.get_fragments():
-            given = arrow("pyarrow.dataset").get_partition_keys(fragment.partition_expression)
-            start, in_file = 0, [name for name in dict.fromkeys(columns) if name not in given]
-            with _readable(f"data {fragment.path}"), _opened(fragment.path) as file:
+            in_path = arrow("pyarrow.dataset").get_partition_keys(fragment.partition_expression)
+            start, in_file = 0, [name for name in names if name not in in_path]
+            # Unlike the fragment, a file decodes only the rows that are read, not whole row groups.
+            with (
+                readable(f"data {fragment.path}"),
+                arrow("pyarrow.parquet").ParquetFile(fragment.path, memory_map=True, pre_buffer=False) as file,
+            ):
                 for batch in file.iter_batches(_rows_at_once(file.metadata), columns=in_file, use_threads=False):
                     where = f"data {fragment.path}, rows {start}..{start + len(batch) - 1}"
-                    repeated = {name: arrow().array([value] * len(batch)) for name, value in given.items()}
-                    yield where, {**repeated, **{name: batch.column(name) for name in in_file}}
+                    repeated = {name: arrow().array([in_path[name]] * len(batch)) for name in names if name in in_path}
+                    yield where, _rows({**repeated, **{name: batch.column(name) for name in in_file}}, columns, where)
                     start += len(batch)
 
 
-def _dataset(folder: Path, paths: Sequence[Path], users: str | None) -> tuple[Any, bool]:
-    """Return the files of a folder as a `pyarrow.dataset.Dataset`, and whether user ids in its paths are read as text.
+def _dataset(folder: Path, paths: Sequence[Path], users: str | None) -> Any:
+    """Return the files of a folder as a `pyarrow.dataset.Dataset`; user ids in paths are text unless all are integers.
 
     Arrow reads `user=007` and `user=0x7` as 7, which may be a different user.
     """
     partitioning, base = arrow("pyarrow.dataset").partitioning, str(folder)
     dataset = _opened_all(paths, partitioning=partitioning(flavor="hive"), partition_base_dir=base)
     types = dataset.partitioning.schema
-    if users not in types.names or not arrow().types.is_integer(types.field(users).type):
-        return dataset, False
     parts = {part for path in paths for part in path.relative_to(folder).parts if part.startswith(f"{users}=")}
-    if written_as_integers(part.removeprefix(f"{users}=") for part in parts):
-        return dataset, False
+    if users not in types.names or written_as_integers(part.removeprefix(f"{users}=") for part in parts):
+        return dataset
     types = types.set(types.get_field_index(users), arrow().field(users, arrow().string()))
-    hive = partitioning(types, flavor="hive")
-    return _opened_all(paths, partitioning=hive, partition_base_dir=base), True
+    return _opened_all(paths, partitioning=partitioning(types, flavor="hive"), partition_base_dir=base)
 
 
 def _opened_all(paths: Sequence[Path], **options: Any) -> Any:
     return arrow("pyarrow.dataset").dataset([str(each) for each in paths], format="parquet", **options)
 
 
-@contextmanager
-def _readable(where: str) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, OSError, NotImplementedError) as error:  # includes the errors of pyarrow
-        raise DataError(f"{where}: cannot be read ({one_line(error)}); write it again") from error
-
-
-def _opened(path: str) -> Any:
-    """Return a `pyarrow.parquet.ParquetFile` that decodes only the rows that are read, not whole row groups."""
-    return arrow("pyarrow.parquet").ParquetFile(path, memory_map=True, pre_buffer=False)
-
-
 def _rows_at_once(metadata: Any) -> int:
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     size = sum(group.total_byte_size for group in groups) // max(metadata.num_rows, 1)
     return int(min(max(PIECE // max(size, 1), 1), LARGEST_PIECE))
-
-
-def _arrays(prefix: str, named: Named) -> dict[str, str | Sequence[str]]:
-    """Return the columns of each array by the array's name in the store."""
-    if isinstance(named, Mapping):
-        return {full(prefix, name): columns for name, columns in named.items()}
-    return {prefix: named}
 
 
 def _rows(batch: Mapping[str, Any], columns: str | Sequence[str], where: str) -> Array:

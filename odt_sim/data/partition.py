@@ -9,10 +9,9 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import Range, check_value, checked, fits, names_arguments
 from odt_sim.data.dataset import Dataset, Indices
-from odt_sim.data.index_lists import IndexLists
-from odt_sim.declarations import Range, fits, mismatch
+from odt_sim.data.split import IndexLists
 from odt_sim.errors import ConfigurationError, DataError
 
 _STREAM = 1  # separates these random numbers from those of the splits
@@ -153,10 +152,8 @@ def _generator(seed: int) -> np.random.Generator:
 def _dirichlet(
     name: str, labels: NDArray[np.int32], devices: int, seed: int, alpha: float, min_examples: int
 ) -> IndexLists:
-    if not fits(alpha, float, Range(above=0)):
-        raise ConfigurationError(f"partition.alpha: expected a number above 0, found {alpha!r}")
-    if not fits(min_examples, int):
-        raise ConfigurationError(mismatch("partition.min_examples", int, min_examples))
+    checked("alpha", alpha, 0, above=True, group="partition")
+    check_value("partition.min_examples", int, min_examples)
     generator = _generator(seed)
     classes, label, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     counts = _draw_counts(name, sizes, devices, alpha, min_examples, generator)

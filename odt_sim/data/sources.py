@@ -3,8 +3,11 @@
 import importlib
 import importlib.util
 import inspect
+import logging
 import os
+import subprocess
 import sys
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -14,29 +17,30 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
-from odt_sim.data.columns import rows_of
-from odt_sim.data.converters import tf_data
+from odt_sim._support.checks import names_arguments
+from odt_sim._support.files import cache_folder
+from odt_sim._support.text import one_line
+from odt_sim._support.user_code import user_code_errors
+from odt_sim.data.columns import Columns, Rows, only, rows_of
 from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
-from odt_sim.data.keras_cache import cached_keras_file
-from odt_sim.errors import DataError, one_line
+from odt_sim.errors import DataError, transient
 from odt_sim.model.names import parts
-from odt_sim.user_code import user_code_errors
+
+PROGRAM = Path(__file__).parents[1] / "export" / "keras_download.py"
+_log = logging.getLogger(__name__)
+_INFINITE = -1  # tf.data.INFINITE_CARDINALITY
 
 
 def digits() -> Dataset:
-    """Return the 1,797 handwritten digits bundled with scikit-learn.
+    """Return 1,797 handwritten digits, which `digits.npz` in this package contains.
 
     `x` is `[1797, 8, 8, 1]` float32 in 0..1, `y` `[1797]` int32 in 0..9. They are the test set of Alpaydin and Kaynak's
-    "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
+    "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998, https://doi.org/10.24432/C50P49,
+    licensed under CC BY 4.0.
     """
-    package = importlib.util.find_spec("sklearn")  # importing scikit-learn takes longer than a short run
-    if package is None or package.origin is None:
-        raise DataError("data digits: scikit-learn is not installed; run: pip install scikit-learn")
-    rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
-    images = rows[:, :-1].reshape(-1, 8, 8, 1) / 16
-    return check(Dataset("digits", images, rows[:, -1].astype(np.int64), classes=10))
+    arrays = read_npz(Path(__file__).with_name("digits.npz"), ["x", "y"])
+    return check(Dataset("digits", arrays["x"][..., np.newaxis] / 16, arrays["y"].astype(np.int64), classes=10))
 
 
 @names_arguments
@@ -110,10 +114,10 @@ def read_npz(path: str | os.PathLike[str], keys: Sequence[str], prefixes: Sequen
 def _found(path: Path, files: Sequence[str], key: str, *, parts_allowed: bool) -> list[str]:
     """Return the name of an array in a file, or the names of its parts."""
     several = [name for name in files if name.startswith(f"{key}_")] if parts_allowed else []
-    found = [key] if key in files else several
-    if not found:
+    names = [key] if key in files else several
+    if not names:
         raise DataError(f"data {path}: has no array {key!r}; found: {', '.join(files) or 'none'}")
-    return found
+    return names
 
 
 def _read_array(path: Path, file: Any, key: str) -> Array:
@@ -180,11 +184,11 @@ def function(target: str, **arguments: Any) -> Dataset:
 
 
 def _from_mapping(name: str, result: Mapping[str, Any], where: str) -> Dataset:
-    known = [field.name for field in fields(Dataset) if field.name != "name"]
-    if not {"x", "y"} <= result.keys() <= {*known}:
+    keys = [field.name for field in fields(Dataset) if field.name != "name"]
+    if not {"x", "y"} <= result.keys() <= {*keys}:
         raise DataError(
             f"{where}: returned a mapping of {', '.join(map(str, result))}; expected the keys x, y, and optionally "
-            f"{', '.join(known[2:])}"
+            f"{', '.join(keys[2:])}"
         )
     return Dataset(name, **result)
 
@@ -212,3 +216,94 @@ def _load_file(path: Path) -> Any:
     sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
+
+
+@names_arguments
+def tf_data(dataset: Any, x: str = "x", y: str = "y", users: str | None = None, classes: int | None = None) -> Dataset:
+    """Convert a finite `tf.data.Dataset` of single examples: `(x, y)`, `(x, y, user)` or mappings.
+
+    Several inputs or targets are a mapping or a tuple instead of `x` or `y`, as in Keras.
+
+    Args:
+        dataset: The data set; all elements are read into memory.
+        x: The key of the input in mappings.
+        y: The key of the target.
+        users: The key of the user id; None for none.
+        classes: The number of classes; by default the largest integer label plus one.
+
+    Raises:
+        DataError: The object is not such a data set, is infinite or lacks a key, or its elements differ in shape.
+    """
+    if not hasattr(dataset, "as_numpy_iterator"):
+        raise DataError(f"data: expected a tf.data.Dataset, found a {type(dataset).__name__}")
+    if int(dataset.cardinality()) == _INFINITE:
+        raise DataError("data tf_data: is infinite; limit it: dataset.take(1000)")
+    keys = [key for key in (x, y, users) if key is not None]
+    try:
+        rows = [_row(element, keys) for element in dataset.as_numpy_iterator()]
+        inputs, targets, *owners = (_stacked(column) for column in zip(*rows, strict=True))
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataError(
+            f"data tf_data: expected elements (x, y) of one shape ({type(error).__name__}: {error}); "
+            "name their keys, or remove batches: dataset.unbatch()"
+        ) from error
+    names = only(owners[0], "data tf_data: users", "give one") if owners else None
+    if names is not None and names.dtype.kind not in "iu":
+        names = np.char.decode(names.astype(np.bytes_), "utf-8")
+    return check(Dataset("tf_data", inputs, targets, names, classes))
+
+
+def _stacked(values: Sequence[Any]) -> Rows:
+    """Return values stacked to one array, or to several if they are mappings or tuples."""
+    first = values[0]
+    if isinstance(first, tuple):
+        return Columns.of(tuple(map(np.stack, zip(*values, strict=True))), "data tf_data")
+    if isinstance(first, Mapping):
+        return rows_of({name: np.stack([value[name] for value in values]) for name in first})
+    return np.stack(values)
+
+
+def _row(element: Any, keys: list[str]) -> tuple[Any, ...]:
+    return tuple(element[key] for key in keys) if isinstance(element, Mapping) else tuple(element)
+
+
+def cached_keras_file(name: str) -> Path:
+    """Return the `.npz` file with the arrays `x` and `y` of a Keras data set; the first use downloads it.
+
+    Raises:
+        DataError: Keras is not installed, has no such data set, or the download failed.
+        FileError: There is no home folder.
+    """
+    if not name.isidentifier():
+        raise DataError(f"data {name}: is not the name of a Keras data set; choose one such as mnist or cifar10")
+    path = cache_folder("data") / f"keras_{name}.npz"
+    if not path.exists():
+        _download(name, path)
+    return path
+
+
+def _download(name: str, path: Path) -> None:
+    if importlib.util.find_spec("keras") is None:
+        raise DataError(
+            f"data {name}: needs Keras to download it, which is not installed; run: pip install 'odt_sim[export]'"
+        )
+    _log.info("downloading the Keras data set %s into %s", name, path.parent)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            unfinished = Path(folder) / path.name
+            # By path and with -P, because the subprocess imports only Keras and numpy.
+            command = [sys.executable, "-P", str(PROGRAM), name, str(unfinished)]
+            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+            if not done.returncode:
+                unfinished.replace(path)  # atomic, even if two processes download at once
+                return
+    except OSError as error:
+        raise transient(
+            DataError(f"data {name}: cannot be stored in {path.parent} ({error}); set ODT_SIM_CACHE to another folder")
+        ) from error
+    reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    raise transient(
+        DataError(f"data {name}: Keras failed to load it ({reason}); check the name and the network, then try again")
+    )

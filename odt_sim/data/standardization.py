@@ -69,6 +69,6 @@ def _scale(x: Array, indices: Indices, offsets: Indices) -> Scale:
 def _standardized(x: Array, by: Scale, indices: Indices, offsets: Indices) -> Array:
     scaled = x.copy()
     for device, (start, _, _, end) in enumerate(offsets):
-        own, scale = indices[start:end], by.of(device)
-        scaled[own] = (x[own] - scale.mean) / scale.deviation
+        rows, scale = indices[start:end], by.of(device)
+        scaled[rows] = (x[rows] - scale.mean) / scale.deviation
     return scaled

@@ -11,17 +11,15 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from filelock import FileLock
 
-from odt_sim.data.columns import Array, Rows, rows_of
-from odt_sim.data.mapped import Mapped
+from odt_sim._support.files import cache_folder, sync_file_system
+from odt_sim.data.columns import Array, Mapped, Rows, rows_of
 from odt_sim.errors import DataError
-from odt_sim.files import cache_folder, sync_file_system
 from odt_sim.model.names import parts
 
 FORMAT = 1  # version of the format; part of the names of stores
@@ -39,7 +37,7 @@ class Writer:
             folder: The folder.
             where: The name of the source for errors.
         """
-        self._folder, self._where, self._files, self._open = folder, where, ExitStack(), dict[str, _File]()
+        self._folder, self._where, self._files = folder, where, dict[str, _File]()
 
     def add(self, name: str, rows: Array) -> None:
         """Append rows to the array with a name.
@@ -47,12 +45,9 @@ class Writer:
         Raises:
             DataError: They differ in shape or dtype from earlier rows.
         """
-        if name not in self._open:
-            file = self._files.enter_context(_path(self._folder, name).open("wb"))
-            self._open[name] = _File(file, rows.dtype, rows.shape[1:])
-        problem = self._open[name].add(rows)
-        if problem:
-            raise DataError(f"{self._where}: {name} {problem}")
+        if name not in self._files:
+            self._files[name] = _File(_path(self._folder, name), rows)
+        self._files[name].add(rows, f"{self._where}: {name}")
 
     def pieces(self, rows: Iterable[tuple[str, Array]], advice: str) -> Iterator[tuple[str, Array]]:
         """Yield rows of one shape in pieces of a few megabytes, with the name of each piece for errors.
@@ -80,45 +75,43 @@ class Writer:
 
     def close(self, source: Mapping[str, Any]) -> None:
         """Complete the files, and write the index."""
-        digests = {name: file.complete() for name, file in self._open.items()}
-        self._files.close()
+        digests = {name: file.complete() for name, file in self._files.items()}
         index = {"digests": digests, "source": source}
         (self._folder / INDEX).write_text(json.dumps(index, indent=1))
-
-    def abandon(self) -> None:
-        """Close the files without completing them."""
-        self._files.close()
 
 
 class _File:
     """An `.npy` file whose number of rows is not known in advance."""
 
-    def __init__(self, file: IO[bytes], dtype: np.dtype[Any], row: tuple[int, ...]) -> None:
-        self._file, self._dtype, self._row, self._rows, self._digest = file, dtype, row, 0, hashlib.sha256()
-        self._write_header()
+    def __init__(self, path: Path, first: Array) -> None:
+        self._path, self._dtype, self._row, self._rows = path, first.dtype, first.shape[1:], 0
+        self._digest = hashlib.sha256()
+        with path.open("xb") as file:
+            self._write_header(file)
 
-    def add(self, rows: Array) -> str:
-        """Write rows, and return an empty string; for rows that do not fit, write nothing and return the problem."""
+    def add(self, rows: Array, where: str) -> None:
         if rows.dtype != self._dtype or rows.shape[1:] != self._row:
-            return (
-                f"has rows of {rows.dtype} {list(rows.shape[1:])} from row {self._rows} on, but of {self._dtype} "
+            raise DataError(
+                f"{where} has rows of {rows.dtype} {list(rows.shape[1:])} from row {self._rows} on, but of {self._dtype} "
                 f"{list(self._row)} before; make them equal"
             )
         content = np.ascontiguousarray(rows).view(np.uint8).data if rows.size else b""
-        self._file.write(content)
+        with self._path.open("ab") as file:
+            file.write(content)
         self._digest.update(content)
         self._rows += len(rows)
-        return ""
 
     def complete(self) -> str:
         """Write the number of rows into the header, and return the digest of the values."""
-        self._file.seek(0)
-        self._write_header()
+        with self._path.open("r+b") as file:
+            self._write_header(file)
         return self._digest.hexdigest()[:32]
 
-    def _write_header(self) -> None:  # numpy pads it, so that up to 20 digits for the number of rows fit in
+    def _write_header(
+        self, file: IO[bytes]
+    ) -> None:  # numpy pads it, so that up to 20 digits for the number of rows fit in
         header = np.lib.format.header_data_from_array_1_0(np.empty((0, *self._row), self._dtype))
-        np.lib.format.write_array_header_2_0(self._file, {**header, "shape": (self._rows, *self._row)})
+        np.lib.format.write_array_header_2_0(file, {**header, "shape": (self._rows, *self._row)})
 
 
 def _stacked(piece: Sequence[tuple[str, Array]]) -> tuple[str, Array]:
@@ -140,22 +133,22 @@ def stored(
         DataError: The source cannot be converted, or the store cannot be written.
     """
     stores = Path(folder).expanduser().absolute() if folder else cache_folder("stores")
-    place = stores / _name(where, source)
-    if (found := _opened(place)) is not None:
-        return found
+    store = stores / _name(where, source)
+    if (arrays := _opened(store)) is not None:
+        return arrays
     try:
         stores.mkdir(parents=True, exist_ok=True)
-        with FileLock(place.with_suffix(".lock"), fallback_to_soft=False):  # released when the process exits
-            if (found := _opened(place)) is None:
-                _write(place, where, source, fill)
+        with FileLock(store.with_suffix(".lock"), fallback_to_soft=False):  # released when the process exits
+            if (arrays := _opened(store)) is None:
+                _write(store, where, source, fill)
     except OSError as error:
         raise DataError(
             f"{where}: cannot be stored in {stores} ({error}); free space there, or set data.store to another folder"
         ) from error
-    found = found or _opened(place)
-    if found is None:
-        raise DataError(f"{where}: cannot read its store {place}; remove the store")
-    return found
+    arrays = arrays or _opened(store)
+    if arrays is None:
+        raise DataError(f"{where}: cannot read its store {store}; remove the store")
+    return arrays
 
 
 def rows_in(arrays: Mapping[str, Mapped], name: str) -> Rows:
@@ -166,7 +159,7 @@ def rows_in(arrays: Mapping[str, Mapped], name: str) -> Rows:
 def files_of(folder: Path, files: Iterable[Path]) -> list[tuple[str, int, int]]:
     """Return the name relative to a folder, the size in bytes and the modification time in nanoseconds of each file."""
     described = ((path.relative_to(folder).as_posix(), path.stat()) for path in files)
-    return [(name, found.st_size, found.st_mtime_ns) for name, found in described]
+    return [(name, status.st_size, status.st_mtime_ns) for name, status in described]
 
 
 def _name(where: str, source: Mapping[str, Any]) -> str:
@@ -179,26 +172,25 @@ def _path(folder: Path, name: str) -> Path:
     return folder / f"{name}.npy"
 
 
-def _write(place: Path, where: str, source: Mapping[str, Any], fill: Callable[[Writer], None]) -> None:
-    unfinished = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
+def _write(store: Path, where: str, source: Mapping[str, Any], fill: Callable[[Writer], None]) -> None:
+    unfinished = store.with_name(f".{store.name}.{secrets.token_hex(4)}.part")
     unfinished.mkdir()
-    writer = Writer(unfinished, where)
     try:
+        writer = Writer(unfinished, where)
         fill(writer)
         writer.close(source)
         sync_file_system(unfinished)
-        if place.exists():  # damaged
-            shutil.rmtree(place)
-        os.rename(unfinished, place)
+        if store.exists():  # damaged
+            shutil.rmtree(store)
+        os.rename(unfinished, store)
     finally:
-        writer.abandon()
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _opened(place: Path) -> dict[str, Mapped] | None:
+def _opened(store: Path) -> dict[str, Mapped] | None:
     """Return the arrays of a store; None if it is absent or damaged."""
     try:
-        index = json.loads((place / INDEX).read_text())
-        return {name: Mapped.open(_path(place, name), digest) for name, digest in index["digests"].items()}
+        index = json.loads((store / INDEX).read_text())
+        return {name: Mapped.open(_path(store, name), digest) for name, digest in index["digests"].items()}
     except (OSError, ValueError, KeyError, TypeError, DataError):
         return None

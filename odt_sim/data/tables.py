@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import dropwhile
 from pathlib import Path
@@ -11,16 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments, shown
-from odt_sim.data.class_names import numbered
-from odt_sim.data.column_names import Named, check_apart, check_known, check_not_empty, columns_of
+from odt_sim._support.checks import names_arguments, shown
+from odt_sim._support.system import package
+from odt_sim._support.text import one_line
 from odt_sim.data.columns import Rows, only, rows_of
 from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
-from odt_sim.data.dates import nanoseconds
-from odt_sim.data.user_ids import written_as_integers
-from odt_sim.errors import ConfigurationError, DataError, one_line
-from odt_sim.extras import package
+from odt_sim.data.table_columns import (
+    Named,
+    check_columns,
+    columns_of,
+    nanoseconds,
+    numbered,
+    numeric_columns,
+    written_as_integers,
+)
+from odt_sim.errors import ConfigurationError, DataError
 
 
 @names_arguments
@@ -98,18 +104,17 @@ def data_frame(
         raise ConfigurationError(
             f"data.features: expected a list of columns, found {features!r}; write it as [{features}]"
         )
-    targets, given = columns_of(target), columns_of(features or [])
-    check_apart(target, features or [])
+    check_columns(f"data {name}", frame.columns, target, features, (users, times))
+    targets, listed_features = columns_of(target), columns_of(features or [])
     others = [column for column in (users, times) if column]
-    named = [*targets, *others, *given]
-    check_known(f"data {name}", named, frame.columns)
-    if twice := {*frame.columns[frame.columns.duplicated()]} & {*(named if given else frame.columns)}:
+    named = [*targets, *others, *listed_features]
+    if twice := {*frame.columns[frame.columns.duplicated()]} & {*(named if listed_features else frame.columns)}:
         raise DataError(f"data {name}: has several columns named {min(map(str, twice))!r}; rename or drop all but one")
     if not len(frame):
         raise DataError(f"data {name}: expected at least one row, found none; write the table again")
     if features is None:
         left = [column for column in frame.columns if column not in (*targets, *others) and not _has_no_name(column)]
-        features = _numeric(frame, left, name)
+        features = numeric_columns(f"data {name}", {column: frame[column].dtype.kind in "iufb" for column in left})
         behind = dropwhile(_has_no_name, frame.columns)  # leading unnamed columns are an index
         if unnamed := [column for column in behind if _has_no_name(column) and column not in named]:
             warnings.warn(
@@ -117,7 +122,6 @@ def data_frame(
                 "the inputs with data.features",
                 stacklevel=2,
             )
-    check_not_empty(target, features)
     numeric = [*columns_of(features), *_listed(target)]
     if wrong := [column for column in numeric if frame[column].dtype.kind not in "iufb"]:
         raise DataError(
@@ -150,8 +154,8 @@ def _check_values(frame: Any, columns: Iterable[str], name: str) -> None:
     """
     holes = [repr(column) for column in columns if frame[column].isna().any()]
     if holes:
-        found = f"column {holes[0]} has" if len(holes) == 1 else f"columns {', '.join(holes)} have"
-        raise DataError(f"data {name}: {found} rows with missing values; fill or remove them")
+        subject = f"column {holes[0]} has" if len(holes) == 1 else f"columns {', '.join(holes)} have"
+        raise DataError(f"data {name}: {subject} rows with missing values; fill or remove them")
 
 
 def _listed(named: Named) -> list[str]:
@@ -166,26 +170,6 @@ def _rows(frame: Any, named: Named, converted: Callable[[Any], Array]) -> Rows:
     if isinstance(named, Mapping):
         return rows_of({name: only(_rows(frame, each, converted), name, "") for name, each in named.items()})
     return converted(frame[named]) if isinstance(named, str) else np.asarray(frame[[*named]].to_numpy(np.float32))
-
-
-def _numeric(frame: Any, columns: Sequence[Any], name: str) -> list[str]:
-    """Return the numeric columns, and warn about the others.
-
-    Raises:
-        DataError: No column is numeric.
-    """
-    numeric = [column for column in columns if frame[column].dtype.kind in "iufb"]
-    texts = ", ".join(str(column) for column in columns if column not in numeric)
-    if not numeric:
-        found = f"found {texts}; encode them" if texts else "found no other columns; add some"
-        raise DataError(f"data {name}: expected numeric columns in addition to target, users and times, {found}")
-    if texts:
-        warnings.warn(
-            f"data {name}: left out non-numeric columns: {texts}; correct or encode them, or name the inputs with "
-            "data.features",
-            stacklevel=3,
-        )
-    return numeric
 
 
 def _has_no_name(column: Any) -> bool:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.files import write_file
 from odt_sim.deploy.formats import FORMATS, inference_files
 from odt_sim.deploy.int8 import check_installed
 from odt_sim.deploy.measure import measured
 from odt_sim.deploy.models import global_file, new_model, personal_model, with_content
 from odt_sim.device.examples import Examples
 from odt_sim.errors import CheckpointError, ModelError
-from odt_sim.files import write_file
 from odt_sim.model.names import full
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.run_folder import RunFolder

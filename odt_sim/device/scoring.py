@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from odt_sim.arguments import shown
+from odt_sim._support.checks import shown
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.data.columns import Array, Rows, arrays_of, only, prefixed, rows_of
 from odt_sim.device.batches import padded
 from odt_sim.device.embedding_cache import digest_of_body
@@ -22,7 +23,6 @@ from odt_sim.metrics.device import masks_of, model_example_losses, model_figures
 from odt_sim.metrics.own import OwnMetric, own_figures
 from odt_sim.model.names import full, parts
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.user_code import user_code_errors
 
 Correction = Callable[[Array, Array], Array]
 """A function of embeddings and outputs, each `[rows, ...]`, that returns corrected outputs."""

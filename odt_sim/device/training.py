@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.arguments import shown
+from odt_sim._support.checks import shown
 from odt_sim.device.batches import Batch, Positions, batches, stacked_batches
 from odt_sim.device.examples import Examples
 from odt_sim.device.further_inputs import NONE, SAMPLE_WEIGHT, FurtherInputs

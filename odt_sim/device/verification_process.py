@@ -11,15 +11,15 @@ import time
 
 import numpy as np
 
+from odt_sim._support.system import end, memory_limit, peak_memory
+from odt_sim._support.text import one_line
 from odt_sim.data.columns import Array
 from odt_sim.device.runtime import Runtime
-from odt_sim.errors import InvocationError, ModelError, one_line
-from odt_sim.memory import memory_limit, peak_memory
+from odt_sim.errors import InvocationError, ModelError
 from odt_sim.model.contract import OPTIONAL, REQUIRED, answers_of, parts_of, shape_text
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.verification import ACCEPTED, FAILED, REFUSED
-from odt_sim.subprocesses import end
 
 LEAST_MEMORY = 2 << 30
 

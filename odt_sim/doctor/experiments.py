@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.system import peak_memory
 from odt_sim.data.columns import Array
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.engines import Engine
@@ -19,7 +20,6 @@ from odt_sim.doctor.loss import Measured, matched
 from odt_sim.doctor.runners import runners
 from odt_sim.doctor.subject import RATE, Inputs, Subject, milliseconds, targets, zeros
 from odt_sim.errors import ModelError
-from odt_sim.memory import peak_memory
 from odt_sim.model.trainable import TrainableModel
 
 STEPS = 5

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.counting import counted, few
+from odt_sim._support.text import counted, few
 from odt_sim.doctor import findings as kinds
 from odt_sim.doctor.findings import Finding
 from odt_sim.doctor.places import places

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from odt_sim.counting import few
+from odt_sim._support.text import few
 from odt_sim.doctor import findings as kinds
 from odt_sim.doctor.file_checks import needed_signatures
 from odt_sim.doctor.findings import Finding, Kind

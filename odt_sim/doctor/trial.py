@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from odt_sim._support.system import end, environment
+from odt_sim._support.text import one_line, typed_line
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.verification_process import limit_resources
 from odt_sim.doctor.experiments import possible, run
 from odt_sim.doctor.subject import Roles, Subject
-from odt_sim.errors import OdtSimError, one_line, typed_line
+from odt_sim.errors import OdtSimError
 from odt_sim.model import flatbuffer
-from odt_sim.subprocesses import end, environment
 
 SECONDS = 60.0
 """The CPU time of a subprocess, and half of its wall-clock time, in seconds; a file of more than 60 MB gets one second

@@ -19,10 +19,10 @@ from typing import Any
 
 from filelock import FileLock
 
+from odt_sim._support.files import WITHOUT_LOCKS, cache_folder, write_file
+from odt_sim._support.system import environment
 from odt_sim.errors import ConfigurationError, ExportError, ExportWarning, transient
 from odt_sim.export import installed_version
-from odt_sim.files import WITHOUT_LOCKS, cache_folder, write_file
-from odt_sim.subprocesses import environment
 
 ERROR_MARK = "odt_sim.export error: "  # prefix of the subprocess's error line
 WARNING_MARK = "odt_sim.export warning: "  # prefix of each line with an `ExportWarning`

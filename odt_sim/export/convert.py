@@ -18,13 +18,13 @@ from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tensorflow.lite.python.convert import convert_saved_model
 
+from odt_sim._support.system import memory_limit
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering.control_flow import READS
 from odt_sim.export.lowering.creation import type_attribute
 from odt_sim.export.lowering.trace import arguments_of
 from odt_sim.export.signatures import Signatures
 from odt_sim.export.tracing import Function
-from odt_sim.memory import memory_limit
 from odt_sim.model.editing import OPS, integers, kind_of, packed, unpacked, with_shared_constants
 from odt_sim.model.flatbuffer_fields import SUBGRAPHS, Fields
 

@@ -11,7 +11,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
+from odt_sim._support.files import refuse_source, write_file
 from odt_sim.errors import ExportError
 from odt_sim.export.convert import convert
 from odt_sim.export.flex import checkpoint_of, flex_signatures
@@ -64,7 +65,6 @@ from odt_sim.export.steps import only, trace_infer, trace_losses, trace_options,
 from odt_sim.export.terms import PROX, terms_of
 from odt_sim.export.terms.applied import apply
 from odt_sim.export.training import Training
-from odt_sim.files import refuse_source, write_file
 from odt_sim.model.inference_only import INFERENCE
 from odt_sim.model.manifest import METADATA_NAME, NO_LOSS, Manifest
 from odt_sim.model.metadata import with_metadata

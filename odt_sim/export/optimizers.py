@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.declarations import Range
+from odt_sim._support.checks import Range
 from odt_sim.errors import ExportError, ExportWarning
 
 Schedule = Any

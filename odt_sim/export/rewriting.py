@@ -12,7 +12,8 @@ from time import perf_counter
 
 import tensorflow as tf
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
+from odt_sim._support.files import write_file
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export.importing import Program
 from odt_sim.export.inlining import inlined
@@ -23,7 +24,6 @@ from odt_sim.export.saved_model import emitted_file
 from odt_sim.export.signatures import Program as Traced
 from odt_sim.export.signatures import handle, numbered, reader
 from odt_sim.export.user_parameters import is_generator, parameters_of, variable_of
-from odt_sim.files import write_file
 from odt_sim.model.adaptation import adapted
 from odt_sim.model.contract import check_signatures
 from odt_sim.model.flatbuffer import read

@@ -23,11 +23,11 @@ from typing import Any, ClassVar, TypeVar
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
+from odt_sim._support.files import write_file
 from odt_sim.export.saved_model import converted, write_saved_model
 from odt_sim.export.user_functions import add_keras2_names, as_function, check_shapes, named_outputs, trace_functions
 from odt_sim.export.user_parameters import names_of_weights
-from odt_sim.files import write_file
 from odt_sim.model.contract import REQUIRED
 
 Class = TypeVar("Class", bound=type)

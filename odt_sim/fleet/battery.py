@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.fleet.classes import JOULES_PER_WATT_HOUR, Flags, Floats, Ids
-from odt_sim.fleet.habits import HOUR, LONGEST_DAY, Habits, Times
+from odt_sim.fleet.habits import Habits, Times
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,20 +43,14 @@ class Batteries:
         times = np.broadcast_to(np.asarray(time, np.float64), len(ids))
         full_since, full = self._night_before(ids, times)
         joules, since = self.capacity(ids), full.copy()
-        known, places = self._worked(ids)
-        known[known] = self.times[places[known]] > full_since[known]
-        joules[known], since[known] = self.joules[places[known]], self.times[places[known]]
+        worked, places = self._worked(ids)
+        worked[worked] = self.times[places[worked]] > full_since[worked]
+        joules[worked], since[worked] = self.joules[places[worked]], self.times[places[worked]]
         return self._run(ids, joules, since, times, None, np.zeros(len(ids)))[0]
 
     def usable(self, ids: Ids, time: float) -> Flags:
-        """Return whether each battery is above the floor, `[devices]`; most charges need not be computed."""
-        idle = self.habits.population["idle_watts"] * HOUR * LONGEST_DAY
-        capacity = self.habits.population["battery_watt_hours"] * JOULES_PER_WATT_HOUR
-        lasts = capacity - idle > self.floor * capacity  # even on the longest day, if the device never trains
-        usable = lasts[self.habits.population.of_device[ids]]
-        unsure = np.flatnonzero(self._worked(ids)[0] | ~usable)
-        usable[unsure] = self.level(ids[unsure], time) > self.floor
-        return np.asarray(usable)
+        """Return whether each battery is above the floor, `[devices]`."""
+        return np.asarray(self.level(ids, time) > self.floor)
 
     def _night_before(self, ids: Ids, time: Times) -> tuple[Floats, Floats]:
         """Return the beginning and the end of the charging before the current or last one, both `[devices]`."""
@@ -66,9 +60,9 @@ class Batteries:
     def _worked(self, ids: Ids) -> tuple[Flags, Ids]:
         """Return whether each device has worked since it was last full, and its place in `self.ids`, both `[devices]`."""
         places = np.searchsorted(self.ids, ids)
-        known = places < len(self.ids)
-        known[known] = self.ids[places[known]] == ids[known]
-        return known, places
+        worked = places < len(self.ids)
+        worked[worked] = self.ids[places[worked]] == ids[worked]
+        return worked, places
 
     def level(self, ids: Ids, time: Times) -> Floats:
         """Return the remaining part of each battery, 0 to 1, `[devices]`."""

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.files import cache_folder, write_file
+from odt_sim._support.system import environment
 from odt_sim.errors import ConfigurationError, ModelError
-from odt_sim.files import cache_folder, write_file
 from odt_sim.fleet.classes import Floats
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.environment import processor
-from odt_sim.subprocesses import environment
 
 FORMAT_VERSION = 1
 CALIBRATION = "calibration.json"
@@ -74,8 +74,8 @@ class Calibration:
             ConfigurationError: The signature was not measured.
         """
         if signature not in self.calls:
-            known = ", ".join(sorted(self.calls))
-            raise ConfigurationError(f"calibration: expected one of the signatures {known}, found {signature!r}")
+            measured = ", ".join(sorted(self.calls))
+            raise ConfigurationError(f"calibration: expected one of the signatures {measured}, found {signature!r}")
         time = self.calls[signature]
         return np.maximum(calls * time.per_call + (calls * time.rows if rows is None else rows) * time.per_row, 0.0)
 
@@ -106,10 +106,10 @@ class Calibration:
             if (version := values.pop("format_version")) != FORMAT_VERSION:
                 raise ValueError(f"format version {version!r}")
             calls = {name: CallTime(**time) for name, time in values.pop("calls").items()}
-            found = cls(calls=calls, **values)
+            calibration = cls(calls=calls, **values)
             if not all(0 <= time.per_call + time.rows * time.per_row < float("inf") for time in calls.values()):
                 raise ValueError("a time is negative or infinite")
-            return found
+            return calibration
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = f"no key {error}" if isinstance(error, KeyError) else str(error)
             raise ConfigurationError(
@@ -125,17 +125,17 @@ class Calibration:
             ConfigurationError: The file cannot be read, is no calibration, or belongs to another model.
         """
         try:
-            found = cls.from_json(path.read_bytes(), str(path))
+            calibration = cls.from_json(path.read_bytes(), str(path))
         except OSError as error:
             raise ConfigurationError(
                 f"{path}: cannot read the calibration ({error.strerror}); give the calibration.json of a run"
             ) from error
-        if found.fingerprint != model.fingerprint:
+        if calibration.fingerprint != model.fingerprint:
             raise ConfigurationError(
-                f"{path}: measured a file with fingerprint {found.fingerprint[:12]}, expected {model.fingerprint[:12]} of "
-                f"{model.where}; leave fleet.profiles.calibration out to measure this file"
+                f"{path}: measured a file with fingerprint {calibration.fingerprint[:12]}, expected "
+                f"{model.fingerprint[:12]} of {model.where}; leave fleet.profiles.calibration out to measure this file"
             )
-        return found
+        return calibration
 
 
 def calibrated(model: TrainableModel, folder: Path | None = None, given: Path | None = None) -> Calibration:
@@ -159,9 +159,9 @@ def calibrated(model: TrainableModel, folder: Path | None = None, given: Path | 
     cached = cache_folder("calibrations") / f"{model.fingerprint[:32]}-{digest}.json"
     if cached.exists():
         return Calibration.read(cached, model)
-    found = measured(model)
-    write_file(cached, found.to_json().encode())
-    return found
+    calibration = measured(model)
+    write_file(cached, calibration.to_json().encode())
+    return calibration
 
 
 def measured(model: TrainableModel) -> Calibration:

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.system import peak_memory
+from odt_sim._support.text import one_line
 from odt_sim.device.engines import quiet
 from odt_sim.device.runtime import Runtime
-from odt_sim.errors import OdtSimError, one_line
+from odt_sim.errors import OdtSimError
 from odt_sim.fleet.calibration import Calibration, CallTime, this_machine
-from odt_sim.memory import peak_memory
 from odt_sim.model.flatbuffer import Signature, TensorInfo
 from odt_sim.model.trainable import TrainableModel
 

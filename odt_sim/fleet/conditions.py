@@ -9,14 +9,12 @@ from numpy.typing import NDArray
 
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.fleet.availability import Always, Availability, Charging, Daily, Markov
+from odt_sim.fleet.availability import Always, Availability, Charging, Daily, Markov, Trace
 from odt_sim.fleet.battery import Batteries
 from odt_sim.fleet.calibration import calibrated
-from odt_sim.fleet.classes import Flags, Ids, Population
+from odt_sim.fleet.classes import MEGABYTE, Flags, Ids, Population, device_classes
 from odt_sim.fleet.costs import Costs
 from odt_sim.fleet.habits import HOUR, Habits
-from odt_sim.fleet.tables import device_classes
-from odt_sim.fleet.trace import Trace
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Availability as AvailabilitySettings
 from odt_sim.settings import Fleet, Profiles
@@ -44,7 +42,7 @@ class Conditions:
 
     def eligible(self, ids: Ids, data_bytes: NDArray[np.int64]) -> Flags:
         """Return whether the model and `[devices]` bytes of data fit into each device's memory, `[devices]`."""
-        return self.costs.fits(ids, data_bytes)
+        return np.asarray(self.costs.memory(data_bytes) <= self.population.of("memory_megabytes", ids) * MEGABYTE)
 
 
 def conditions(
@@ -88,11 +86,11 @@ def conditions(
 
 
 def _check_unused(fleet: Fleet) -> None:
-    for given, default in ((fleet.profiles, Profiles()), (fleet.availability, AvailabilitySettings())):
-        for name, value in vars(given).items():
+    for settings, default in ((fleet.profiles, Profiles()), (fleet.availability, AvailabilitySettings())):
+        for name, value in vars(settings).items():
             if value != getattr(default, name):
                 raise ConfigurationError(
-                    f"{given.group}.{name}: needs fleet.profiles, found {value!r}; set it: fleet.profiles=phones"
+                    f"{settings.group}.{name}: needs fleet.profiles, found {value!r}; set it: fleet.profiles=phones"
                 )
 
 

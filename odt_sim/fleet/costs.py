@@ -140,10 +140,6 @@ class Costs:
             cellular_bytes=np.where(wifi, 0.0, down + up),
         )
 
-    def fits(self, ids: Ids, data_bytes: Floats | Ids) -> Flags:
-        """Return whether the model and `[devices]` bytes of data fit into each device's memory, `[devices]`."""
-        return self.memory(data_bytes) <= self.population.of("memory_megabytes", ids) * MEGABYTE
-
     def memory(self, data_bytes: Floats | Ids) -> Floats:
         """Return the peak memory in bytes of devices that hold `[devices]` bytes of data."""
         return np.asarray(self.calibration.memory_bytes + data_bytes, np.float64)

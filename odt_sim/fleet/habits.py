@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.fleet.classes import SHORTEST_NIGHT, Flags, Floats, Ids, Population
-from odt_sim.fleet.hashing import uniform
+from odt_sim.fleet.draws import uniform
 
 Times = float | Floats
 
@@ -114,10 +114,10 @@ class Habits:
 
     def _plugged(self, ids: Ids, ahead: Floats, night: Ids) -> tuple[Floats, Floats]:
         """Return the beginning and the end of charging in numbered nights, in whole seconds."""
-        own = OWN_HABIT * (2 * uniform(self.seed, "plugged in", ids) - 1)
-        each = EACH_NIGHT * (2 * uniform(self.seed, "night", ids, night) - 1)
+        habit = OWN_HABIT * (2 * uniform(self.seed, "plugged in", ids) - 1)
+        deviation = EACH_NIGHT * (2 * uniform(self.seed, "night", ids, night) - 1)
         hours = SHORTEST_NIGHT + (LONGEST_NIGHT - SHORTEST_NIGHT) * uniform(self.seed, "hours", ids, night)
-        begin = np.floor(night * DAY + HOUR * (PLUGGED_IN + own + each)) - ahead
+        begin = np.floor(night * DAY + HOUR * (PLUGGED_IN + habit + deviation)) - ahead
         return begin, np.floor(begin + HOUR * hours)
 
     def wifi(self, ids: Ids, time: Times) -> Flags:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
+from odt_sim._support.files import write_file
 from odt_sim.declarations import Settings, setting
 from odt_sim.errors import ConfigurationError
-from odt_sim.files import write_file
 
 FORMAT_VERSION = 1
 TIMED = ("train", "infer")

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from odt_sim.extras import check_extra
+from odt_sim._support.system import check_extra
 
 if TYPE_CHECKING:
     from odt_sim.flower.backend import server_app

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.flower.client import described

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.system import check_extra
 from odt_sim.data.dataset import Dataset, Indices
 from odt_sim.errors import ConfigurationError
-from odt_sim.extras import check_extra
 
 
 def partitioned(dataset: Dataset, devices: int | None, seed: int, *, partitioner: Mapping[str, Any]) -> list[Indices]:

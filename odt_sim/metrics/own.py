@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.metrics.names import KINDS, is_metric, is_own, know, title_of
 from odt_sim.model.weights import Array
-from odt_sim.user_code import user_code_errors
 
 Arrays = Mapping[str, Array]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.counting import few
+from odt_sim._support.text import few
 from odt_sim.errors import InvocationError, ModelError
 from odt_sim.model import surgery
 from odt_sim.model.dataflow import Flow

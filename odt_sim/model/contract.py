@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NoReturn
 
-from odt_sim.counting import few
+from odt_sim._support.text import few
 from odt_sim.errors import ModelError
 from odt_sim.model.flatbuffer import FlatModel, Signature, TensorInfo
 from odt_sim.model.flatbuffer import shape_text as shape_text

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.errors import ModelError, typed_line
+from odt_sim._support.text import typed_line
+from odt_sim.errors import ModelError
 from odt_sim.model.flatbuffer_fields import BUFFERS, SUBGRAPHS, UNSIGNED_64, Fields
 from odt_sim.model.graph import CALLS, EntryPoint, Graph, Op, Subgraph, Tensor
 

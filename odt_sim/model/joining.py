@@ -16,7 +16,8 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
-from odt_sim.errors import ModelError, one_line, typed_line
+from odt_sim._support.text import one_line, typed_line
+from odt_sim.errors import ModelError
 from odt_sim.model import surgery
 from odt_sim.model.adaptation import tried
 from odt_sim.model.dataflow import Flow, flow_of

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from odt_sim.arguments import names_arguments
+from odt_sim._support.checks import names_arguments
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model import flatbuffer
 from odt_sim.model.adaptation import adapted, tried

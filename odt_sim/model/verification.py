@@ -13,9 +13,9 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from odt_sim._support.files import cache_folder, write_file
+from odt_sim._support.system import environment
 from odt_sim.errors import FileError, InvocationError, ModelError, transient
-from odt_sim.files import cache_folder, write_file
-from odt_sim.subprocesses import environment
 
 SECONDS = 60.0
 """The CPU time of a verification, in seconds; a file of more than 60 MB gets one second for each MB.

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.arguments import names_arguments, shown
+from odt_sim._support.checks import names_arguments, shown
 from odt_sim.errors import ModelError
 from odt_sim.model.manifest import Parameter
 

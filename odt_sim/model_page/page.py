@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from odt_sim._support.files import refuse_source, rendered, write_file
 from odt_sim.doctor.file_checks import manifest_of
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
-from odt_sim.files import refuse_source, write_file
 from odt_sim.model.graph import Graph
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.trainable import read_file
 from odt_sim.model_page.drawing import HIDDEN, RUNNERS, drawing, runner
-from odt_sim.templates import rendered
 
 LARGEST = 1024
 """The size in bytes from which a constant that is not a variable's initial value is listed."""

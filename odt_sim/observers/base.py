@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from odt_sim.arguments import shown
+from odt_sim._support.checks import shown
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
-from odt_sim.user_code import user_code_errors
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
-from odt_sim.counting import counted, few
+from odt_sim._support.text import counted, few
 from odt_sim.metrics.names import first_metric
 from odt_sim.metrics.units import suited
 from odt_sim.observers.base import Observer, RunInfo, in_notebook

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from odt_sim.counting import counted
-from odt_sim.declarations import Range, fits
+from odt_sim._support.checks import Range, fits
+from odt_sim._support.text import counted
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.names import first_metric, higher_is_better
 from odt_sim.observers.base import Observer, RunInfo

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.files import missing, temporary
 from odt_sim.errors import CheckpointError, VersionError
-from odt_sim.files import missing, temporary
 from odt_sim.model.tensors import ServerState
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.commit import Commit, CommitFile, commit_name, commit_round

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import machine, python_version, system
 
-from odt_sim.control_groups import lines
+from odt_sim._support.system import lines
 
 PACKAGES = ("odt_sim", "ai-edge-litert", "numpy")
 """The packages whose versions a summary records: all packages that compute with weights."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from odt_sim._support.files import WITHOUT_LOCKS, unwritable
 from odt_sim.errors import CheckpointError, FileError
-from odt_sim.files import WITHOUT_LOCKS, unwritable
 
 LOCK = ".lock"
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from odt_sim._support.files import missing
 from odt_sim.errors import ConfigurationError, FileError
-from odt_sim.files import missing
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Self, TypeGuard
 
-from odt_sim.counting import few
+from odt_sim._support.text import few
 
 MAX_NAMED = 5  # the most devices that a line names for each reason
 HOSTILE = "hostile"

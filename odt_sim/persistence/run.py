@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odt_sim.counting import few
+from odt_sim._support.text import few
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.names import is_metric, know
 from odt_sim.metrics.tasks import TASK_METRICS

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from odt_sim.errors import CheckpointError, one_line
-from odt_sim.files import sync_content, sync_names, unwritable, write_file
+from odt_sim._support.files import sync_content, sync_names, unwritable, write_file
+from odt_sim._support.text import one_line
+from odt_sim.errors import CheckpointError
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.summary import Summary
 from odt_sim.persistence.timeline import TimelineRecord

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from odt_sim._support.files import missing, sync_file_system, sync_names, unwritable, write_file
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError
-from odt_sim.files import missing, sync_file_system, sync_names, unwritable, write_file
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.object_store import ObjectStore
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.metrics.fleet import Row, fleet_figures, fraction_hurt, gains, measured_as, split_seen
 from odt_sim.metrics.rounds import continual_figures, rounds_to_target
 from odt_sim.persistence.records import Record

@@ -6,9 +6,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from odt_sim._support.system import check_extra
 from odt_sim.device.engines import quiet
 from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
-from odt_sim.extras import check_extra
 from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.tensors import read_only
 from odt_sim.persistence.storage import check_writable

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from threading import Condition
 from typing import Any, NamedTuple
 
-from odt_sim.counting import counted
+from odt_sim._support.text import counted, one_line
 from odt_sim.data.columns import Array
-from odt_sim.errors import CheckpointError, DataError, InvocationError, one_line
+from odt_sim.errors import CheckpointError, DataError, InvocationError
 from odt_sim.persistence.storage import Storage
 from odt_sim.phone.frames import Message, decode, encode
 from odt_sim.simulation.exclusion import AWAY

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.metrics.names import is_percent, title_of
 from odt_sim.metrics.units import significant
 from odt_sim.persistence.run import Run

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from odt_sim.counting import counted, few
+from odt_sim._support.text import counted, few
 from odt_sim.metrics.names import title_of
 from odt_sim.metrics.rounds import IMPROVEMENT
 from odt_sim.metrics.units import significant

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from odt_sim.files import write_file
+from odt_sim._support.files import rendered, write_file
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import document
 from odt_sim.report.comparison import Comparison
@@ -16,7 +16,6 @@ from odt_sim.report.records import comparison_document
 from odt_sim.report.run_settings import short_paths
 from odt_sim.report.sections import devices_table, sections
 from odt_sim.report.table import Table
-from odt_sim.templates import rendered
 
 
 def page_path(folders: Sequence[Path]) -> Path:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from odt_sim.counting import few
+from odt_sim._support.text import few
 from odt_sim.persistence.run import Run
 from odt_sim.report.comparison import Comparison
 from odt_sim.report.run_settings import data_digest, data_settings

@@ -5,7 +5,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Literal
 
-from odt_sim.control_groups import cores
+from odt_sim._support.system import cores
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import SimulationError
 from odt_sim.simulation.backend import Backend

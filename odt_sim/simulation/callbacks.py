@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.data.federated import described
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.observers.base import Observer, RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.simulation.run_settings import attributes
-from odt_sim.user_code import user_code_errors
 
 Function = Callable[[RoundRecord], bool | str | None]
 """A callback, called after each committed round; it returns True, or the reason as text, to end the run."""

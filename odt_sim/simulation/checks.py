@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.checks import check_instance
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
 from odt_sim.attacks.base import Attack
 from odt_sim.data.columns import Columns
-from odt_sim.data.dataset_checks import check_all_against
 from odt_sim.data.federated import FederatedData
+from odt_sim.data.model_checks import check_against
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.examples import check_ids, check_ranges, named_rows
 from odt_sim.device.plan import TrainingPlan, own_learning_rate
@@ -93,15 +94,9 @@ def check_types(**arguments: object) -> None:
     """
     for name, value in arguments.items():
         kind, advice = ARGUMENTS[name]
-        if isinstance(value, kind) and not isinstance(value, type):
-            continue
-        found = repr(value) if isinstance(value, str) else type(value).__name__
-        if isinstance(value, type):
-            found = f"the class {value.__name__}"
-            advice = f"pass {value.__name__}()" if kind in value.__mro__ else advice
-        raise ConfigurationError(
-            f"Simulation: {name}: expected an instance of {kind.__name__}, found {found}; {advice}"
-        )
+        if isinstance(value, type) and kind in value.__mro__:
+            advice = f"pass {value.__name__}()"
+        check_instance(f"Simulation: {name}", kind, value, advice)
 
 
 def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
@@ -166,7 +161,7 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
         )
     transcripts = {output.name: None for output in model.outputs if output.loss == CTC}  # which check_ranges checks
     classes = {**model.classes_by_target, **transcripts}
-    check_all_against(data, model.inputs, model.targets, classes, model.ignored_classes)
+    check_against(data, model.inputs, model.targets, classes, model.ignored_classes)
     check_ids(model, data.x, f"data {data.name}: x")
     check_ranges(model, data.y, f"data {data.name}: y")
     for column, split in ((0, "training"), (2, "test")):

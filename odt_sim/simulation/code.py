@@ -11,10 +11,10 @@ from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from odt_sim._support.files import write_file
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.attacks.base import Attack
 from odt_sim.errors import SimulationError
-from odt_sim.files import write_file
 from odt_sim.persistence.environment import own_code
 from odt_sim.persistence.run_folder import CODE, RunFolder
 from odt_sim.simulation.job import Job

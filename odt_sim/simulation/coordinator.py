@@ -11,16 +11,17 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from odt_sim._support.checks import names_arguments
+from odt_sim._support.system import hand_back
+from odt_sim._support.text import counted
+from odt_sim._support.user_code import user_frames
 from odt_sim.aggregators.base import Aggregator
-from odt_sim.arguments import names_arguments
 from odt_sim.attacks.base import Attack
-from odt_sim.counting import counted
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError, StrategyError
 from odt_sim.fleet.conditions import conditions
-from odt_sim.memory import hand_back
 from odt_sim.metrics.own import own_metrics
 from odt_sim.metrics.rounds import check_target, reported_round
 from odt_sim.model.trainable import TrainableModel
@@ -58,7 +59,6 @@ from odt_sim.simulation.serial import SerialBackend
 from odt_sim.simulation.spending import Spending
 from odt_sim.simulation.start import check_unused, initial_weights, start, store_calibration
 from odt_sim.strategies.base import ServerState, Strategy
-from odt_sim.user_code import user_frames
 
 
 class Simulation:

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from threadpoolctl import threadpool_limits
 
-from odt_sim.arguments import shown
-from odt_sim.declarations import Range, fits
+from odt_sim._support.checks import Range, fits, shown
 from odt_sim.device.device import Device
 from odt_sim.errors import ConfigurationError
 from odt_sim.model.tensors import read_only

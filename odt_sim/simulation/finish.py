@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.files import write_file
 from odt_sim.data.dataset import digest_of
 from odt_sim.errors import ModelError
-from odt_sim.files import write_file
 from odt_sim.fleet.conditions import Conditions
 from odt_sim.model.identity import model_digest
 from odt_sim.model.initial_weights import with_initial_weights

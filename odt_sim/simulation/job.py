@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
 from odt_sim.attacks.base import Attack
@@ -27,7 +28,6 @@ from odt_sim.persistence.versions import Version
 from odt_sim.settings import Fleet
 from odt_sim.simulation.cohort import choose_hostile
 from odt_sim.strategies.base import Strategy, Tensors, Update
-from odt_sim.user_code import user_code_errors
 
 ADVICE = "correct it; to debug it, use backend=serial"
 

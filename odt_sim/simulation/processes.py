@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from odt_sim.control_groups import cores
+from odt_sim._support.system import PR_SET_PDEATHSIG, cores
 from odt_sim.device.embedding_cache import Embedded, EmbeddingCache
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import ConfigurationError, SimulationError
@@ -36,7 +36,6 @@ from odt_sim.simulation.shares import in_shares
 from odt_sim.simulation.sums import add
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
-from odt_sim.subprocesses import PR_SET_PDEATHSIG
 
 MOST_DEVICES = 8
 """The maximum number of devices in a share of several blocks, whose results are in memory until earlier ones arrive."""

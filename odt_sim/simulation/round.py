@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.metrics.fleet import evaluation_columns

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from odt_sim._support.text import counted
 from odt_sim.aggregators.differential_privacy import DifferentialPrivacy
-from odt_sim.counting import counted
 from odt_sim.data.columns import Array, arrays_of
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.inputs import unscaled

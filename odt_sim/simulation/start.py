@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from odt_sim.counting import counted
+from odt_sim._support.files import remove_temporaries, write_file
+from odt_sim._support.text import counted
 from odt_sim.device.engines import LITERT, RuntimeChoice, quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, ModelError
-from odt_sim.files import remove_temporaries, write_file
 from odt_sim.fleet.calibration import CALIBRATION
 from odt_sim.fleet.conditions import Conditions
 from odt_sim.metrics.rounds import reported_round

@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.checks import ALIKE, warn_of_misspelt
+from odt_sim._support.user_code import name_of, repr_of
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
 from odt_sim.hyperparameters import Configured, choice, number
-from odt_sim.misspelt import ALIKE, warn_of_misspelt
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.tensors import ServerState as ServerState
 from odt_sim.model.tensors import Tensors as Tensors
@@ -27,7 +28,6 @@ from odt_sim.model.tensors import weights_of as weights_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights, is_finite
 from odt_sim.strategies.state import keep, receive, stepped
-from odt_sim.user_code import name_of, repr_of
 
 Weighting = Literal["by_examples", "uniform"]
 

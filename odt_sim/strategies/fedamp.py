@@ -23,8 +23,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.checks import checked
 from odt_sim.device.device import Device
-from odt_sim.hyperparameters import checked, count, number
+from odt_sim.hyperparameters import count, number
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Vector, Weights
 from odt_sim.strategies.base import AVERAGING, ServerState, Strategy, Tensors, Update, Updates, weights_of

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from odt_sim._support.system import package
+from odt_sim._support.user_code import user_code_errors
 from odt_sim.errors import ConfigurationError
-from odt_sim.extras import package
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
@@ -21,7 +22,6 @@ from odt_sim.trackers.base import (
     summary_figures,
     trained_model,
 )
-from odt_sim.user_code import user_code_errors
 
 MAX_PARAMETERS = 100
 """Maximum number of parameters that MLflow accepts in one call."""

@@ -3,7 +3,7 @@
 import re
 import shutil
 
-from odt_sim.extras import package
+from odt_sim._support.system import package
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary

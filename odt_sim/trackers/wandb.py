@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from odt_sim._support.system import package
 from odt_sim.errors import ConfigurationError
-from odt_sim.extras import package
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary

@@ -10,8 +10,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from odt_sim import strategies
+from odt_sim._support.files import write_file
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.files import write_file
 from odt_sim.persistence.run_folder import SEARCH, TASK, TUNED, document
 
 IRRELEVANT = ("backend", "tracker", "hydra/launcher", "hydra.launcher.")

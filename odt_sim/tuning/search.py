@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim._support.files import write_file
+from odt_sim._support.system import package
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.extras import package
-from odt_sim.files import write_file
 from odt_sim.metrics.names import first_metric, higher_is_better
 from odt_sim.observers.base import Observer, RunInfo
 from odt_sim.persistence.records import RoundRecord

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table as ConsoleTable
 
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.errors import CheckpointError
 from odt_sim.report.table import Cell, Row, Table
 

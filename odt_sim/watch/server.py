@@ -15,10 +15,10 @@ from starlette.responses import FileResponse, HTMLResponse, Response, StreamingR
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from odt_sim._support.files import rendered
 from odt_sim.phone.app import PAGE as PHONE_PAGE
 from odt_sim.phone.guard import OwnHost
 from odt_sim.phone.server import Server, address_of, listen
-from odt_sim.templates import rendered
 from odt_sim.watch.jobs import Sweep
 
 PAGE = Path(__file__).with_name("page")

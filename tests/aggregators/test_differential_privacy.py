@@ -80,7 +80,7 @@ def test_without_noise_and_clipping_equals_unweighted_mean() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"noise_multiplier": -1}, "noise_multiplier: expected a number at least 0, found -1"),
+        ({"noise_multiplier": -1}, "noise_multiplier: expected a number of at least 0, found -1"),
         ({"delta": 0}, "delta: expected a number above 0 and below 1, found 0"),
         ({"max_norm": 0}, "max_norm: expected a number above 0, found 0"),
     ],

@@ -94,7 +94,9 @@ def test_different_tensors_are_refused(single: Any) -> None:
 
 @pytest.mark.parametrize("fraction", [-0.1, 0.5, float("nan"), "much"])
 def test_fraction_out_of_range(fraction: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"aggregator\.hostile: expected a number at least 0 and below 0\.5"):
+    with pytest.raises(
+        ConfigurationError, match=r"aggregator\.hostile: expected a number of at least 0 and below 0\.5"
+    ):
         TrimmedMean(fraction)
 
 

@@ -105,7 +105,7 @@ def test_success_is_measured_on_stamped_examples_of_other_classes(device: Device
         (Scaling, {"factor": float("nan")}, "attack.factor: expected a number"),
         (RandomUpdates, {"deviation": 0}, "attack.deviation: expected a number above 0"),
         (LabelPoisoning, {"labels": "swapped"}, "attack.labels: expected mirrored or random, found 'swapped'"),
-        (Backdoor, {"share": 1.5}, "attack.share: expected a number at least 0 and at most 1"),
+        (Backdoor, {"share": 1.5}, "attack.share: expected a number of at least 0 and at most 1"),
         (Backdoor, {"target": -1}, "attack.target: expected a whole number of at least 0"),
     ],
 )

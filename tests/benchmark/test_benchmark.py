@@ -23,7 +23,7 @@ from odt_sim.cli.benchmark_worker import refusal
 from odt_sim.cli.build import check, federated
 from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
-from odt_sim.data.leaf import CHARACTERS
+from odt_sim.data.published import CHARACTERS
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RunFolder
 from odt_sim.tuning.plan import Plan
 from odt_sim.tuning.winners import Winner

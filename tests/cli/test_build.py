@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from odt_sim._support.user_code import imported
 from odt_sim.cli import build as config
 from odt_sim.cli.components import build
 from odt_sim.cli.keys import check_keys
@@ -17,7 +18,6 @@ from odt_sim.errors import ConfigurationError, DataError, ModelError
 from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.local import Local
-from odt_sim.user_code import imported
 
 # --- settings ----------------------------------------------------------------------------------------------------------
 

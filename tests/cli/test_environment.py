@@ -8,9 +8,9 @@ from importlib.metadata import version
 import pytest
 from packaging.requirements import Requirement
 
+from odt_sim._support.system import cores
 from odt_sim.cli.environment import environment, extra
 from odt_sim.cli.main import main
-from odt_sim.control_groups import cores
 
 
 def test_figures_are_those_of_this_machine(monkeypatch, tmp_path):

@@ -82,7 +82,7 @@ MODEL = [override for override in EXPORTED["tagging"] if override.startswith("mo
 EXAMPLES = """
 import numpy as np
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.sentences import tagged_sentences
+from odt_sim.conf.demo_data import tagged_sentences
 
 def examples(label):
     data = tagged_sentences(4, 9, length=5)

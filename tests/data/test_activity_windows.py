@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from odt_sim.data.activity_windows import SIGNALS, uci_har
+from odt_sim.data.published import SIGNALS, uci_har
 from odt_sim.errors import DataError
 
 

@@ -3,11 +3,19 @@ import pandas
 import pytest
 
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.dataset_checks import as_targets, check, check_against
+from odt_sim.data.dataset_checks import check
+from odt_sim.data.model_checks import as_targets
+from odt_sim.data.model_checks import check_against as check_tensors
 from odt_sim.errors import DataError
+from odt_sim.model.flatbuffer import TensorInfo
 
 X = np.float32([[1, 2], [3, 4], [5, 6]])
 Y = np.array([0, 1, 2])
+
+
+def check_against(data, x_shape, x_dtype, y_shape, y_dtype, classes):
+    x, y = (TensorInfo("", (-1, *shape), str(np.dtype(t))) for shape, t in ((x_shape, x_dtype), (y_shape, y_dtype)))
+    check_tensors(data, {"": x}, {"": y}, {"": classes})
 
 
 def test_users_of_bytes_become_text():

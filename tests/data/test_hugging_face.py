@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 from scipy.io import wavfile
 
-from odt_sim.data.hugging_face_folders import saved_hugging_face
-from odt_sim.data.mapped import is_mapped
+from odt_sim.data.columns import is_mapped
+from odt_sim.data.hugging_face import saved_hugging_face
 from odt_sim.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings(

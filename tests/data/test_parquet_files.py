@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from odt_sim.data import by_user, federate, find_leakage
+from odt_sim.data.columns import is_mapped
 from odt_sim.data.dataset import digest_of
 from odt_sim.data.drift import rotation
-from odt_sim.data.mapped import is_mapped
 from odt_sim.data.parquet_files import parquet
 from odt_sim.data.tables import table
 from odt_sim.errors import ConfigurationError, DataError
@@ -88,7 +88,7 @@ def test_folders_of_a_partition_give_a_column(tmp_path, stores):
         (tmp_path / "data" / f"user={user}").mkdir(parents=True)
         pq.write_table(pa.table({"age": ages, "y": [0] * len(ages)}), tmp_path / "data" / f"user={user}" / "a.parquet")
     found = parquet(tmp_path / "data", "y", "user", store=stores)
-    assert (found.x.ravel().tolist(), found.users.tolist()) == ([5, 1, 2], [3, 7, 7])
+    assert (found.x.tolist(), found.users.tolist()) == ([[5], [1], [2]], [3, 7, 7])
 
 
 @pytest.mark.parametrize(

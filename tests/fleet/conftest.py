@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from odt_sim.fleet.calibration import Calibration, CallTime
-from odt_sim.fleet.classes import DeviceClass, Population
+from odt_sim.fleet.classes import DeviceClass, Population, device_classes
 from odt_sim.fleet.habits import Habits
-from odt_sim.fleet.tables import device_classes
 
 PLAIN = DeviceClass(
     name="plain",

@@ -8,9 +8,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from odt_sim.errors import ConfigurationError, SimulationError
-from odt_sim.fleet.availability import Always, Availability, Charging, Daily, Markov
+from odt_sim.fleet.availability import Always, Availability, Charging, Daily, Markov, Trace
 from odt_sim.fleet.habits import DAY, HOUR, Habits, offset_of
-from odt_sim.fleet.trace import Trace
 from tests.fleet.conftest import alike
 
 MANY = np.arange(40_000)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from odt_sim.fleet.selection import choose_eligible
+from odt_sim.fleet.draws import choose_eligible
 
 CANDIDATES = np.arange(0, 2000, 2)
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.fleet.classes import Population
-from odt_sim.fleet.hashing import uniform
-from odt_sim.fleet.tables import device_classes
+from odt_sim.fleet.classes import Population, device_classes
+from odt_sim.fleet.draws import uniform
 from tests.fleet.conftest import PLAIN
 
 IDS = np.arange(100_000)

@@ -10,9 +10,8 @@ from odt_sim.cli.keys import check_keys
 from odt_sim.cli.overrides import check_overrides, composed, sweepable
 from odt_sim.data import digits, federate, iid
 from odt_sim.errors import ConfigurationError
-from odt_sim.fleet.availability import Always, Charging, Daily, Markov
+from odt_sim.fleet.availability import Always, Charging, Daily, Markov, Trace
 from odt_sim.fleet.conditions import Conditions, conditions, data_bytes
-from odt_sim.fleet.trace import Trace
 from odt_sim.settings import Availability, ConfiguredFleet
 from tests.fleet.conftest import CALIBRATION
 

@@ -10,9 +10,8 @@ import pytest
 import yaml
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.fleet.classes import NUMBERS, DeviceClass
+from odt_sim.fleet.classes import COLUMNS, NUMBERS, DeviceClass, device_classes
 from odt_sim.fleet.profile import DeviceProfile, Timing
-from odt_sim.fleet.tables import COLUMNS, device_classes
 from tests.fleet.conftest import PLAIN
 
 PROFILE = DeviceProfile(

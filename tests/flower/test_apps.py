@@ -170,5 +170,5 @@ def test_a_run_on_nodes_cannot_be_resumed(model, data, tmp_path):
 
 
 def test_apps_check_what_they_are_given(model, data):
-    with pytest.raises(ConfigurationError, match="strategy: expected an instance of Strategy, found the class FedAvg"):
+    with pytest.raises(ConfigurationError, match="strategy: expected a Strategy, found the class FedAvg"):
         client_app(model, data, FedAvg, **OWN)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from outcomes import Outcomes, note
 
-from odt_sim.files import cache_folder
+from odt_sim._support.files import cache_folder
 from odt_sim.model import verification
 
 LONG = os.environ.get("FUZZ") == "long"

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from odt_sim._support.files import cache_folder, remove_temporaries, sync_file_system, write_file
 from odt_sim.errors import FileError
-from odt_sim.files import cache_folder, remove_temporaries, sync_file_system, write_file
 
 KILLED = """
 import os, pathlib, signal, sys
-from odt_sim.files import write_file
+from odt_sim._support.files import write_file
 sys.addaudithook(lambda event, given: os.kill(os.getpid(), signal.SIGKILL) if event == "os.rename" else None)
 write_file(pathlib.Path(sys.argv[1]), b"new")
 """

@@ -9,6 +9,7 @@ import pytest
 from deaths import Recorder
 
 from odt_sim import Device, Fleet, Simulation, TrainingPlan
+from odt_sim._support.user_code import user_frames
 from odt_sim.aggregators.median import Median
 from odt_sim.data import by_user, federate, iid
 from odt_sim.data.dataset import Dataset
@@ -24,7 +25,6 @@ from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.fedprox import FedProx
 from odt_sim.strategies.head_only import HeadOnly
 from odt_sim.strategies.local import Local
-from odt_sim.user_code import user_frames
 
 
 def test_simulation_shows_what_runs_where(simulation):
@@ -542,31 +542,31 @@ def test_states_of_more_than_1000_devices_have_several_folders(simulation, cloud
     [
         (
             {"model": "digits.tflite"},
-            "model: expected an instance of TrainableModel, found 'digits.tflite'; load it with",
+            "model: expected a TrainableModel, found 'digits.tflite'; load it with",
         ),
-        ({"data": ([], [])}, "data: expected an instance of FederatedData, found tuple; distribute a data set over"),
-        ({"strategy": FedPer}, "strategy: expected an instance of Strategy, found the class FedPer; pass FedPer()"),
+        ({"data": ([], [])}, "data: expected a FederatedData, found a tuple; distribute a data set over"),
+        ({"strategy": FedPer}, "strategy: expected a Strategy, found the class FedPer; pass FedPer()"),
         (
             {"strategy": "fedavg"},
-            "strategy: expected an instance of Strategy, found 'fedavg'; pass an instance, such as",
+            "strategy: expected a Strategy, found 'fedavg'; pass an instance, such as",
         ),
         (
             {"budget": 100},
-            "budget: expected an instance of Budget, found int; pass an instance, such as Budget(steps=1000)",
+            "budget: expected a Budget, found 100; pass an instance, such as Budget(steps=1000)",
         ),
-        ({"fleet": 5}, "fleet: expected an instance of Fleet, found int; pass an instance, such as Fleet(cohort=10)"),
-        ({"plan": TrainingPlan}, "plan: expected an instance of TrainingPlan, found the class TrainingPlan; pass"),
+        ({"fleet": 5}, "fleet: expected a Fleet, found 5; pass an instance, such as Fleet(cohort=10)"),
+        ({"plan": TrainingPlan}, "plan: expected a TrainingPlan, found the class TrainingPlan; pass"),
         (
             {"aggregator": Median},
-            "aggregator: expected an instance of Aggregator, found the class Median; pass Median()",
+            "aggregator: expected an Aggregator, found the class Median; pass Median()",
         ),
         (
             {"backend": "ray"},
-            "backend: expected an instance of Backend, found 'ray'; pass an instance, such as ProcessesBac",
+            "backend: expected a Backend, found 'ray'; pass an instance, such as ProcessesBac",
         ),
         (
             {"backend": ProcessesBackend},
-            "backend: expected an instance of Backend, found the class ProcessesBackend; pass ProcessesBackend()",
+            "backend: expected a Backend, found the class ProcessesBackend; pass ProcessesBackend()",
         ),
     ],
 )

@@ -93,5 +93,5 @@ def test_cohort_without_weight_leaves_the_model(softmax: TrainableModel) -> None
 
 
 def test_settings_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy\.rate: expected a number at least 0, found "):
+    with pytest.raises(ConfigurationError, match=r"strategy\.rate: expected a number of at least 0, found "):
         AFL(-1)

@@ -80,6 +80,6 @@ def test_needs_plain_sgd(adam: TrainableModel) -> None:
 @pytest.mark.parametrize("alpha", [-0.1, 1.1])
 def test_alpha_out_of_range(alpha: float) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"strategy\.alpha: expected a number at least 0 and at most 1, found "
+        ConfigurationError, match=r"strategy\.alpha: expected a number of at least 0 and at most 1, found "
     ):
         APFL(alpha)

@@ -70,5 +70,5 @@ def test_needs_a_gradient_offset(adam: TrainableModel) -> None:
 
 @pytest.mark.parametrize("factor", [-0.1, float("inf"), "1"])
 def test_regularization_out_of_range(factor: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy\.regularization: expected a number at least 0, found "):
+    with pytest.raises(ConfigurationError, match=r"strategy\.regularization: expected a number of at least 0, found "):
         Ditto(factor)

@@ -82,5 +82,5 @@ def test_model_without_gradient_offset_is_refused(adam: TrainableModel) -> None:
 
 
 def test_alpha_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match=r"^strategy\.alpha: expected a number at least 0, found -0\.1$"):
+    with pytest.raises(ConfigurationError, match=r"^strategy\.alpha: expected a number of at least 0, found -0\.1$"):
         FedDyn(-0.1)

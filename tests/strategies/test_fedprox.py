@@ -91,8 +91,8 @@ def test_model_without_gradient_offset_is_refused(adam: TrainableModel, foreign:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"mu": -1}, r"^strategy\.mu: expected a number at least 0, found -1$"),
-        ({"mu": float("nan")}, r"^strategy\.mu: expected a number at least 0, found nan$"),
+        ({"mu": -1}, r"^strategy\.mu: expected a number of at least 0, found -1$"),
+        ({"mu": float("nan")}, r"^strategy\.mu: expected a number of at least 0, found nan$"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, float], message: str) -> None:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from odt_sim import Strategy
+from odt_sim._support.checks import checked, checked_count
 from odt_sim.errors import ConfigurationError
-from odt_sim.hyperparameters import checked, checked_count, choice, number
+from odt_sim.hyperparameters import choice, number
 from odt_sim.strategies import FedAvg
 
 

@@ -88,10 +88,10 @@ def test_yogi_decays_slower_than_adam() -> None:
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        (FedAvgM, {"beta": 1}, r"^strategy\.beta: expected a number at least 0 and below 1, found 1$"),
+        (FedAvgM, {"beta": 1}, r"^strategy\.beta: expected a number of at least 0 and below 1, found 1$"),
         (FedAvgM, {"server_learning_rate": 0}, r"^strategy\.server_learning_rate: expected a number above 0, found 0$"),
-        (FedAdam, {"beta_1": -0.1}, r"^strategy\.beta_1: expected a number at least 0 and below 1, found -0\.1$"),
-        (FedYogi, {"beta_2": 1.0}, r"^strategy\.beta_2: expected a number at least 0 and below 1, found 1\.0$"),
+        (FedAdam, {"beta_1": -0.1}, r"^strategy\.beta_1: expected a number of at least 0 and below 1, found -0\.1$"),
+        (FedYogi, {"beta_2": 1.0}, r"^strategy\.beta_2: expected a number of at least 0 and below 1, found 1\.0$"),
         (FedAdagrad, {"tau": 0}, r"^strategy\.tau: expected a number above 0, found 0$"),
     ],
 )

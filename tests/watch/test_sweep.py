@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 from written_runs import round_record, write_hydra, write_run
 
-from odt_sim.files import write_file
+from odt_sim._support.files import write_file
 from odt_sim.persistence.run_folder import ROUNDS, RunFolder
 from odt_sim.watch.jobs import POINTS, Job, RoundsFile, Sweep
 

@@ -16,9 +16,9 @@ import pytest
 from command_process import COMMAND
 from written_runs import round_record, write_hydra, write_run
 
+from odt_sim._support.system import PACKAGES, check_extra
 from odt_sim.cli.main import main
 from odt_sim.errors import ConfigurationError
-from odt_sim.extras import PACKAGES, check_extra
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.watch.server import watch_server
 

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
+from odt_sim._support.text import first_line
 from odt_sim.data.columns import Array
-from odt_sim.errors import InvocationError, ModelError, first_line
+from odt_sim.errors import InvocationError, ModelError
 
 LARGE = 1 << 14
 """Bytes from which numpy copies an input: LiteRT would hold Python's lock meanwhile, and copy a read-only one twice."""

@@ -7,7 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from odt_sim.errors import ExportError, ExportWarning, one_line
+from odt_sim._support.text import one_line
+from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.random import OTHER_NUMBERS
 from odt_sim.export.lowering.trace import Accesses

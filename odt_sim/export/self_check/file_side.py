@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
+from odt_sim._support.text import first_line
 from odt_sim.device.batches import padded
 from odt_sim.device.engines import quiet
-from odt_sim.errors import ExportError, first_line
+from odt_sim.errors import ExportError
 from odt_sim.export.self_check.side import Array, Part
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.counting import counted
+from odt_sim._support.text import counted
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.fleet.battery import Batteries
 from odt_sim.fleet.conditions import Conditions
-from odt_sim.fleet.hashing import uniform
+from odt_sim.fleet.draws import uniform
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.timeline import Outcome, TimelineRecord
 from odt_sim.settings import Schedule

@@ -14,7 +14,7 @@ from odt_sim.device.random import generator_for
 from odt_sim.errors import SimulationError
 from odt_sim.fleet.battery import Batteries
 from odt_sim.fleet.conditions import Conditions
-from odt_sim.fleet.selection import choose_eligible
+from odt_sim.fleet.draws import choose_eligible
 from odt_sim.persistence.commit import Commit
 from odt_sim.simulation.clock import oort
 from odt_sim.simulation.clock.asynchronous import LONGEST_WAIT, WAIT

@@ -16,7 +16,7 @@ import numpy as np
 
 from odt_sim.device.random import generator_for
 from odt_sim.fleet.battery import Batteries
-from odt_sim.fleet.selection import choose_eligible
+from odt_sim.fleet.draws import choose_eligible
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.timeline import Outcome
 from odt_sim.simulation.clock.asynchronous import (

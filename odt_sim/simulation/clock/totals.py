@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.federated import FederatedData
+from odt_sim.fleet.availability import Trace
 from odt_sim.fleet.conditions import Conditions, data_bytes
-from odt_sim.fleet.trace import Trace
 from odt_sim.metrics.fleet import gini
 from odt_sim.persistence.timeline import Ledger
 from odt_sim.simulation.clock.devices import together

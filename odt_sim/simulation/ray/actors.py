@@ -8,8 +8,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from odt_sim.counting import counted
-from odt_sim.errors import SimulationError, first_line
+from odt_sim._support.text import counted, first_line
+from odt_sim.errors import SimulationError
 from odt_sim.simulation.ray.call_errors import LOST, is_own_death, result
 from odt_sim.simulation.ray.capacity import node_resources
 

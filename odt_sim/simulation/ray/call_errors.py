@@ -6,7 +6,8 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, ObjectLostError, RayActorError, RayError, RayTaskError
 
-from odt_sim.errors import OdtSimError, SimulationError, first_line
+from odt_sim._support.text import first_line
+from odt_sim.errors import OdtSimError, SimulationError
 
 LOST = (RayActorError, ObjectLostError)  # errors after the death of a worker or node, whose blocks are run again
 

@@ -18,9 +18,10 @@ import ray
 from ray._private import utils
 from ray._private.node import Node
 
+from odt_sim._support.system import share_arenas
+from odt_sim._support.text import first_line
 from odt_sim.device.engines import quiet
-from odt_sim.errors import SimulationError, first_line
-from odt_sim.memory import share_arenas
+from odt_sim.errors import SimulationError
 from odt_sim.simulation.submitted import JOB_CONFIG
 
 SYSTEM = {

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from odt_sim.user_code import is_users
+from odt_sim._support.user_code import is_users
 
 LoadedCode = Mapping[str, Any]
 """The import specifications of modules, by name; `importlib.reload` and a new import create another one."""

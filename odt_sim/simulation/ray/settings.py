@@ -7,7 +7,8 @@ from typing import Any
 
 from ray.runtime_env import RuntimeEnv
 
-from odt_sim.errors import ConfigurationError, first_line
+from odt_sim._support.text import first_line
+from odt_sim.errors import ConfigurationError
 
 RESERVED = {
     "CPU": "use backend.num_cpus",

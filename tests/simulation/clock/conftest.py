@@ -8,7 +8,7 @@ import pytest
 
 from odt_sim import Fleet, TrainableModel
 from odt_sim.fleet.calibration import Calibration, CallTime
-from odt_sim.fleet.tables import COLUMNS
+from odt_sim.fleet.classes import COLUMNS
 
 CLASSES = {"fast": 2.0, "middle": 1.0, "slow": 0.25}
 """The speed of each class."""

@@ -5,16 +5,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim.data.arm_poses import arm
+from odt_sim.conf.demo_data import (
+    LONGEST,
+    arm,
+    digit_numbers,
+    digit_properties,
+    next_words,
+    recommendations,
+    shapes,
+    tagged_sentences,
+)
 from odt_sim.data.columns import arrays_of
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.digit_labels import digit_properties
 from odt_sim.data.federated import federate
-from odt_sim.data.interactions import recommendations
 from odt_sim.data.partition import by_user, dirichlet, iid
-from odt_sim.data.sentences import next_words, tagged_sentences
-from odt_sim.data.shape_images import shapes
-from odt_sim.data.written_numbers import LONGEST, digit_numbers
 from odt_sim.errors import ConfigurationError, DataError
 
 DRAWN: dict[str, Any] = {

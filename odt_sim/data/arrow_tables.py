@@ -1,13 +1,20 @@
-"""Columns of Arrow tables as numpy arrays; needs `pip install 'odt_sim[tables]'`."""
+"""Arrow tables that may be larger than memory, converted to the arrays of a store; needs `pip install 'odt_sim[tables]'`."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from odt_sim._support.system import package
+from odt_sim._support.text import one_line
 from odt_sim.data.columns import Array
+from odt_sim.data.dataset_checks import as_inputs, as_numbers
+from odt_sim.data.store import Writer
+from odt_sim.data.table_columns import Named
 from odt_sim.errors import DataError
-from odt_sim.extras import package
+from odt_sim.model.names import full
 
 
 def arrow(module: str = "pyarrow") -> ModuleType:
@@ -17,6 +24,92 @@ def arrow(module: str = "pyarrow") -> ModuleType:
         DataError: It is not installed.
     """
     return package(module, "data: Parquet files need pyarrow", "tables", DataError)
+
+
+class ArrowTable:
+    """A table whose columns become arrays: those of one value per row at once, others in pieces.
+
+    Attributes:
+        where: The name of the table for errors.
+        schema: The `pyarrow.Schema`.
+    """
+
+    where: str
+    schema: Any
+
+    def column(self, name: str) -> Any:
+        """Return a whole column as a `pyarrow.ChunkedArray`."""
+        raise NotImplementedError
+
+    def pieces(self, writer: Writer, array: str, columns: str | Sequence[str]) -> Iterator[tuple[str, Array]]:
+        """Yield the rows of an array in pieces, with the name of each piece for errors.
+
+        Args:
+            writer: The writer of the store.
+            array: The name of the array.
+            columns: The column of the array, or the numeric columns that form it.
+        """
+        raise NotImplementedError
+
+    def fill(self, writer: Writer, x: Named, y: Named, users: str | None, times: str | None = None) -> None:
+        """Write the arrays of a store.
+
+        Args:
+            writer: The writer.
+            x: The columns of inputs.
+            y: The columns of targets; texts become class labels in sorted order.
+            users: The column of user ids, or None.
+            times: The column of times, or None.
+
+        Raises:
+            DataError: A row has no value, or its shape differs.
+        """
+        if users is not None:
+            writer.add("users", self._values(users))
+        if times is not None:
+            writer.add("times", self._times(times))
+        for name, columns in {**_arrays("x", x), **_arrays("y", y)}.items():
+            described = f"column {columns!r}"
+            if name.startswith("y") and isinstance(columns, str) and not is_nested(self.schema.field(columns).type):
+                writer.add(name, as_numbers(self.where, described, labels_of(self._values(columns))))
+                continue
+            converted = as_inputs if name.startswith("x") else as_numbers
+            for where, rows in self.pieces(writer, name, columns):
+                writer.add(name, converted(where, described, rows))
+
+    def _values(self, column: str) -> Array:
+        with readable(self.where):
+            return values_of_column(self.column(column), f"{self.where}: column {column!r}")
+
+    def _times(self, column: str) -> Array:
+        times = self._values(column)
+        if times.dtype.kind == "U":
+            raise DataError(
+                f"{self.where}: column {column!r} contains text such as {times[0]}, expected numbers or dates; "
+                "convert dates with pandas.to_datetime"
+            )
+        return times
+
+
+def _arrays(prefix: str, named: Named) -> dict[str, str | Sequence[str]]:
+    """Return the columns of each array by the array's name in the store."""
+    if isinstance(named, Mapping):
+        return {full(prefix, name): columns for name, columns in named.items()}
+    return {prefix: named}
+
+
+@contextmanager
+def readable(where: str) -> Iterator[None]:
+    """Turn errors of pyarrow while a table is read into one line."""
+    try:
+        yield
+    except (ValueError, OSError, NotImplementedError) as error:  # includes the errors of pyarrow
+        raise DataError(f"{where}: cannot be read ({one_line(error)}); write it again") from error
+
+
+def is_nested(kind: Any) -> bool:
+    """Return whether values of a type are lists or tensors."""
+    return bool(arrow().types.is_nested(kind)) or isinstance(kind, arrow().BaseExtensionType)
 
 
 def rows_of_column(column: Any, where: str) -> Array:

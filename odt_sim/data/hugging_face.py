@@ -1,25 +1,59 @@
 """Hugging Face data sets on disk, converted once to memory-mapped arrays; needs `pip install 'odt_sim[datasets]'`."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from odt_sim.arguments import names_arguments
-from odt_sim.data.arrow_columns import arrow, labels_of, padded_lists, rows_of_column, values_of_column
+import numpy as np
+
+from odt_sim._support.checks import names_arguments
+from odt_sim._support.system import package
+from odt_sim.data.arrow_tables import ArrowTable, is_nested, padded_lists, rows_of_column
 from odt_sim.data.audio_files import AudioFormat, Transform
-from odt_sim.data.column_names import check_known
 from odt_sim.data.columns import Array
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.dataset_checks import as_inputs, as_numbers, check
+from odt_sim.data.dataset_checks import check
 from odt_sim.data.image_files import ImageFormat
 from odt_sim.data.store import Writer, files_of, rows_in, stored
+from odt_sim.data.table_columns import check_known, columns_of
 from odt_sim.errors import DataError
-from odt_sim.extras import package
-from odt_sim.model.names import full
 
 ROWS = 256  # read at once
+
+
+@names_arguments
+def hugging_face(dataset: Any, x: str, y: str, users: str | None = None, classes: int | None = None) -> Dataset:
+    """Convert columns of a `datasets.Dataset`, such as one split of the result of `datasets.load_dataset`.
+
+    Args:
+        dataset: The data set; all rows of the columns are read into memory.
+        x: The column of inputs, all of one shape; images are decoded.
+        y: The column of targets.
+        users: The column of user ids; None for none.
+        classes: The number of classes; by default that of the column's `ClassLabel`, else the largest label plus one.
+
+    Raises:
+        DataError: The object is not such a data set or lacks a column, or its rows differ in shape.
+    """
+    if not (hasattr(dataset, "column_names") and hasattr(dataset, "with_format")):
+        raise DataError(
+            f"data: expected a datasets.Dataset, found a {type(dataset).__name__}; choose one of its splits"
+        )
+    name = getattr(dataset.info, "dataset_name", None) or "hugging_face"
+    columns = [column for column in (x, y, users) if column is not None]
+    check_known(f"data {name}", columns, dataset.column_names)
+    rows = dataset.select_columns(columns).with_format("numpy", dtype=None)[:]  # pixels stay uint8
+    arrays = {column: np.asarray(rows[column]) for column in columns}
+    if arrays[x].dtype == object:
+        raise DataError(f"data {name}: rows of column {x!r} differ in shape or are not numeric; resize or encode them")
+    if classes is None:
+        classes = getattr(dataset.features[y], "num_classes", None)
+    owners = None if users is None else arrays[users]
+    if owners is not None and owners.dtype.kind not in "iuSU":
+        owners = owners.astype(np.str_)
+    return check(Dataset(name, arrays[x], arrays[y], owners, classes))
 
 
 @names_arguments
@@ -66,18 +100,15 @@ def saved_hugging_face(
     """
     path = Path(path).expanduser().absolute()
     where = f"data {path}"
-    form = _Form(
-        length, ImageFormat(None if size is None else list(size), channels), AudioFormat(rate, seconds, transform)
-    )
+    image = ImageFormat(None if size is None else list(size), channels)
+    sound = AudioFormat(rate, seconds, transform)
     dataset = _loaded(path, split, where)
-    inputs = {full("x", name): column for name, column in (x.items() if isinstance(x, Mapping) else [("", x)])}
-    named = [*inputs.values(), y, *([users] if users else [])]
-    check_known(where, named, dataset.column_names)
-    columns = _Columns(where, dataset, form)
+    check_known(where, [*columns_of(x), y, *([users] if users else [])], dataset.column_names)
+    columns = _Saved(where, dataset.features.arrow_schema, dataset, length, image, sound)
     files = files_of(path, sorted(file for file in path.rglob("*") if file.is_file()))
-    source = {"kind": "hugging_face", "path": str(path), "files": files, "split": split, **asdict(form)}
-    source |= {"x": inputs, "y": y, "users": users}
-    arrays = stored(where, source, lambda writer: columns.fill(writer, inputs, y, users), store)
+    settings = {"split": split, "length": length, "image": asdict(image), "sound": asdict(sound)}
+    source = {"kind": "hugging_face", "path": str(path), "files": files, "x": x, "y": y, "users": users, **settings}
+    arrays = stored(where, source, lambda writer: columns.fill(writer, x, y, users), store)
     names = tuple(getattr(dataset.features[y], "names", ()))  # of a `ClassLabel`
     count = (len(names) or None) if classes is None else classes
     rows, targets, names = rows_in(arrays, "x"), rows_in(arrays, "y"), names if len(names) == count else ()
@@ -85,77 +116,51 @@ def saved_hugging_face(
 
 
 @dataclass(frozen=True)
-class _Form:
-    """Format of the rows: the length of lists, and the formats of images and sounds."""
+class _Saved(ArrowTable):
+    """A saved data set.
 
+    Attributes:
+        where: The name of the data set for errors.
+        schema: The schema of its Arrow tables.
+        dataset: A `datasets.Dataset`.
+        length: The length of lists of inputs; None if all have the same length.
+        image: The format of images.
+        audio: The format of sounds.
+    """
+
+    where: str
+    schema: Any
+    dataset: Any
     length: int | None
     image: ImageFormat
     audio: AudioFormat
 
+    def column(self, name: str, rows: slice = slice(None)) -> Any:
+        """Return rows of a column, without decoding."""
+        return self.dataset.select_columns([name]).with_format("arrow")[rows].column(name)
 
-@dataclass(frozen=True)
-class _Columns:
-    """Conversion of a data set's columns to arrays.
-
-    Attributes:
-        where: The name of the data set for errors.
-        dataset: A `datasets.Dataset`.
-        form: The format of its rows.
-    """
-
-    where: str
-    dataset: Any
-    form: _Form
-
-    def fill(self, writer: Writer, inputs: Mapping[str, str], y: str, users: str | None) -> None:
-        """Write the arrays of a store."""
-        if users is not None:
-            writer.add("users", self._values(users))
-        streamed: dict[str, tuple[str, Callable[[str, str, Array], Array]]] = {
-            name: (column, as_inputs) for name, column in inputs.items()
-        }
-        if _is_nested(self.dataset.features.arrow_schema.field(y).type):
-            streamed["y"] = (y, as_numbers)
-        else:
-            writer.add("y", as_numbers(self.where, f"column {y!r}", labels_of(self._values(y))))
-        for name, (column, converted) in streamed.items():
-            for where, rows in self._pieces(writer, column, cuts=name != "y"):
-                writer.add(name, converted(where, f"column {column!r}", rows))
-
-    def _pieces(self, writer: Writer, column: str, *, cuts: bool) -> Iterator[tuple[str, Array]]:
-        """Yield the rows of a column in pieces, with the name of each piece for errors."""
-        kind = type(self.dataset.features[column]).__name__
-        if kind in ("Image", "Audio"):
-            form = self.form.image if kind == "Image" else self.form.audio
+    def pieces(self, writer: Writer, array: str, columns: str | Sequence[str]) -> Iterator[tuple[str, Array]]:
+        """Yield the rows of an array; lists of an input are cut or padded, images and sounds are decoded."""
+        [column] = columns_of(columns)
+        forms: dict[str, ImageFormat | AudioFormat] = {"Image": self.image, "Audio": self.audio}
+        if form := forms.get(type(self.dataset.features[column]).__name__):
             yield from writer.pieces(self._decoded(column, form), form.advice)
             return
         for start in range(0, len(self.dataset), ROWS):
-            piece = self._arrow(column, slice(start, start + ROWS)).combine_chunks()
+            piece = self.column(column, slice(start, start + ROWS)).combine_chunks()
             where = f"{self.where}: rows {start}..{start + len(piece) - 1}"
-            length = self.form.length if cuts and _is_nested(piece.type) else None
+            length = self.length if array != "y" and is_nested(piece.type) else None
             named = f"{where}: column {column!r}"
             yield where, rows_of_column(piece, named) if length is None else padded_lists(piece, length, named)
 
     def _decoded(self, column: str, form: ImageFormat | AudioFormat) -> Iterator[tuple[str, Array]]:
         for start in range(0, len(self.dataset), ROWS):
-            piece = self._arrow(column, slice(start, start + ROWS))
-            for row, file in enumerate(piece.to_pylist(), start):
+            for row, file in enumerate(self.column(column, slice(start, start + ROWS)).to_pylist(), start):
                 where = f"row {row} of column {column!r}"
                 content = (file or {}).get("bytes") or ((file or {}).get("path") and Path(file["path"]))
                 if content is None:
                     raise DataError(f"{self.where}: {where} has no value; fill it or remove the row")
                 yield where, form.decoded(content, f"{self.where}: {where}")
-
-    def _values(self, column: str) -> Array:
-        return values_of_column(self._arrow(column, slice(None)), f"{self.where}: column {column!r}")
-
-    def _arrow(self, column: str, rows: slice) -> Any:
-        """Return rows of a column as a `pyarrow.ChunkedArray`, without decoding."""
-        return self.dataset.select_columns([column]).with_format("arrow")[rows].column(column)
-
-
-def _is_nested(kind: Any) -> bool:
-    return bool(arrow().types.is_nested(kind)) or isinstance(kind, arrow().BaseExtensionType)
 
 
 def _loaded(path: Path, split: str | None, where: str) -> Any:

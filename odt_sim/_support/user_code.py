@@ -7,17 +7,18 @@ import reprlib
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from sysconfig import get_paths
 from types import TracebackType
 from typing import Any
 
-from odt_sim.errors import ConfigurationError, OdtSimError, typed_line
+from odt_sim._support.text import typed_line
+from odt_sim.errors import ConfigurationError, OdtSimError
 
 INSTALLED = (
-    str(Path(__file__).parent) + os.sep,
+    str(Path(__file__).parents[1]) + os.sep,
     *(path + os.sep for name, path in get_paths().items() if name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
 """The folders of code that is not the user's."""
@@ -51,20 +52,22 @@ def imported(target: str, key: str) -> Any:
     if not owner:
         raise ConfigurationError(f"{key}: expected module.name, such as mine.{target}, found {target}")
     try:
-        found = import_module(owner)
+        module = import_module(owner)
     except Exception as error:  # user code may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name == owner and "." in owner:
-            found = imported(owner, key)  # a class
+            module = imported(owner, key)  # a class
         else:
             missing = (isinstance(error, ModuleNotFoundError) and error.name) or owner
-            own = f"{owner}.".startswith(f"{missing}.")
+            is_missing = f"{owner}.".startswith(f"{missing}.")
             advice = (
-                "check the name, the file, and PYTHONPATH" if own else f"install {missing}, or add it to PYTHONPATH"
+                "check the name, the file, and PYTHONPATH"
+                if is_missing
+                else f"install {missing}, or add it to PYTHONPATH"
             )
             raise ConfigurationError(f"{key}: cannot import {owner} ({typed_line(error)}); {advice}") from error
-    if not hasattr(found, name):
+    if not hasattr(module, name):
         raise ConfigurationError(f"{key}: {owner} has no {name!r}; check the name")
-    return getattr(found, name)
+    return getattr(module, name)
 
 
 def add_working_folder() -> None:
@@ -88,6 +91,7 @@ def exits_are_errors() -> Iterator[None]:
         raise ConfigurationError(f"user code called sys.exit({error.code!r}); remove the call") from error
 
 
+@contextmanager
 def user_code_errors(
     owner: Any,
     subject: str,
@@ -95,7 +99,7 @@ def user_code_errors(
     *,
     passes: type[OdtSimError] = OdtSimError,
     advice: str = "correct it",
-) -> AbstractContextManager[None]:
+) -> Iterator[None]:
     """Turn errors of user code in a block, including `SystemExit`, into one line with type, message, file and line.
 
     Args:
@@ -108,28 +112,17 @@ def user_code_errors(
     Raises:
         OdtSimError: The block raised; the error is of `kind`.
     """
-    return _UserCodeErrors(owner, subject, kind, passes, advice)
-
-
-class _UserCodeErrors(AbstractContextManager[None]):
-    """The context manager of `user_code_errors`: a class, since generators are slower, and each device enters several."""
-
-    def __init__(
-        self, owner: Any, subject: str, kind: type[OdtSimError], passes: type[OdtSimError], advice: str
-    ) -> None:
-        self._owner, self._subject, self._kind, self._passes, self._advice = owner, subject, kind, passes, advice
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None or isinstance(error, self._passes) or not isinstance(error, Exception | SystemExit):
-            return
+    try:
+        yield
+    except passes:
+        raise
+    except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and _is_launchers(error):
-            return
-        message = typed_line(error)
-        raised = self._kind(f"{self._subject} with {message}{_place(self._owner, error)}; {self._advice}")
+            raise
+        raised = kind(f"{subject} with {typed_line(error)}{_place(owner, error)}; {advice}")
         raised.in_user_code = True
-        raise raised from error
+        trace = error.__traceback__  # whose first frame is the one above
+        raise raised from error.with_traceback(trace and trace.tb_next)
 
 
 def _is_launchers(error: SystemExit) -> bool:
@@ -150,13 +143,13 @@ def _place(owner: Any, error: BaseException) -> str:
 
 def user_frames(trace: TracebackType | None) -> TracebackType | None:
     """Return a traceback without frames of odt_sim, Python's library and installed packages; None if no frame is left."""
-    found, kept = trace, list[TracebackType]()
-    while found:
-        kept += [found] if is_users(found.tb_frame.f_code.co_filename) else []
-        found = found.tb_next
+    entry, kept = trace, list[TracebackType]()
+    while entry:
+        kept += [entry] if is_users(entry.tb_frame.f_code.co_filename) else []
+        entry = entry.tb_next
     users: TracebackType | None = None
-    for each in reversed(kept):
-        users = TracebackType(users, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    for frame in reversed(kept):
+        users = TracebackType(users, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return users
 
 
