@@ -49,18 +49,18 @@ class SerialBackend(Backend):
 
     def train(self, assignments: Sequence[Assignment]) -> Trained:
         """Train blocks in order."""
-        total = Trained()
+        total, worker = Trained(), self.worker
         for tasks, messages in assignments:
             received = read_only(messages.broadcast)
             for task in tasks:
-                add(total, self.worker.train(messages.addressed(task), received))
+                add(total, worker.train(messages.addressed(task), received))
         return total
 
     def evaluate(self, assignment: Assignment) -> list[Row]:
         """Evaluate blocks in order."""
-        tasks, messages = assignment
+        (tasks, messages), worker = assignment, self.worker
         received = read_only(messages.broadcast)
-        return [row for task in tasks for row in self.worker.evaluate(messages.addressed(task), received)]
+        return [row for task in tasks for row in worker.evaluate(messages.addressed(task), received)]
 
     def close(self) -> None:
         """Drop the worker and its interpreters."""

@@ -19,6 +19,7 @@ from odt_sim import Fleet
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.errors import SimulationError
 from odt_sim.observers.base import Observer
+from odt_sim.simulation.messages import Assignment
 from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.simulation.ray import RayBackend, actors, calls
 from odt_sim.simulation.serial import SerialBackend
@@ -340,7 +341,7 @@ def test_process_uses_one_ray():
 @pytest.mark.parametrize("kind", [SerialBackend, ProcessesBackend])
 def test_backend_without_a_job_is_refused(kind):
     with pytest.raises(SimulationError, match="no job is open"):
-        kind().train([], {})
+        kind().evaluate(Assignment([], None))
 
 
 def test_address_of_another_service_is_refused_within_30_seconds(no_ray_answers):

@@ -491,7 +491,7 @@ def test_traceback_of_an_error_in_user_code_is_short(user, simulation, tmp_path,
         simulation(user.Raises(), tmp_path, backend=backend()).run()
     own, cause = (traceback.extract_tb(error.__traceback__) for error in (caught.value, caught.value.__cause__))
     assert [frame.name for frame in own[1:]] == ["run"]
-    assert [frame.name for frame in cause] == ["_update", "local", "look_up"]
+    assert [frame.name for frame in cause] == ["update", "local", "look_up"]
 
 
 class Interrupted(FedAvg):

@@ -169,7 +169,7 @@ def test_tiny_rounds_are_committed_one_by_one(simulation, on_clock, momentum, tm
         def on_round(self, record):
             assert (tmp_path / "checkpoint" / f"server.{record.round}.safetensors").exists()
 
-    monkeypatch.setattr(commits, "SHORT", math.inf)
+    monkeypatch.setattr(commits, "TOGETHER", math.inf)
     run = simulation(
         FedAvg(), tmp_path, fleet=on_clock(momentum, schedule), rounds=8, evaluate_every=8, callbacks=[Follows()]
     )

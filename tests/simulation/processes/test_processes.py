@@ -17,7 +17,7 @@ from deaths import DeathError, DiesAfterRound
 
 from odt_sim import Fleet, TrainingPlan
 from odt_sim.device.runtime import Runtime
-from odt_sim.device.scoring import Inference
+from odt_sim.device.scoring import EngineScoring
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.model.tensors import ServerState
 from odt_sim.persistence.storage import Folder
@@ -119,12 +119,12 @@ class HeadsInTwo(HeadOnly):
 @pytest.mark.usefixtures("single_blocks")
 def test_no_process_computes_embeddings_that_another_one_has(grouped, results, tmp_path, monkeypatch):
     """Applies to embeddings of training examples and to those needed only for evaluation."""
-    compute, file = Inference._embeddings, tmp_path / "computed"
+    compute, file = EngineScoring._embeddings, tmp_path / "computed"
 
-    def recorded(inference, x):
+    def recorded(scoring, x):
         with file.open("a") as lines:
-            lines.write(f"{inference._device}: {len(x)} examples\n")
-        return compute(inference, x)
+            lines.write(f"{scoring._device}: {len(x)} examples\n")
+        return compute(scoring, x)
 
     def found(strategy, folder, **settings):
         ran = results(strategy, folder, model=grouped, rounds=4, evaluate_every=4, **settings)
@@ -132,7 +132,7 @@ def test_no_process_computes_embeddings_that_another_one_has(grouped, results, t
         file.unlink()
         return ran, computed
 
-    monkeypatch.setattr(Inference, "_embeddings", recorded)
+    monkeypatch.setattr(EngineScoring, "_embeddings", recorded)
     serial, expected = found(HeadOnly(), tmp_path / "serial")
     run, computed = found(HeadsInTwo(), tmp_path / "processes", backend=ProcessesBackend(2))
     run.assert_same_bits(serial)
