@@ -75,8 +75,9 @@ test-browsers: .venv/.dev-installed tests/phone/node_modules/.installed  ## trai
 test-cluster: .venv/.all-installed  ## run the tests of ray job submit, S3 and the trackers, with their packages
 	$(BIN)/pytest $(ALL_CORES) tests/cluster tests/trackers
 
-check: .venv/.dev-installed  ## run the linter, the format check and the type check
+check: .venv/.dev-installed  ## run the linters, the format check and the type check
 	$(BIN)/ruff check
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
