@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import count
 from threading import Thread
 
+import numpy as np
 import pytest
 import ray
 from deaths import DeathError, DiesAfterRound
@@ -361,3 +362,15 @@ def test_job_begins_with_the_actors_that_start(tmp_path, monkeypatch):
     assert None not in actors.slots
     for actor in actors.close():
         ray.kill(actor)
+
+
+@pytest.mark.parametrize("scale", [1e18, 1e30, 1e37])
+def test_device_with_huge_inputs_is_excluded_and_no_mistake_of_the_strategy(scale, fleet_data, simulation, tmp_path):
+    """Its change is so much larger than its weights that both are equal, up to rounding."""
+    x = fleet_data.x.copy()
+    x[fleet_data.train(FAILING)] *= np.float32(scale)
+    run = simulation(FedAvg(), tmp_path, data=replace(fleet_data, x=x, digest=None), fleet=Fleet(), rounds=1)
+    with pytest.warns(UserWarning, match="magnitude|excluded"):
+        run.run()
+    [row] = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text().splitlines()]
+    assert row["excluded_devices"] == [FAILING]
