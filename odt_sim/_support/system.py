@@ -7,7 +7,6 @@ import ctypes
 import math
 import os
 import resource
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -127,18 +126,6 @@ def environment(more: Mapping[str, str]) -> dict[str, str]:
     source = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, **more, "PYTHONPATH": path}
-
-
-def end_with_parent(parent: int) -> None:
-    """Let the system send SIGTERM to this process when its parent ends, even if it is killed; not possible on macOS.
-
-    Args:
-        parent: The parent's process id; if the parent has ended already, this process exits.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        sys.exit(128 + signal.SIGTERM)
 
 
 def end(code: int) -> NoReturn:
