@@ -12,7 +12,6 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
-from rich.markup import escape
 
 from odt_sim._support.checks import checked_count
 from odt_sim._support.files import write_file
@@ -21,7 +20,6 @@ from odt_sim.cli.saved_config import check_new_sweep
 from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.run_folder import BEST, SUMMARY, SWEEP, document
-from odt_sim.tuning import search as searches
 from odt_sim.tuning.space import Space, first_values, parsed_space
 
 GROUP = "hydra.sweeper"
@@ -163,6 +161,8 @@ class SearchSweeper(_ResumableSweeper):
         Raises:
             ConfigurationError: Optuna is missing, or a setting is unknown or does not fit.
         """
+        from odt_sim.tuning import search as searches  # loads the model's code, which other commands do not need
+
         super().__init__(**shared)
         self._n_trials = checked_count("n_trials", n_trials, 1, group=GROUP)
         self._n_jobs = checked_count("n_jobs", n_jobs, 1, group=GROUP)
@@ -177,6 +177,10 @@ class SearchSweeper(_ResumableSweeper):
             ConfigurationError: The arguments contain no search space, or a setting does not fit.
             CheckpointError: The folder contains other results, or another process searches there.
         """
+        from rich.markup import escape
+
+        from odt_sim.tuning.search import Search
+
         space, fixed = parsed_space([*self._params, *arguments], self._loader)
         if not space:
             raise ConfigurationError(
@@ -185,7 +189,7 @@ class SearchSweeper(_ResumableSweeper):
             )
         with locked(self._folder, lambda line: None):
             self._check_folder()
-            search = searches.Search(
+            search = Search(
                 space,
                 fixed,
                 self._folder,
