@@ -34,8 +34,8 @@ def unsafe_code(source: str) -> list[str]:
 def test_package_does_not_unpickle() -> None:
     assert len(FILES) > 150
     found = {path.name: unsafe_code(path.read_text()) for path in FILES}
-    # A mailbox is memory to which only a process and its forks can write.
-    assert {name: code for name, code in found.items() if code} == {"mailbox.py": ["pickle"]}
+    # Only a process and its forks can write into the pipes between them.
+    assert {name: code for name, code in found.items() if code} == {"pipes.py": ["pickle"]}
 
 
 @pytest.mark.parametrize(
