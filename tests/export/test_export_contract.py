@@ -11,7 +11,7 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from odt_sim.device.device import Device
-from odt_sim.export import convert_saved_model, export_model, save_model, signatures
+from odt_sim.export import convert_saved_model, export_model, save_model
 from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
@@ -224,37 +224,6 @@ def test_loss_by_name_takes_softmax_output_as_probabilities(tmp_path: Path) -> N
     manifest = TrainableModel.load(path).manifest
     assert manifest is not None
     assert (manifest.from_logits, manifest.plain_sgd, manifest.batch_size) == (False, True, 32)
-
-
-def dropped() -> Any:
-    keras.utils.set_random_seed(5)
-    return keras.Sequential(
-        [
-            layers.Input((4,), dtype="int64"),
-            layers.Embedding(6, 3),
-            layers.Flatten(),
-            layers.Dropout(0.5),
-            layers.Dense(3),
-        ]
-    )
-
-
-@pytest.mark.slow
-def test_int64_at_the_border_loads_and_trains_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files exported before 22 November 2026 have int64 words, step counts and random states at the border."""
-    random = np.random.default_rng(0)
-    x, y = random.integers(0, 6, (12, 4)), random.integers(0, 3, 12)
-    options = {"loss": "sparse_categorical_crossentropy", "optimizer": "adam", "batch_size": BATCH}
-    now = TrainableModel.load(export_model(dropped(), tmp_path / "now.tflite", **options))
-    monkeypatch.setattr(signatures, "PASSED", (tf.int32, tf.uint8, tf.int64))
-    before = TrainableModel.load(export_model(dropped(), tmp_path / "before.tflite", **options))
-    for model, dtype in ((now, "int32"), (before, "int64")):
-        assert {model.x.dtype, model.slots[0].dtype, *(model.slots[i].dtype for i in model.random_states)} == {dtype}
-    first, second = (Device(model, (x, y), seed=3) for model in (now, before))
-    np.testing.assert_array_equal(first.train(2), second.train(2))
-    np.testing.assert_array_equal(first.parameters().vector, second.parameters().vector)
-    for found, expected in zip(first.optimizer_state(), second.optimizer_state(), strict=True):
-        np.testing.assert_array_equal(found, expected)
 
 
 class Wide(tf.Module):

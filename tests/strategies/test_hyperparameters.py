@@ -33,7 +33,7 @@ def test_what_is_no_count_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [True, np.bool_(True), "1", None, 1j, np.float32("nan"), float("inf"), -1])
 def test_what_is_no_number_in_range_is_refused(value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"^strategy\.mu: expected a number at least 0, found "):
+    with pytest.raises(ConfigurationError, match=r"^strategy\.mu: expected a number of at least 0, found "):
         checked("mu", value, 0)
 
 
@@ -72,7 +72,7 @@ def test_init_of_a_class_passes_the_rest_on() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"share": 2}, "strategy.share: expected a number at least 0 and at most 1, found 2"),
+        ({"share": 2}, "strategy.share: expected a number of at least 0 and at most 1, found 2"),
         ({"layers": "last"}, "strategy.layers: expected all, head or body, found 'last'"),
     ],
 )

@@ -89,7 +89,7 @@ def _target(objective: Objective, output: tf.TensorShape, rows: int, random: np.
     """Return targets that a loss accepts."""
     shape, kind = [rows, *objective.target.shape[1:]], objective.name
     axis = settings_of_loss(objective.function).get("axis")
-    axis = -1 if axis is None else axis  # None: the loss sums over all axes
+    axis = axis if isinstance(axis, int) else -1  # the axis of classes; others sum over several axes
     classes = int(output[axis] or 2) if output.rank else 2
     if kind == CTC:
         labels = random.integers(1, max(classes, 2), shape)
