@@ -4,7 +4,7 @@ import codecs
 import sys
 from io import TextIOWrapper
 
-LOOKALIKES = {"−": "-", "–": "-", "±": "+-", "…": "..."}
+LOOKALIKES = {"\N{NO-BREAK SPACE}": " ", "−": "-", "–": "-", "±": "+-", "…": "..."}
 """Replacements for characters that reports print and an encoding such as ASCII may lack; others become question marks."""
 
 
