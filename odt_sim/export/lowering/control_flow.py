@@ -8,7 +8,7 @@ bound and a condition on data runs as many iterations as the bound; iterations a
 of its gradient runs as many iterations; its first ones, which belong to those after the end, keep the values, too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,15 +70,26 @@ def needed(body: tf.Graph) -> list[tf.Operation]:
 
     The order is the order of creation, except with loops, because the gradient of a loop adds inputs to the loop later.
     """
-    pending = [t.op for t in body.outputs] + [op for op in body.get_operations() if written(op)]
-    found: set[str] = set()
+    ends = [*(t.op for t in body.outputs), *(op for op in body.get_operations() if written(op))]
+    names = depended_on(ends, {})
+    operations = [op for op in body.get_operations() if op.name in names and op.type != "Placeholder"]
+    return _inputs_first(operations) if any(op.type in LOOPS for op in operations) else operations
+
+
+def depended_on(ends: Iterable[tf.Operation], writes: Mapping[str, Sequence[tf.Operation]]) -> set[str]:
+    """Return the names of ops and of all ops that they depend on.
+
+    Args:
+        ends: The ops.
+        writes: The ops that write a variable, by the name of its handle's op; a handle depends on them, too.
+    """
+    pending, names = list(ends), set[str]()
     while pending:
         op = pending.pop()
-        if op.name not in found:
-            found.add(op.name)
-            pending += [t.op for t in op.inputs]
-    operations = [op for op in body.get_operations() if op.name in found and op.type != "Placeholder"]
-    return _inputs_first(operations) if any(op.type in LOOPS for op in operations) else operations
+        if op.name not in names:
+            names.add(op.name)
+            pending += [*(t.op for t in op.inputs), *writes.get(op.name, ())]
+    return names
 
 
 def _inputs_first(operations: list[tf.Operation]) -> list[tf.Operation]:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.control_flow import READS, written
+from odt_sim.export.lowering.control_flow import READS, depended_on, written
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,9 @@ class Trace:
         for op in operations:
             for handle in written(op):
                 writes[handle.op.name].append(op)
-        pending = [t.op for t in self.concrete.structured_outputs.values()]
-        pending += [op for variable, own in writes.items() if self.variables.get(variable) in weights for op in own]
-        live: set[str] = set()
-        while pending:
-            op = pending.pop()
-            if op.name not in live:
-                live.add(op.name)
-                pending += [t.op for t in op.inputs]
-                pending += writes.get(op.name, [])
+        ends = [t.op for t in self.concrete.structured_outputs.values()]
+        ends += [op for variable, own in writes.items() if self.variables.get(variable) in weights for op in own]
+        live = depended_on(ends, writes)
         return [op for op in operations if op.name in live]
 
     def where(self, op: tf.Operation) -> str:
