@@ -76,9 +76,8 @@ class AutoBackend(Backend):
         self.runtime = RuntimeChoice(runtime, runtime_python)
         self._processes = ProcessesBackend(None, runtime, runtime_python)
         self._place: Backend = self._processes
-        self._measured: tuple[list[float], list[float]] | None = (
-            None  # seconds of rounds; None once the place is chosen
-        )
+        # The seconds of rounds in all processes and in this one; None once the place is chosen.
+        self._measured: tuple[list[float], list[float]] | None = None
 
     def start(self) -> None:
         """Do nothing: Ray starts only for a job that needs it."""

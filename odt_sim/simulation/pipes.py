@@ -3,8 +3,8 @@
 import mmap
 import os
 import pickle
-from collections.abc import Iterable
-from itertools import accumulate
+from collections.abc import Sequence
+from itertools import accumulate, chain
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from types import TracebackType
@@ -39,14 +39,12 @@ class Packed:
         self._sizes = [array.nbytes for array in arrays]
         self._content = b""
         if sum(self._sizes) <= SMALL:
-            self._content = b"".join(map(_aligned, arrays))
+            self._content = b"".join(chain.from_iterable(map(_aligned, arrays)))
             return
         self._memory = os.memfd_create("odt_sim")
         try:
             with open(self._memory, "wb", closefd=False) as file:
-                for array in arrays:
-                    file.write(array)
-                    file.write(bytes(-array.nbytes % ALIGNMENT))
+                file.writelines(chain.from_iterable(map(_aligned, arrays)))
         except BaseException:
             self.close()
             raise
@@ -110,11 +108,11 @@ def _room(size: int) -> int:
     return size + -size % ALIGNMENT
 
 
-def _aligned(array: memoryview) -> bytes:
-    return bytes(array) + bytes(-array.nbytes % ALIGNMENT)
+def _aligned(array: memoryview) -> tuple[memoryview, bytes]:
+    """Return an array, and the bytes that fill its room."""
+    return array, bytes(-array.nbytes % ALIGNMENT)
 
 
-def _parts(memory: memoryview, sizes: Iterable[int]) -> list[memoryview]:
-    sizes = list(sizes)
+def _parts(memory: memoryview, sizes: Sequence[int]) -> list[memoryview]:
     starts = accumulate(map(_room, sizes), initial=0)
     return [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]

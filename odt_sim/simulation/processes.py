@@ -17,7 +17,7 @@ from io import StringIO
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,8 +45,6 @@ PATIENCE = 2.0
 
 CAN_FORK = sys.platform == "linux"
 """Whether forks of this process can run devices: macOS libraries may crash in a fork that starts no new program."""
-
-Method = Literal["train", "evaluate"]
 
 
 class ProcessesBackend(Backend):
@@ -114,13 +112,13 @@ class ProcessesBackend(Backend):
         """Train blocks in all processes."""
         total = Trained()
         for assignment in assignments:
-            self._run("train", assignment, lambda trained: add(total, trained))
+            self._run(assignment, lambda trained: add(total, trained))
         return total
 
     def evaluate(self, assignment: Assignment) -> list[Row]:
         """Evaluate blocks in all processes."""
         rows = list[Row]()
-        self._run("evaluate", assignment, rows.extend)
+        self._run(assignment, rows.extend)
         return rows
 
     def close(self) -> None:
@@ -134,7 +132,7 @@ class ProcessesBackend(Backend):
             self._opened[1].close()
         self._opened = None
 
-    def _run(self, method: Method, assignment: Assignment, take: Callable[[Any], None]) -> None:
+    def _run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
         """Run blocks in all processes, and take their results in the order of the blocks.
 
         A block that fails is repeated here when its result is due, so that errors are the same as in a run in one
@@ -147,17 +145,17 @@ class ProcessesBackend(Backend):
         tasks = [assignment.messages.addressed(task) for task in assignment.tasks]
         costs, devices = job.costs(tasks), [len(task.devices) for task in tasks]
         shares = in_shares(costs, devices, len(helpers) + 1, MOST_DEVICES)
-        call = helpers.begin(method, tasks, shares, assignment.messages.broadcast)
+        call = helpers.begin(tasks, shares, assignment.messages.broadcast)
         results, taken = dict[int, Result](), 0
         while taken < len(tasks):
             if taken in results:
                 result = results.pop(taken)
-                value = run_block(worker, method, tasks[taken], received) if result.failed else result.value
+                value = worker.run(tasks[taken], received) if result.failed else result.value
                 self._finish(result)
                 take(value)
                 taken += 1
             elif (share := helpers.shares.take(call)) is not None:
-                results |= {number: _tried(worker, method, tasks[number], received) for number in shares[share]}
+                results |= {number: _tried(worker, tasks[number], received) for number in shares[share]}
                 results |= helpers.results()
             elif len(helpers):
                 results |= helpers.results(wait_for_one=True)
@@ -176,7 +174,7 @@ class Result(NamedTuple):
     """The outcome of a block.
 
     Attributes:
-        value: The return value of the worker's method.
+        value: What the worker returned.
         failed: Whether it raised an error; the block is then repeated in the run's process, which raises it again.
         out: What it printed in a helper, which does not print itself: it would break a progress display.
         err: The same for stderr.
@@ -193,14 +191,9 @@ class Result(NamedTuple):
 FAILED = Result(failed=True)
 
 
-def run_block(worker: Worker, method: Method, task: Task, broadcast: Tensors) -> Any:
-    """Run a block, and return the result of the worker's method."""
-    return worker.train(task, broadcast) if method == "train" else worker.evaluate(task, broadcast)
-
-
-def _tried(worker: Worker, method: Method, task: Task, broadcast: Tensors) -> Result:
+def _tried(worker: Worker, task: Task, broadcast: Tensors) -> Result:
     try:
-        return Result(run_block(worker, method, task, broadcast))
+        return Result(worker.run(task, broadcast))
     except Exception:
         return FAILED
 
@@ -211,7 +204,6 @@ class Call:
 
     Attributes:
         number: The call's number.
-        method: The worker's method.
         tasks: The blocks.
         shares: The numbers of the blocks that one process runs at a time.
         broadcast: The server's broadcast.
@@ -219,7 +211,6 @@ class Call:
     """
 
     number: int
-    method: Method
     tasks: Sequence[Task]
     shares: Sequence[Sequence[int]]
     broadcast: Tensors
@@ -302,13 +293,15 @@ class Helpers:
         """Return the number of living helpers."""
         return len(self._processes)
 
-    def begin(self, method: Method, tasks: Sequence[Task], shares: Sequence[Sequence[int]], broadcast: Tensors) -> int:
+    def begin(self, tasks: Sequence[Task], shares: Sequence[Sequence[int]], broadcast: Tensors) -> int:
         """Send blocks, and return the number of the call; helpers begin at once."""
         self._calls += 1
         self.shares.begin(self._calls, len(shares))
         computed = list(self._computed)
         self._computed.clear()
-        with Packed(Call(self._calls, method, tasks, shares, broadcast, computed)) as packed:
+        if not self._connections:
+            return self._calls
+        with Packed(Call(self._calls, tasks, shares, broadcast, computed)) as packed:
             for connection in self._connections:
                 with suppress(OSError):  # it has ended, which `results` notices
                     packed.send(connection)
@@ -429,11 +422,8 @@ def run_helper(
     computed = list[Embedded]()
     worker.embeddings.on_computed = computed.append
     out, err = StringIO(), StringIO()
-    with (
-        redirect_stdout(out),
-        redirect_stderr(err),
-        suppress(EOFError),
-    ):  # until the parent or an error ends this process
+    # Until the parent or an error ends this process.
+    with redirect_stdout(out), redirect_stderr(err), suppress(EOFError):
         while True:
             _run_call(worker, receive(connection), shares, connection, computed, (out, err))
 
@@ -451,7 +441,7 @@ def _run_call(
     worker.learn(call.embeddings)
     while (share := shares.take(call.number)) is not None:
         for block in call.shares[share]:
-            result = _tried(worker, call.method, call.tasks[block], received)
+            result = _tried(worker, call.tasks[block], received)
             out, err = map(_taken, texts)
             if not result.failed:
                 result = result._replace(out=out, err=err, embeddings=list(computed))

@@ -48,6 +48,14 @@ class Worker:
         for each in embeddings:
             self.embeddings.add(each, self._job.data.x)
 
+    def run(self, task: Task, broadcast: Tensors) -> Trained | list[Row]:
+        """Train or evaluate a block, as its task says.
+
+        Raises:
+            SimulationError: The strategy failed on a device.
+        """
+        return self.train(task, broadcast) if task.kind == "train" else self.evaluate(task, broadcast)
+
     def train(self, task: Task, broadcast: Tensors) -> Trained:
         """Train the devices of a block and return the sum of their results.
 

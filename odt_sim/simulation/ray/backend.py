@@ -20,7 +20,7 @@ from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.messages import Assignment
 from odt_sim.simulation.ray.actors import Actors
-from odt_sim.simulation.ray.calls import JOINED, Calls, Method
+from odt_sim.simulation.ray.calls import Calls, joined
 from odt_sim.simulation.ray.capacity import (
     WORKER_MEMORY,
     Resources,
@@ -72,14 +72,14 @@ class _Host:
         check_classes(fetched, classes)
         self._worker = Worker(fetched, replaceable=True)
 
-    def work(self, call: tuple[Method, Sequence[Task], Any]) -> list[Any]:
+    def work(self, call: tuple[Sequence[Task], Any]) -> list[Any]:
         """Run blocks; a large broadcast is passed as a reference, so that it is fetched once per round, not per call."""
-        method, tasks, broadcast = call
+        tasks, broadcast = call
         if not isinstance(broadcast, ray.ObjectRef):
-            return [getattr(self._worker, method)(task, read_only(broadcast)) for task in tasks]
+            return [self._worker.run(task, read_only(broadcast)) for task in tasks]
         if broadcast != self._round:
             self._round, self._broadcast = broadcast, ray.get(broadcast)
-        return [getattr(self._worker, method)(task, self._broadcast) for task in tasks]
+        return [self._worker.run(task, self._broadcast) for task in tasks]
 
 
 @dataclass
@@ -213,13 +213,13 @@ class RayBackend(Backend):
             self._grow()
         total = Trained()
         for assignment in assignments:
-            self._run("train", assignment, lambda trained: add(total, trained))
+            self._run(assignment, lambda trained: add(total, trained))
         return total
 
     def evaluate(self, assignment: Assignment) -> list[Row]:
         """Evaluate blocks on the actors."""
         rows = list[Row]()
-        self._run("evaluate", assignment, rows.extend)
+        self._run(assignment, rows.extend)
         return rows
 
     def close(self) -> None:
@@ -285,23 +285,23 @@ class RayBackend(Backend):
         options = {"num_cpus": self._needs["CPU"], "resources": custom, "scheduling_strategy": "SPREAD"}
         return ray.remote(_Host).options(**options).remote()
 
-    def _run(self, method: Method, assignment: Assignment, take: Callable[[Any], None]) -> None:
+    def _run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
         """Run tasks, and take their results in the order of the tasks."""
         assert self._job is not None
         (tasks, messages), job = assignment, self._job
         if not self._dedicated:
             sizes = [len(task.devices) for task in tasks]
             shared = SharedActors(job.costs(tasks), sizes, len(self._actors.slots), LARGEST_BLOCK)
-            calls = Calls(method, assignment, shared, self._carried(messages.broadcast), self._actors, job)
+            calls = Calls(assignment, shared, self._carried(messages.broadcast), self._actors, job)
             for number in range(len(tasks)):
                 take(calls.result(number))
             return
         single = [part for task in tasks for part in task.each()]
         own = OwnActors([part.devices[0] for part in single], self._most_running)
-        calls = Calls(method, Assignment(single, messages), own, self._carried(messages.broadcast), self._actors, job)
+        calls = Calls(Assignment(single, messages), own, self._carried(messages.broadcast), self._actors, job)
         numbers = iter(range(len(single)))
         for task in tasks:
-            take(JOINED[method]([calls.result(next(numbers)) for _ in task.devices]))
+            take(joined(task, [calls.result(next(numbers)) for _ in task.devices]))
 
     def _carried(self, broadcast: Tensors) -> Any:
         """Return what calls carry: a small broadcast itself, or the reference of a large one, which is put once."""

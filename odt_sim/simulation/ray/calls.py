@@ -1,8 +1,8 @@
 """The actor calls of a round's tasks."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 from odt_sim.simulation.evaluation import unmeasured
 from odt_sim.simulation.job import Job, Task, Trained
@@ -12,13 +12,10 @@ from odt_sim.simulation.ray.call_errors import LOST, is_own_death, result
 from odt_sim.simulation.ray.schedule import OwnActors, SharedActors
 from odt_sim.simulation.sums import join
 
-Method = Literal["train", "evaluate"]
 
-JOINED: Mapping[Method, Callable[[list[Any]], Any]] = {
-    "train": join,
-    "evaluate": lambda parts: [row for rows in parts for row in rows],
-}
-"""The function that joins the results of a block's parts, by method."""
+def joined(task: Task, parts: Sequence[Any]) -> Any:
+    """Return the result of a block, given the results of its parts."""
+    return join(parts) if task.kind == "train" else [row for rows in parts for row in rows]
 
 
 class Calls:
@@ -30,7 +27,6 @@ class Calls:
 
     def __init__(
         self,
-        method: Method,
         assignment: Assignment,
         schedule: SharedActors | OwnActors,
         broadcast: Any,
@@ -40,14 +36,13 @@ class Calls:
         """Make the first calls.
 
         Args:
-            method: The worker's method.
             assignment: The tasks, and what their devices receive.
             schedule: The tasks of each actor.
             broadcast: The server's broadcast, or its reference.
             actors: The actors.
             job: The run's job.
         """
-        self._method, self._tasks, self._schedule = method, list(assignment.tasks), schedule
+        self._tasks, self._schedule = list(assignment.tasks), schedule
         self._messages, self._broadcast, self._actors, self._job = assignment.messages, broadcast, actors, job
         self._pieces: dict[int, list[int]] = {}  # the tasks of single devices, by the task that was cut into them
         self._running: dict[Any, Call] = {}
@@ -66,12 +61,12 @@ class Calls:
             self._hand_out()
         if task in self._done:
             return self._done.pop(task)
-        return JOINED[self._method]([self.result(piece) for piece in self._pieces.pop(task)])
+        return joined(self._tasks[task], [self.result(piece) for piece in self._pieces.pop(task)])
 
     def _hand_out(self) -> None:
         while taken := self._schedule.take([actor is not None for actor in self._actors.slots]):
             numbers, slot = taken
-            work = self._method, [self._messages.addressed(self._tasks[number]) for number in numbers], self._broadcast
+            work = [self._messages.addressed(self._tasks[number]) for number in numbers], self._broadcast
             call = self._actors.call(slot, work, numbers)
             self._running[call.reference] = call
 
@@ -122,6 +117,6 @@ class Calls:
         [device] = task.devices
         hung = "" if self._job.fleet.timeout is None else " or hung"
         reason = f"worker died{hung} {TRIES} times"
-        if self._method == "train":
+        if task.kind == "train":
             return Trained(excluded={device: reason})
         return [unmeasured(self._job.data, device, reason)]

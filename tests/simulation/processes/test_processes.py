@@ -324,13 +324,13 @@ class Worker:
     def learn(self, embeddings):
         pass
 
-    def train(self, task, received):
+    def run(self, task, received):
         os.write(1, f"{os.getpid()}\\n".encode())
         time.sleep(60)
 
 processes.Worker, processes.replace = lambda job, embeddings: Worker(), lambda job, **_: job
 helpers = processes.Helpers(2, SimpleNamespace(storage=None), Worker().embeddings)
-helpers.begin("train", [Task("train", 1, (i,)) for i in range(2)], [[0], [1]], {})
+helpers.begin([Task("train", 1, (i,)) for i in range(2)], [[0], [1]], {})
 time.sleep(60)
 """
 
