@@ -30,7 +30,7 @@ def ops_of(concrete: tf.types.experimental.ConcreteFunction, op_type: str) -> li
 
 
 def one_call(op_type: str) -> tuple[Program, Part] | None:
-    """Return the first call of an op with a float result other than 0 as a function, and its inputs; None without one."""
+    """Return the first call of an op with a finite float result other than 0, and its inputs; None without one."""
     for call in (call for call in OPS[op_type]() if call.tolerance <= 1e-5):
         inputs = {f"x{i}": np.asarray(x) for i, x in enumerate(call.inputs)}
         specs = [tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()]
@@ -38,7 +38,7 @@ def one_call(op_type: str) -> tuple[Program, Part] | None:
         concrete = function.get_concrete_function()
         outputs = concrete(*map(tf.constant, inputs.values())).values()
         floats = any(t.dtype == tf.float32 for op in ops_of(concrete, op_type) for t in op.outputs)
-        if floats and any(y.dtype == tf.float32 and np.abs(y).sum() > 0 for y in outputs):
+        if floats and any(y.dtype == tf.float32 and 0 < np.abs(y).sum() < np.inf for y in outputs):
             program = Program({"call": Trace(concrete, layers=())}, list(concrete.graph.variables))
             return program, Part("call", "a call", {}, inputs, 1)
     return None
