@@ -22,14 +22,14 @@ from rich.table import Table
 from workload import fleet_of, random_images, shipped_file
 
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
-from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.processes import ProcessesBackend
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.simulation.serial import SerialBackend
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.processes import ProcessesBackend
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.executors.serial import SerialBackend
+from odt_sim.strategies.averaging.fedavg import FedAvg
 
 DEVICES, EXAMPLES, COHORT, WARM_UP = 100, 96, 10, 3
 BACKENDS: dict[str, Callable[[], Backend]] = {"serial": SerialBackend, "processes": ProcessesBackend, "ray": RayBackend}

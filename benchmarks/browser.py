@@ -24,8 +24,8 @@ from chromium import OPTIONS, PAGE, program, served  # noqa: E402
 from recording import Recording, encoded  # noqa: E402
 
 from odt_sim import TrainableModel  # noqa: E402
-from odt_sim.cli.build import model_file  # noqa: E402
-from odt_sim.cli.overrides import composed  # noqa: E402
+from odt_sim.cli.hydra.build import model_file  # noqa: E402
+from odt_sim.cli.hydra.overrides import composed  # noqa: E402
 
 MODELS = """linear softmax digits_mlp digits_cnn character_lstm har_cnn mnist_cnn transformer_encoder mobilenet_transfer
 mobilenet_v2 mobilenet resnet8""".split()  # noqa: SIM905

@@ -25,7 +25,7 @@ from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.device_states import pack_state, state_names
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Versions
-from odt_sim.simulation.cohort import blocks, choose_cohort
+from odt_sim.simulation.run.cohort import blocks, choose_cohort
 from odt_sim.strategies.base import ServerState
 
 REPORTED = 50

@@ -33,15 +33,15 @@ from numpy.typing import NDArray
 from workload import fleet_of, random_images, shipped_model
 
 from odt_sim import Device, Fleet, Simulation, TrainableModel, TrainingPlan, Weights
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
-from odt_sim.simulation.auto import AutoBackend
-from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.processes import ProcessesBackend
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.executors.auto import AutoBackend
+from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.processes import ProcessesBackend
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.base import ServerState, Tensors, Update, Updates, weights_of
-from odt_sim.strategies.fedavg import FedAvg
 
 DEVICES, EXAMPLES, LEARNING_RATE = 100, 96, 0.05
 EMPTY = 1000  # devices that train nothing

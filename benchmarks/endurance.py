@@ -23,8 +23,8 @@ from workload import fleet_of, random_images, shipped_file
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
-from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.serial import SerialBackend
+from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.serial import SerialBackend
 
 DEVICES, EXAMPLES, COHORT = 100, 96, 10
 FIRST = 20  # the round of the first measurement, and the rounds between two measurements
@@ -74,7 +74,7 @@ def backend(name: str) -> Backend:
     """Return the backend; Ray is imported only when used."""
     if name == "serial":
         return SerialBackend()
-    from odt_sim.simulation.ray import RayBackend
+    from odt_sim.simulation.executors.ray import RayBackend
 
     return RayBackend()
 

@@ -26,9 +26,9 @@ from odt_sim import Device, Fleet, Simulation, Strategy, TrainableModel, Trainin
 from odt_sim.aggregators import Aggregator, DifferentialPrivacy, Krum, Mean, Median, NormClipping, TrimmedMean
 from odt_sim.aggregators.norm_clipping import norm
 from odt_sim.data import digits, dirichlet, federate, iid
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
+from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.base import Tensors, Update
-from odt_sim.strategies.fedavg import FedAvg
 
 DEVICES, HOSTILE = 20, 4
 PLAN, PRIVATE_PLAN = (TrainingPlan(epochs=1, learning_rate=rate) for rate in (0.1, 0.5))

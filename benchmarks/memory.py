@@ -62,11 +62,11 @@ from pathlib import Path
 import psutil
 from workload import shipped_model
 from odt_sim import Simulation, Fleet
-from odt_sim.data.federated import federate
-from odt_sim.data.partition import dirichlet
-from odt_sim.data.sources import digits
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.data.devices.federated import federate
+from odt_sim.data.devices.partition import dirichlet
+from odt_sim.data.sources.builtin import digits
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.strategies.averaging.fedavg import FedAvg
 
 folder = Path(sys.argv[1])
 
@@ -103,7 +103,7 @@ def imports(repetitions: int) -> None:
 
 
 def device(folder: Path) -> None:
-    from odt_sim.data.sources import digits
+    from odt_sim.data.sources.builtin import digits
 
     data = digits()
     path = folder / "device.npz"

@@ -45,8 +45,8 @@ from odt_sim.data import Dataset, FederatedData, federate, find_leakage, iid
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.settings import Availability, Profiles
-from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.serial import SerialBackend
+from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.serial import SerialBackend
 
 EXAMPLES, CLASSES, SHAPE = 4, 10, (4, 4, 1)
 WARM_UP = 1  # round
@@ -185,7 +185,7 @@ def backend(name: str) -> Backend:
     """Return the backend; Ray is imported only when used."""
     if name == "serial":
         return SerialBackend()
-    from odt_sim.simulation.ray import RayBackend
+    from odt_sim.simulation.executors.ray import RayBackend
 
     return RayBackend()
 

@@ -18,13 +18,13 @@ import numpy as np
 from workload import random_images, shipped_model
 
 from odt_sim import Fleet, TrainingPlan
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.runtime import Runtime
 from odt_sim.persistence.storage import Folder
-from odt_sim.simulation.job import Job, Task
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.simulation.sums import join
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.simulation.executors.job import Job, Task
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.run.sums import join
+from odt_sim.strategies.averaging.fedavg import FedAvg
 
 BLOCKS, DEVICES, BATCH = 16, 2, 32
 SMALL, LARGE = 2, 20  # steps of a device

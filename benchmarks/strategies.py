@@ -40,9 +40,9 @@ from rich.table import Table
 from workload import random_images
 
 from odt_sim import Device, Fleet, TrainableModel, TrainingPlan
-from odt_sim.cli.build import model as built
-from odt_sim.cli.overrides import composed
-from odt_sim.data.federated import FederatedData
+from odt_sim.cli.hydra.build import model as built
+from odt_sim.cli.hydra.overrides import composed
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.engines.interpreter import InterpreterEngine
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime
@@ -52,10 +52,10 @@ from odt_sim.model.tensors import read_only
 from odt_sim.persistence.device_states import DeviceStore, RoundStates
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Versions
-from odt_sim.simulation.job import Job, Task
-from odt_sim.simulation.messages import Messages
-from odt_sim.simulation.sums import join, mean
-from odt_sim.simulation.worker import Worker
+from odt_sim.simulation.executors.job import Job, Task
+from odt_sim.simulation.executors.worker import Worker
+from odt_sim.simulation.run.messages import Messages
+from odt_sim.simulation.run.sums import join, mean
 from odt_sim.strategies.base import ServerState, Strategy
 
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"

@@ -18,7 +18,7 @@ import numpy as np
 
 from odt_sim import Simulation
 from odt_sim.cli.main import main as odt_sim
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.executors.ray import RayBackend
 
 Moment = tuple[float, float]
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim import TrainableModel
-from odt_sim.cli.build import model_file
-from odt_sim.cli.overrides import composed
-from odt_sim.data.federated import FederatedData
+from odt_sim.cli.hydra.build import model_file
+from odt_sim.cli.hydra.overrides import composed
+from odt_sim.data.devices.federated import FederatedData
 
 
 def shipped_file(name: str, **changed: Any) -> Path:

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim._support.checks import names_arguments
-from odt_sim.data.columns import Array, Columns, only
+from odt_sim.data.checks.dataset_checks import check
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.dataset_checks import check
-from odt_sim.data.fedprox_synthetic import drawn
-from odt_sim.data.partition import dirichlet
-from odt_sim.data.sources import digits
+from odt_sim.data.devices.partition import dirichlet
+from odt_sim.data.sources.builtin import digits
+from odt_sim.data.sources.fedprox_synthetic import drawn
+from odt_sim.data.store.columns import Array, Columns, only
 from odt_sim.errors import ConfigurationError
 
 BACKGROUND, DISK, SQUARE = 0, 1, 2

@@ -15,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from odt_sim.cli.commands import COMMANDS
+from odt_sim.cli.command_table import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {

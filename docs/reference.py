@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, get_type_hints
 
-from odt_sim.cli.options import OPTIONS, groups, options, shown_value
-from odt_sim.cli.settings import default_options
+from odt_sim.cli.hydra.options import OPTIONS, groups, options, shown_value
+from odt_sim.cli.hydra.settings import default_options
 from odt_sim.declarations import Setting, Settings, declared
 from odt_sim.fleet.profile import FORMAT_VERSION, DeviceProfile, Timing
 from odt_sim.persistence.records import DEVICE_FIGURES, ROUND_FIGURES, DeviceRecord, Record, RoundRecord, columns_of

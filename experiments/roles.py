@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from odt_sim.data.published import CHARACTERS
+from odt_sim.data.sources.published import CHARACTERS
 
 LENGTH = 80  # characters before the one to predict
 NAME = re.compile(r"[A-Z][A-Za-z]+( [A-Za-z]+)?\.")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odt_sim.model.weights import Weights
     from odt_sim.results import Results
     from odt_sim.settings import Fleet
-    from odt_sim.simulation.coordinator import Simulation
+    from odt_sim.simulation.run.coordinator import Simulation
     from odt_sim.strategies.base import Strategy, Update, Updates
     from odt_sim.strategies.state import keep, keep_optimizer, recall, recall_optimizer, receive, trained_by_gradients
 
@@ -62,7 +62,7 @@ _HOMES = {
     "Weights": "odt_sim.model.weights",
     "Results": "odt_sim.results",
     "Fleet": "odt_sim.settings",
-    "Simulation": "odt_sim.simulation.coordinator",
+    "Simulation": "odt_sim.simulation.run.coordinator",
     "Strategy": "odt_sim.strategies.base",
     "Update": "odt_sim.strategies.base",
     "Updates": "odt_sim.strategies.base",

@@ -134,7 +134,7 @@ class Results:
             CheckpointError: The run is not complete.
             StrategyError: The server does not have all weights of the model, because some stay on the devices.
         """
-        from odt_sim.cli.build import saved_model
+        from odt_sim.cli.hydra.build import saved_model
         from odt_sim.deploy.models import global_file
 
         folder = one_run(self.runs, "odt_sim.Results")
@@ -171,7 +171,7 @@ class DeviceResult:
             CheckpointError: The run is not complete, or its checkpoint is missing or damaged.
             StrategyError: The strategy deploys more than a model's weights.
         """
-        from odt_sim.cli.build import saved_simulation
+        from odt_sim.cli.hydra.build import saved_simulation
         from odt_sim.deploy.models import device_model
 
         return device_model(saved_simulation(self.run), self.id)

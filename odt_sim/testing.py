@@ -25,8 +25,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import arrays_of, rows_of
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
+from odt_sim.data.store.columns import arrays_of, rows_of
 from odt_sim.device.checkpoint import read_tensors
 from odt_sim.device.device import Device
 from odt_sim.device.engines import LITERT, RuntimeChoice
@@ -39,14 +39,14 @@ from odt_sim.export.needs import with_needs
 from odt_sim.model.tensors import array_of, read_only
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Fleet
-from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.coordinator import Simulation
-from odt_sim.simulation.evaluation import Row
-from odt_sim.simulation.job import Job, Trained
-from odt_sim.simulation.messages import Assignment
-from odt_sim.simulation.serial import SerialBackend
-from odt_sim.simulation.sums import add, join
-from odt_sim.simulation.worker import Worker
+from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.job import Job, Trained
+from odt_sim.simulation.executors.serial import SerialBackend
+from odt_sim.simulation.executors.worker import Worker
+from odt_sim.simulation.run.coordinator import Simulation
+from odt_sim.simulation.run.evaluation import Row
+from odt_sim.simulation.run.messages import Assignment
+from odt_sim.simulation.run.sums import add, join
 from odt_sim.strategies.base import ServerState, Strategy, Tensors
 
 PLAN = TrainingPlan(epochs=2)

@@ -26,13 +26,13 @@ from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
 from odt_sim import Strategy, TrainableModel
-from odt_sim.cli.build import model_file
-from odt_sim.cli.overrides import composed
-from odt_sim.data import store
+from odt_sim.cli.hydra.build import model_file
+from odt_sim.cli.hydra.overrides import composed
+from odt_sim.data.store import folders as store
 from odt_sim.export import cache
 from odt_sim.export.cache import default_directory, exported
 from odt_sim.export.needs import TERM_NAMES
-from odt_sim.model import verification
+from odt_sim.model.reading import verification
 from odt_sim.persistence import storage
 
 pytest_plugins = ["crashes"]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from odt_sim.model.verification import PATIENCE, Ending
+from odt_sim.model.reading.verification import PATIENCE, Ending
 
 
 class ForkServer:
@@ -21,7 +21,7 @@ class ForkServer:
     _child: "subprocess.Popen[bytes] | None" = None
 
     def run(self, content: bytes, where: str, seconds: float) -> Ending:
-        """Replace `odt_sim.model.verification.run`."""
+        """Replace `odt_sim.model.reading.verification.run`."""
         if self._child is None:
             pipe = subprocess.PIPE
             variables = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # without threads, since forks lack them

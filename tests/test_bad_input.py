@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+from odt_sim.cli.commands.run import launch
 from odt_sim.cli.main import main
-from odt_sim.cli.run import launch
 
 COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import main; sys.exit(main())"]
 BASE = ["model=softmax", "backend=serial", "run.rounds=2", "fleet.devices=4", "fleet.unseen=1"]

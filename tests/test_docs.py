@@ -21,8 +21,8 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from odt_sim import Device, TrainableModel
+from odt_sim.cli.commands.run import launch
 from odt_sim.cli.main import main
-from odt_sim.cli.run import launch
 from odt_sim.data import digits
 from odt_sim.fleet.profile import DeviceProfile, Timing
 

@@ -10,8 +10,8 @@ from odt_sim.deploy.measure import measured
 from odt_sim.device.examples import Examples
 from odt_sim.device.random import random_rows
 from odt_sim.device.runtime import Runtime
-from odt_sim.model import flatbuffer
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.reading import flatbuffer
+from odt_sim.model.reading.graph_reader import read_graph
 
 
 def rows(model, seed, count):

@@ -111,8 +111,9 @@ def test_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
 def test_inspect_is_light(softmax: TrainableModel) -> None:
     """It prints the strategies that a file supports without importing Hydra or the simulation."""
     script = (
-        "import sys; from pathlib import Path; from odt_sim.cli.inspect import print_model; print_model(Path(sys.argv[1]));"
-        "print(sorted({'hydra', 'omegaconf', 'odt_sim.simulation.coordinator'} & {*sys.modules}))"
+        "import sys; from pathlib import Path; from odt_sim.cli.commands.inspect import print_model;"
+        "print_model(Path(sys.argv[1]));"
+        "print(sorted({'hydra', 'omegaconf', 'odt_sim.simulation.run.coordinator'} & {*sys.modules}))"
     )
     child = subprocess.run([sys.executable, "-c", script, softmax.where], capture_output=True, text=True, check=True)
     assert "strategies: afl, " in child.stdout
@@ -122,7 +123,7 @@ def test_inspect_is_light(softmax: TrainableModel) -> None:
 def test_completion_script_is_light() -> None:
     """Each new shell prints it."""
     script = (
-        "import sys; from odt_sim.cli.completion import completion;"
+        "import sys; from odt_sim.cli.commands.completion import completion;"
         "completion(['bash']); completion(['--query', 'odt-sim in']);"
         "print(sorted({'hydra', 'numpy', 'omegaconf'} & {*sys.modules}))"
     )
@@ -133,7 +134,7 @@ def test_completion_script_is_light() -> None:
 def test_mistake_in_a_run_is_found_before_the_simulation_is_imported() -> None:
     script = (
         "import sys; from odt_sim.cli.main import main; print(main(['run', 'strategy=fedvag']));"
-        "print(sorted({'odt_sim.simulation.coordinator', 'odt_sim.model.trainable', 'rich'} & {*sys.modules}))"
+        "print(sorted({'odt_sim.simulation.run.coordinator', 'odt_sim.model.trainable', 'rich'} & {*sys.modules}))"
     )
     child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert child.stdout.splitlines() == ["1", "[]"]

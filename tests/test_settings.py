@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainingPlan
-from odt_sim.cli.settings import default_settings
+from odt_sim.cli.hydra.settings import default_settings
 from odt_sim.declarations import check_values, declared
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS

@@ -7,7 +7,7 @@ from safetensors.numpy import load_file
 from odt_sim import Device, Fleet, Simulation, TrainableModel, TrainingPlan
 from odt_sim.data import by_user, federate, npz
 from odt_sim.export.cache import exported
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg import FedAvg
 
 RATE = 0.1
 

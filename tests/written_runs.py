@@ -132,7 +132,7 @@ def write_hydra(path: Path, overrides: Sequence[str], devices: int = 20, unseen:
         "run": {"rounds": rounds, "storage": "${hydra:runtime.output_dir}"},
         "fleet": {"devices": devices, "cohort": None, "unseen": unseen},
         "train": {"epochs": 2, "learning_rate": 0.05},
-        "partition": {"_target_": "odt_sim.data.partition.dirichlet", "alpha": 0.3},
+        "partition": {"_target_": "odt_sim.data.devices.partition.dirichlet", "alpha": 0.3},
     }
     merged = OmegaConf.create(config)
     for override in overrides:

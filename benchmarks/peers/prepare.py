@@ -12,8 +12,8 @@ from workload import shipped_file
 
 from odt_sim import Device, TrainableModel
 from odt_sim.conf.demo_data import next_words
-from odt_sim.data.fedprox_synthetic import synthetic
-from odt_sim.simulation.cohort import choose_cohort
+from odt_sim.data.sources.fedprox_synthetic import synthetic
+from odt_sim.simulation.run.cohort import choose_cohort
 from peers.workloads import COHORT, WORKLOADS, drawn_images
 
 Array = NDArray[Any]

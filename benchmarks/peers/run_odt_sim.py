@@ -14,13 +14,13 @@ from workload import fleet_from
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan, Weights
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
-from odt_sim.simulation.auto import AutoBackend
-from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.processes import ProcessesBackend
-from odt_sim.simulation.serial import SerialBackend
+from odt_sim.simulation.executors.auto import AutoBackend
+from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.processes import ProcessesBackend
+from odt_sim.simulation.executors.serial import SerialBackend
+from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.base import ServerState, Strategy, Updates
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.head_only import HeadOnly
+from odt_sim.strategies.shared_parts.head_only import HeadOnly
 from peers.workloads import COHORT, Problem
 
 
@@ -43,7 +43,7 @@ def chosen_backend() -> Backend:
         return ProcessesBackend()
     if os.environ["BACKEND"] == "auto":
         return AutoBackend()
-    from odt_sim.simulation.ray import RayBackend
+    from odt_sim.simulation.executors.ray import RayBackend
 
     return RayBackend()
 

@@ -27,9 +27,9 @@ PROMPTS = ("<ipython-input", "<python-input", "<stdin>")
 
 
 def name_of(owner: object, package: str | None) -> str:
-    """Return the name of a strategy or similar object: its module's name if it is from `package`, else its class name."""
-    inside, _, module = type(owner).__module__.rpartition(".")
-    return module if inside == package else type(owner).__name__
+    """Return the name of a strategy or similar object: its module's name if it is in `package`, else its class name."""
+    module = type(owner).__module__
+    return module.rpartition(".")[2] if module.startswith(f"{package}.") else type(owner).__name__
 
 
 def repr_of(owner: object) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from odt_sim.attacks.label_poisoning import check_labels
 from odt_sim.attacks.scaling import Scaling
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.random import generator_for

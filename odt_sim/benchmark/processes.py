@@ -12,7 +12,7 @@ from odt_sim._support.system import environment
 from odt_sim.benchmark.cells import Cell, Outcome, read_outcome, write_outcome
 
 INTERRUPTS = (-signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that was stopped from outside, as by Ctrl-C
-WORKER = (sys.executable, "-m", "odt_sim.cli.benchmark_worker")
+WORKER = (sys.executable, "-m", "odt_sim.cli.commands.benchmark_worker")
 
 
 def run_cells(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]:

@@ -11,7 +11,7 @@ from types import FrameType
 
 import odt_sim
 from odt_sim._support.text import one_line
-from odt_sim.cli.commands import COMMANDS, usage
+from odt_sim.cli.command_table import COMMANDS, usage
 from odt_sim.cli.messages import never_fail
 from odt_sim.errors import OdtSimError
 
@@ -60,7 +60,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
         print(odt_sim.__version__)
         return 0
     if name in COMMANDS:
-        return int(getattr(import_module(f"odt_sim.cli.{name}"), name)(arguments[1:]))
+        return int(getattr(import_module(f"odt_sim.cli.commands.{name}"), name)(arguments[1:]))
     if name and name not in ("-h", "--help"):
         near = get_close_matches(name, COMMANDS, n=1)
         advice = f"did you mean odt-sim {near[0]}?" if near else f"expected one of {', '.join(COMMANDS)}"

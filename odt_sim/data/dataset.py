@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim._support.text import counted
-from odt_sim.data.columns import Array as Array
-from odt_sim.data.columns import Columns, Mapped, Rows, arrays_of, is_mapped, several
-from odt_sim.data.columns import read_only as read_only
+from odt_sim.data.store.columns import Array as Array
+from odt_sim.data.store.columns import Columns, Mapped, Rows, arrays_of, is_mapped, several
+from odt_sim.data.store.columns import read_only as read_only
 from odt_sim.errors import DataError
 
 Indices = NDArray[np.int64]
@@ -20,7 +20,7 @@ Classes = int | Mapping[str, int | None] | None
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """All examples of a data set, as read-only arrays. Sources return it checked by `odt_sim.data.dataset_checks.check`.
+    """All examples of a data set, as read-only arrays. Sources return it checked (`odt_sim.data.checks.dataset_checks`).
 
     Arrays that have the right dtype are not copied: do not change yours in place afterwards. Runs would train on the
     changed values and record the digest of the original ones.

@@ -7,7 +7,7 @@ from odt_sim.deploy.int8 import quantized
 from odt_sim.device.engines import quiet
 from odt_sim.device.examples import Examples
 from odt_sim.errors import ConfigurationError
-from odt_sim.model.inference_only import inference_only, with_half_floats
+from odt_sim.model.editing.inference_only import inference_only, with_half_floats
 from odt_sim.model.trainable import TrainableModel
 
 FORMATS = ("float32", "float16", "int8")

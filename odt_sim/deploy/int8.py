@@ -9,14 +9,14 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 import numpy as np
 
 from odt_sim._support.text import one_line
-from odt_sim.data.columns import Rows
+from odt_sim.data.store.columns import Rows
 from odt_sim.device.batches import padded
 from odt_sim.device.engines import quiet
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import inputs_of
 from odt_sim.errors import ConfigurationError, ModelError
-from odt_sim.model.fully_connected import with_fully_connected
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.editing.fully_connected import with_fully_connected
+from odt_sim.model.reading.graph_reader import read_graph
 from odt_sim.model.trainable import TrainableModel
 
 CALIBRATED = 256

@@ -10,7 +10,7 @@ from ai_edge_litert.interpreter import Interpreter, SignatureRunner
 from numpy.typing import NDArray
 
 from odt_sim._support.text import one_line
-from odt_sim.data.columns import arrays_of, rows_of
+from odt_sim.data.store.columns import arrays_of, rows_of
 from odt_sim.device.batches import padded
 from odt_sim.device.engines import quiet
 from odt_sim.device.examples import Examples
@@ -19,7 +19,7 @@ from odt_sim.device.scoring import losses_of
 from odt_sim.errors import ModelError
 from odt_sim.metrics.device import masks_of, model_figures
 from odt_sim.metrics.own import OwnMetric, own_figures
-from odt_sim.model.names import parts
+from odt_sim.model.contract.names import parts
 from odt_sim.model.trainable import TrainableModel
 
 CALLS = 10

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from odt_sim.device.device import Device
 from odt_sim.errors import CheckpointError, ModelError, StrategyError
-from odt_sim.model.initial_weights import with_initial_weights
+from odt_sim.model.editing.initial_weights import with_initial_weights
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.run_folder import TRAINED_MODEL, RunFolder
-from odt_sim.simulation.coordinator import Simulation
+from odt_sim.simulation.run.coordinator import Simulation
 
 
 def device_model(simulation: Simulation, device: int) -> TrainableModel:

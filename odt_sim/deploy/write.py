@@ -16,10 +16,10 @@ from odt_sim.deploy.measure import measured
 from odt_sim.deploy.models import global_file, new_model, personal_model, with_content
 from odt_sim.device.examples import Examples
 from odt_sim.errors import CheckpointError, ModelError
-from odt_sim.model.names import full
+from odt_sim.model.contract.names import full
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.run_folder import RunFolder
-from odt_sim.simulation.coordinator import Simulation
+from odt_sim.simulation.run.coordinator import Simulation
 
 TABLE = "files.csv"
 INPUTS = "device_{}_inputs.json"

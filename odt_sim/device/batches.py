@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Array, Columns, Rows, arrays_of, only, read_only, rows_at
+from odt_sim.data.store.columns import Array, Columns, Rows, arrays_of, only, read_only, rows_at
 from odt_sim.device.examples import Examples, targets_of
 from odt_sim.errors import DataError
 from odt_sim.model.trainable import TrainableModel

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from odt_sim._support.files import write_file
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.errors import CheckpointError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim._support.checks import names_arguments
-from odt_sim.data.columns import Array, Rows
+from odt_sim.data.store.columns import Array, Rows
 from odt_sim.device.batches import Batch, given_batch
 from odt_sim.device.checkpoint import write_checkpoint
 from odt_sim.device.examples import Examples, check_ids, checked_inputs

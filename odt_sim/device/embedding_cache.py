@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
-from odt_sim.data.columns import Array, Rows
+from odt_sim.data.store.columns import Array, Rows
 from odt_sim.device.examples import Examples
 from odt_sim.model.weights import Weights
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Array, Columns, Rows, arrays_of, as_array, read_only, rows_at, rows_of, several
-from odt_sim.data.dataset_checks import label_advice
-from odt_sim.data.model_checks import as_targets, check_transcripts, counted_labels
+from odt_sim.data.checks.dataset_checks import label_advice
+from odt_sim.data.checks.model_checks import as_targets, check_transcripts, counted_labels
+from odt_sim.data.store.columns import Array, Columns, Rows, arrays_of, as_array, read_only, rows_at, rows_of, several
 from odt_sim.errors import DataError
-from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import CTC, Output, task_of
+from odt_sim.model.contract.manifest import CTC, Output, task_of
+from odt_sim.model.reading.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel
 
 ROUNDING = 1e-6
@@ -77,7 +77,7 @@ class Examples:
         Args:
             model: The model.
             x: `[examples, ...]`, or a mapping or tuple of several inputs.
-            y: `[examples, ...]`, or several targets, converted by `odt_sim.data.model_checks.as_targets`.
+            y: `[examples, ...]`, or several targets, converted by `odt_sim.data.checks.model_checks.as_targets`.
             what: The name for errors, such as `device 3, train`.
 
         Raises:
@@ -179,7 +179,7 @@ def _check_chances(model: TrainableModel, output: Output, y: Array, what: str) -
 
 
 def targets_of(model: TrainableModel, y: Rows) -> Rows:
-    """Convert targets to the form that a model takes, by `odt_sim.data.model_checks.as_targets`."""
+    """Convert targets to the form that a model takes, by `odt_sim.data.checks.model_checks.as_targets`."""
     converted = {}
     for name, array in arrays_of(y).items():
         target = model.targets[name]

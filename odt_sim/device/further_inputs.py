@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from odt_sim.device.batches import Batch
 from odt_sim.errors import DataError, ModelError
-from odt_sim.model.manifest import TrainInput
+from odt_sim.model.contract.manifest import TrainInput
 from odt_sim.model.trainable import TrainableModel
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.device.checkpoint import read_saved
 from odt_sim.device.random import generator_for
 from odt_sim.device.runtime_pool import ModelState, RuntimePool

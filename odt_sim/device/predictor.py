@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from odt_sim.data.columns import Array, Rows, only
+from odt_sim.data.store.columns import Array, Rows, only
 from odt_sim.device.device import Device
 from odt_sim.device.scoring import Predictor
 from odt_sim.metrics.losses import log_softmax

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Rows, rows_of
-from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import CTC
+from odt_sim.data.store.columns import Rows, rows_of
+from odt_sim.model.contract.manifest import CTC
+from odt_sim.model.reading.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.columns import Array, Columns, Rows, only, prefixed, rows_of
+from odt_sim.data.store.columns import Array, Columns, Rows, only, prefixed, rows_of
 from odt_sim.device.batches import Batch, StackedBatches, prepared
 from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.metrics.device import mean_loss
-from odt_sim.model.repeated import POSITIONS, ROWS, EngineFile, own_file, repeated_name
+from odt_sim.model.editing.repeated import POSITIONS, ROWS, EngineFile, own_file, repeated_name
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 

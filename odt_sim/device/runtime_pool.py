@@ -5,13 +5,13 @@ from functools import cached_property
 
 import numpy as np
 
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.device.embedding_cache import EmbeddingCache
 from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.device.runtime import Runtime
-from odt_sim.model.flatbuffer import SETTERS
-from odt_sim.model.head_file import head_file
-from odt_sim.model.repeated import EngineFile, own_file, repeated
+from odt_sim.model.editing.head_file import head_file
+from odt_sim.model.editing.repeated import EngineFile, own_file, repeated
+from odt_sim.model.reading.flatbuffer import SETTERS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 
@@ -42,8 +42,8 @@ class RuntimePool:
         Args:
             model: The model.
             start: Starts an engine, by default LiteRT's interpreter.
-            edits: Whether the engine may run files derived from the model's own, see `odt_sim.model.repeated` and
-                `odt_sim.model.head_file`.
+            edits: Whether the engine may run files derived from the model's own, see `odt_sim.model.editing.repeated` and
+                `odt_sim.model.editing.head_file`.
             embeddings: The cache to share with other pools; a new one by default.
         """
         self.model = model

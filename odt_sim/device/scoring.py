@@ -12,7 +12,7 @@ import numpy as np
 
 from odt_sim._support.checks import shown
 from odt_sim._support.user_code import user_code_errors
-from odt_sim.data.columns import Array, Rows, arrays_of, only, prefixed, rows_of
+from odt_sim.data.store.columns import Array, Rows, arrays_of, only, prefixed, rows_of
 from odt_sim.device.batches import padded
 from odt_sim.device.embedding_cache import digest_of_body
 from odt_sim.device.examples import Examples, targets_of
@@ -21,7 +21,7 @@ from odt_sim.device.runtime_pool import STATE, ModelState, RuntimePool
 from odt_sim.errors import ConfigurationError, DataError, InvocationError, ModelError, SimulationError
 from odt_sim.metrics.device import masks_of, model_example_losses, model_figures, model_loss
 from odt_sim.metrics.own import OwnMetric, own_figures
-from odt_sim.model.names import full, parts
+from odt_sim.model.contract.names import full, parts
 from odt_sim.model.trainable import TrainableModel
 
 Correction = Callable[[Array, Array], Array]

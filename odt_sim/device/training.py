@@ -24,8 +24,8 @@ from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import STATE, ModelState, RuntimePool
 from odt_sim.device.scoring import Calls, EngineScoring
 from odt_sim.errors import ConfigurationError, ModelError
-from odt_sim.model.contract import parts_of
-from odt_sim.model.manifest import GROUPS
+from odt_sim.model.contract.manifest import GROUPS
+from odt_sim.model.contract.signatures import parts_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 

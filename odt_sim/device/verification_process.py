@@ -1,4 +1,4 @@
-"""The subprocess of `odt_sim.model.verification`: `python -m odt_sim.device.verification_process NAME SECONDS`.
+"""The subprocess of `odt_sim.model.reading.verification`: `python -m odt_sim.device.verification_process NAME SECONDS`.
 
 It reads a `.tflite` file from standard input and runs all signatures that devices call, on zeros. It may crash.
 """
@@ -13,13 +13,13 @@ import numpy as np
 
 from odt_sim._support.system import end, memory_limit, peak_memory
 from odt_sim._support.text import one_line
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import InvocationError, ModelError
-from odt_sim.model.contract import OPTIONAL, REQUIRED, answers_of, parts_of, shape_text
-from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.contract.signatures import OPTIONAL, REQUIRED, answers_of, parts_of, shape_text
+from odt_sim.model.reading.flatbuffer import TensorInfo
+from odt_sim.model.reading.verification import ACCEPTED, FAILED, REFUSED
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.verification import ACCEPTED, FAILED, REFUSED
 
 LEAST_MEMORY = 2 << 30
 

@@ -15,13 +15,13 @@ from odt_sim.doctor.run_checks import check_trial, loss_text
 from odt_sim.doctor.subject import Roles
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
-from odt_sim.model.adaptation import adapted
-from odt_sim.model.browsers import check_for_browsers
-from odt_sim.model.contract import REQUIRED
-from odt_sim.model.graph import Graph, Handle
-from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.manifest import METADATA_NAME
-from odt_sim.model.roles import Corrections, find_roles
+from odt_sim.model.contract.browsers import check_for_browsers
+from odt_sim.model.contract.manifest import METADATA_NAME
+from odt_sim.model.contract.signatures import REQUIRED
+from odt_sim.model.foreign.adaptation import adapted
+from odt_sim.model.foreign.roles import Corrections, find_roles
+from odt_sim.model.reading.graph import Graph, Handle
+from odt_sim.model.reading.graph_reader import read_graph
 from odt_sim.model.trainable import TrainableModel, read_file
 
 EXPLAIN: Sequence[tuple[Set[Kind], Set[Kind]]] = (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim._support.system import peak_memory
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.engines import Engine
 from odt_sim.device.random import random_rows

@@ -14,10 +14,10 @@ from odt_sim.doctor.findings import Finding
 from odt_sim.doctor.places import places
 from odt_sim.doctor.subject import Roles
 from odt_sim.errors import ModelError
-from odt_sim.model.browsers import TYPES
-from odt_sim.model.graph import ACTIVATIONS, Graph, Op, Tensor
-from odt_sim.model.manifest import METADATA_NAME, Manifest
-from odt_sim.model.names import parts
+from odt_sim.model.contract.browsers import TYPES
+from odt_sim.model.contract.manifest import METADATA_NAME, Manifest
+from odt_sim.model.contract.names import parts
+from odt_sim.model.reading.graph import ACTIVATIONS, Graph, Op, Tensor
 
 NEEDED = ("train", "infer", "embed", "parameters", "restore")
 """The roles that a simulation needs."""

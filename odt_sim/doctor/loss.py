@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.metrics.losses import example_losses, log_softmax
-from odt_sim.model.manifest import LOSSES
+from odt_sim.model.contract.manifest import LOSSES
 
 CLOSE = 2e-3
 """The relative difference up to which two losses count as equal; Keras clips probabilities in several ways."""

@@ -5,7 +5,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from odt_sim.model.graph import READS, Graph, Op, Subgraph
+from odt_sim.model.reading.graph import READS, Graph, Op, Subgraph
 
 GENERIC = re.compile(
     r"(Stateful)?PartitionedCall(_\d+)?|gradient_tape|gradients|while|cond|body|model|sequential(_\d+)?|functional(_\d+)?"

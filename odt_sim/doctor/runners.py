@@ -9,7 +9,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from odt_sim.doctor.subject import Subject, milliseconds, zeros
 from odt_sim.errors import OdtSimError
-from odt_sim.model.graph_reader import IDENTIFIER
+from odt_sim.model.reading.graph_reader import IDENTIFIER
 
 _SUBGRAPHS = (
     *("condSubgraphIndex", "bodySubgraphIndex", "thenSubgraphIndex", "elseSubgraphIndex"),

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.device.engines import Engine, RuntimeChoice
 from odt_sim.errors import ModelError
-from odt_sim.model.flatbuffer import Signature, TensorInfo
-from odt_sim.model.names import parts
+from odt_sim.model.contract.names import parts
+from odt_sim.model.reading.flatbuffer import Signature, TensorInfo
 
 Roles = Mapping[str, Mapping[str, str]]
 """By role (`train`, `infer`, `embed`, `parameters`, `restore`), the signature's `name`, and its names for `x`, `y`,

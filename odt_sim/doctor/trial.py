@@ -21,7 +21,7 @@ from odt_sim.device.verification_process import limit_resources
 from odt_sim.doctor.experiments import possible, run
 from odt_sim.doctor.subject import Roles, Subject
 from odt_sim.errors import OdtSimError
-from odt_sim.model import flatbuffer
+from odt_sim.model.reading import flatbuffer
 
 SECONDS = 60.0
 """The CPU time of a subprocess, and half of its wall-clock time, in seconds; a file of more than 60 MB gets one second

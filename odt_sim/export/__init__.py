@@ -15,10 +15,10 @@ from packaging.version import Version
 from odt_sim.errors import ExportError
 
 if TYPE_CHECKING:
-    from odt_sim.export.adapters import add_adapters
-    from odt_sim.export.keras import export_model
-    from odt_sim.export.rewriting import deflex
-    from odt_sim.export.tflite_model import (
+    from odt_sim.export.emit.rewriting import deflex
+    from odt_sim.export.keras.adapters import add_adapters
+    from odt_sim.export.keras.model import export_model
+    from odt_sim.export.trace.classes import (
         SAVED_MODEL_DIR,
         BaseTFLiteModel,
         convert_saved_model,
@@ -44,7 +44,7 @@ OTHER_BACKEND = (
     "the file with KERAS_BACKEND=tensorflow: odt-sim export model=keras_file model.path=model.keras"
 )
 OLDEST_KERAS = "3.15"  # as in the extra `export`
-MODULES = {"add_adapters": "adapters", "export_model": "keras", "deflex": "rewriting"}
+MODULES = {"add_adapters": "keras.adapters", "export_model": "keras.model", "deflex": "emit.rewriting"}
 
 
 def _check_backend() -> None:
@@ -99,7 +99,7 @@ def __getattr__(name: str) -> Any:
     _settle_triton()
     _check_versions()
     try:
-        module = import_module(f"odt_sim.export.{MODULES.get(name, 'tflite_model')}")
+        module = import_module(f"odt_sim.export.{MODULES.get(name, 'trace.classes')}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("tensorflow", "keras"):
             raise

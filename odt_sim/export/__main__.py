@@ -16,7 +16,7 @@ from odt_sim._support.user_code import imported
 from odt_sim.device.verification_process import call_signatures
 from odt_sim.errors import ExportError, ExportWarning, OdtSimError
 from odt_sim.export.cache import ADDED, ERROR_MARK, OPTIONS, WARNING_MARK
-from odt_sim.model.verification import remember
+from odt_sim.model.reading.verification import remember
 
 UNUSED = ("matplotlib", "pandas", "sklearn")
 """Modules that Keras imports if they are installed and an export does not use: 2 s of a 6 s import."""

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import layers
 
-from odt_sim.export.adapters import adapt
+from odt_sim.export.keras.adapters import adapt
 
 
 @keras.saving.register_keras_serializable(package="odt_sim")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Set
 from typing import Any
 
-from odt_sim.model.contract import ON_EMBEDDINGS, parts_of
-from odt_sim.model.manifest import LORA_RANK
+from odt_sim.model.contract.manifest import LORA_RANK
+from odt_sim.model.contract.signatures import ON_EMBEDDINGS, parts_of
 
 TERM_NAMES = ("contrastive", "distillation", "logit_shift", "mean_embedding", "not_true_distillation", "prototypes")
 """The names of the shipped terms, as in `odt_sim.export.terms.TERMS`, and of the capabilities that they add."""

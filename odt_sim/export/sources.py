@@ -13,9 +13,9 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.parameters import NORMALIZING, unique
-from odt_sim.export.pytorch.module import is_module, keras_model
-from odt_sim.export.tracing import Function
+from odt_sim.export.keras.parameters import NORMALIZING, unique
+from odt_sim.export.torch.module import is_module, keras_model
+from odt_sim.export.trace.tracing import Function
 
 ENDPOINTS = ("serving_default", "serve")  # the default names of TensorFlow and of Keras 3
 

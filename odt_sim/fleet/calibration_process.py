@@ -19,7 +19,7 @@ from odt_sim.device.engines import quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import OdtSimError
 from odt_sim.fleet.calibration import Calibration, CallTime, this_machine
-from odt_sim.model.flatbuffer import Signature, TensorInfo
+from odt_sim.model.reading.flatbuffer import Signature, TensorInfo
 from odt_sim.model.trainable import TrainableModel
 
 WARM_UP = 3

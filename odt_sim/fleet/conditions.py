@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
 from odt_sim.fleet.availability import Always, Availability, Charging, Daily, Markov, Trace
 from odt_sim.fleet.battery import Batteries

@@ -10,19 +10,19 @@ from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from odt_sim._support.text import counted
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.flower.client import described
 from odt_sim.flower.messages import ACTION, body_of, content_of, task_content, trained_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.observers.base import Observer
-from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.coordinator import Simulation
-from odt_sim.simulation.evaluation import Row, unmeasured
-from odt_sim.simulation.exclusion import TIMED_OUT
-from odt_sim.simulation.job import Job, Trained
-from odt_sim.simulation.messages import Assignment
-from odt_sim.simulation.sums import add, join
+from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.job import Job, Trained
+from odt_sim.simulation.run.coordinator import Simulation
+from odt_sim.simulation.run.evaluation import Row, unmeasured
+from odt_sim.simulation.run.exclusion import TIMED_OUT
+from odt_sim.simulation.run.messages import Assignment
+from odt_sim.simulation.run.sums import add, join
 from odt_sim.strategies.base import Strategy
 
 POLL = 0.1  # seconds between polls for replies; Flower's own wait takes 3 s

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.attacks.base import Attack
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, OdtSimError, SimulationError
 from odt_sim.flower.messages import (
@@ -31,10 +31,10 @@ from odt_sim.persistence.device_states import state_name
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Version
 from odt_sim.settings import Fleet
-from odt_sim.simulation.checks import checked_job
-from odt_sim.simulation.job import Job, Task
-from odt_sim.simulation.run_settings import settings
-from odt_sim.simulation.worker import Worker
+from odt_sim.simulation.executors.job import Job, Task
+from odt_sim.simulation.executors.worker import Worker
+from odt_sim.simulation.run.checks import checked_job
+from odt_sim.simulation.run.run_settings import settings
 from odt_sim.strategies.base import Strategy
 
 STATES = "odt_sim.states"

@@ -16,8 +16,8 @@ from odt_sim.model.tensors import array_of, read_only
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.persistence.versions import Version
-from odt_sim.simulation.job import Message, Task, Trained
-from odt_sim.simulation.start import initial_weights
+from odt_sim.simulation.executors.job import Message, Task, Trained
+from odt_sim.simulation.run.start import initial_weights
 from odt_sim.strategies.base import Strategy, Tensors, Update
 
 ACTION = "odt_sim"

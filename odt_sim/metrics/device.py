@@ -10,7 +10,7 @@ from odt_sim.metrics.answers import Classes
 from odt_sim.metrics.losses import example_losses
 from odt_sim.metrics.names import parted
 from odt_sim.metrics.tasks import ANSWERS, Answers, output_metrics, task_of_output
-from odt_sim.model.manifest import NO_LOSS, Output
+from odt_sim.model.contract.manifest import NO_LOSS, Output
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Array
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
-from odt_sim.model.manifest import LOSSES, NO_LOSS, REGRESSIONS
+from odt_sim.model.contract.manifest import LOSSES, NO_LOSS, REGRESSIONS
 from odt_sim.model.weights import Array
 
 ONLY_IN_STEPS = (
@@ -48,7 +48,7 @@ def example_losses(
     Args:
         outputs: `[examples, ...]` float32, the outputs of `infer`.
         y: `[examples, ...]` labels, one per row of the outputs, or targets of the outputs' shape.
-        loss: One of `odt_sim.model.manifest.LOSSES`.
+        loss: One of `odt_sim.model.contract.manifest.LOSSES`.
         from_logits: Whether the outputs are logits rather than probabilities.
         delta: The error at which Huber's loss turns from quadratic to linear.
         mask: `[examples, ...]`, 1 where a position counts; None if all do.

@@ -6,7 +6,7 @@ from odt_sim.errors import ModelError
 from odt_sim.metrics.answers import Classes, Labels, Ranked, Values
 from odt_sim.metrics.names import canonical, parted
 from odt_sim.metrics.scores import Transcripts
-from odt_sim.model.manifest import Output
+from odt_sim.model.contract.manifest import Output
 from odt_sim.model.trainable import TrainableModel
 
 MOST_TARGETS = 10  # maximum number of regression targets with separate errors

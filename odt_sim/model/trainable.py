@@ -9,13 +9,8 @@ from typing import Any, Self
 
 from odt_sim._support.checks import names_arguments
 from odt_sim.errors import ConfigurationError, ModelError
-from odt_sim.model import flatbuffer
-from odt_sim.model.adaptation import adapted, tried
-from odt_sim.model.contract import ON_EMBEDDINGS, answers_of, check_contract, ordered
-from odt_sim.model.flatbuffer import Signature, TensorInfo
-from odt_sim.model.foreign import Groups
-from odt_sim.model.manifest import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
-from odt_sim.model.manifest import (
+from odt_sim.model.contract.manifest import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
+from odt_sim.model.contract.manifest import (
     GROUPS,
     LORA_RANK,
     LOSSES,
@@ -27,8 +22,13 @@ from odt_sim.model.manifest import (
     ranks_of,
     task_of,
 )
-from odt_sim.model.names import ROW_INPUTS, is_one_of, parts
-from odt_sim.model.roles import Corrections
+from odt_sim.model.contract.names import ROW_INPUTS, is_one_of, parts
+from odt_sim.model.contract.signatures import ON_EMBEDDINGS, answers_of, check_contract, ordered
+from odt_sim.model.foreign.adaptation import adapted, tried
+from odt_sim.model.foreign.roles import Corrections
+from odt_sim.model.foreign.weights import Groups
+from odt_sim.model.reading import flatbuffer
+from odt_sim.model.reading.flatbuffer import Signature, TensorInfo
 from odt_sim.model.weights import Layout
 
 ANSWERING = ("infer", "embed", "head_infer")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from odt_sim._support.checks import names_arguments, shown
 from odt_sim.errors import ModelError
-from odt_sim.model.manifest import Parameter
+from odt_sim.model.contract.manifest import Parameter
 
 Array = NDArray[Any]
 Vector = NDArray[np.float32]

@@ -11,7 +11,7 @@ from typing import Any
 
 from odt_sim.doctor.file_checks import is_custom
 from odt_sim.doctor.places import places
-from odt_sim.model.graph import ASSIGNS, HANDLES, READS, Graph, Op, Subgraph
+from odt_sim.model.reading.graph import ASSIGNS, HANDLES, READS, Graph, Op, Subgraph
 
 RUNNERS = {
     "xnnpack": "XNNPACK delegate",

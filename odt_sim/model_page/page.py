@@ -15,8 +15,8 @@ from odt_sim._support.files import refuse_source, rendered, write_file
 from odt_sim.doctor.file_checks import manifest_of
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
-from odt_sim.model.graph import Graph
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.reading.graph import Graph
+from odt_sim.model.reading.graph_reader import read_graph
 from odt_sim.model.trainable import read_file
 from odt_sim.model_page.drawing import HIDDEN, RUNNERS, drawing, runner
 

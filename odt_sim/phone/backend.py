@@ -9,16 +9,16 @@ from typing import Literal, TypeVar
 from odt_sim._support.system import check_extra
 from odt_sim.device.engines import quiet
 from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
-from odt_sim.model.browsers import check_for_browsers
+from odt_sim.model.contract.browsers import check_for_browsers
 from odt_sim.model.tensors import read_only
 from odt_sim.persistence.storage import check_writable
 from odt_sim.phone.phones import Phones
 from odt_sim.phone.worker import PhoneWorker
-from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.evaluation import Row
-from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.messages import Assignment
-from odt_sim.simulation.sums import add
+from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.job import Job, Task, Trained
+from odt_sim.simulation.run.evaluation import Row
+from odt_sim.simulation.run.messages import Assignment
+from odt_sim.simulation.run.sums import add
 from odt_sim.strategies.base import Tensors
 
 LARGEST_PORT = 65535

@@ -7,7 +7,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Array, Rows, only, prefixed
+from odt_sim.data.store.columns import Array, Rows, only, prefixed
 from odt_sim.device.batches import Batch, Positions, cut
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples, targets_of
@@ -19,7 +19,7 @@ from odt_sim.device.scoring import Calls, Correction, Scored
 from odt_sim.device.training import GradientOffset, Passes, Step
 from odt_sim.errors import DataError, ModelError
 from odt_sim.metrics.losses import ONLY_IN_STEPS
-from odt_sim.model.manifest import NO_LOSS
+from odt_sim.model.contract.manifest import NO_LOSS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.phone import phones

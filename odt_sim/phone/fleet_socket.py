@@ -11,14 +11,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.errors import DataError
 from odt_sim.metrics.tasks import model_metrics
 from odt_sim.phone.device import tensors_of
 from odt_sim.phone.frames import Message, decode, encode
 from odt_sim.phone.phones import SILENCE, Examples, Phone, Phones
 from odt_sim.phone.routes import described, shown
-from odt_sim.simulation.job import Job
+from odt_sim.simulation.executors.job import Job
 
 SECRET = 32  # number of hexadecimal digits that identify a phone when it returns
 MOST_EXAMPLES = 1 << 24  # maximum per split of a phone, since the run keeps a position for each example

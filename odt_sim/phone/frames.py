@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.errors import DataError
-from odt_sim.model.browsers import TYPES
+from odt_sim.model.contract.browsers import TYPES
 from odt_sim.model.weights import Array
 
 MAGIC = b"odt1"

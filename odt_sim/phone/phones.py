@@ -11,12 +11,12 @@ from threading import Condition
 from typing import Any, NamedTuple
 
 from odt_sim._support.text import counted, one_line
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.errors import CheckpointError, DataError, InvocationError
 from odt_sim.persistence.storage import Storage
 from odt_sim.phone.frames import Message, decode, encode
-from odt_sim.simulation.exclusion import AWAY
-from odt_sim.simulation.time_limit import OutOfTime
+from odt_sim.simulation.run.exclusion import AWAY
+from odt_sim.simulation.run.time_limit import OutOfTime
 
 SILENCE = 60.0
 """Seconds without a message after which a working phone counts as asleep; it reports progress about every second."""

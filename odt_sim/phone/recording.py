@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.columns import prefixed
+from odt_sim.data.store.columns import prefixed
 from odt_sim.device.batches import Batch
 from odt_sim.device.runtime import Runtime, inputs_of
 from odt_sim.fleet.profile import Timing

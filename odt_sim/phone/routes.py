@@ -19,9 +19,9 @@ from odt_sim.errors import ConfigurationError, FileError
 from odt_sim.fleet.profile import DeviceProfile, Timing
 from odt_sim.metrics.names import is_percent, title_of
 from odt_sim.metrics.tasks import model_metrics, output_metrics, task_of_output
-from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import NO_LOSS, Output
-from odt_sim.model.names import full
+from odt_sim.model.contract.manifest import NO_LOSS, Output
+from odt_sim.model.contract.names import full
+from odt_sim.model.reading.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.phone.app import body_of
 from odt_sim.phone.recording import Recording

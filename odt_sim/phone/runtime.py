@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.device.batches import Batch
 from odt_sim.device.training import GradientOffset, Step
 from odt_sim.metrics.names import Kind, kind_of
 from odt_sim.metrics.tasks import model_metrics
-from odt_sim.model.manifest import NO_LOSS
-from odt_sim.model.names import full
+from odt_sim.model.contract.manifest import NO_LOSS
+from odt_sim.model.contract.names import full
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.phone.frames import Message

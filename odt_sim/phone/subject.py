@@ -5,14 +5,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odt_sim.data.columns import only
+from odt_sim.data.store.columns import only
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.device.random import random_rows
 from odt_sim.metrics.tasks import model_task
-from odt_sim.model.browsers import check_for_browsers
-from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.contract.browsers import check_for_browsers
+from odt_sim.model.reading.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel
 
 Source = Literal["drawing", "motion", "rows"]

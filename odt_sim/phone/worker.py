@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any, TypeVar
 
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.errors import InvocationError
@@ -15,12 +15,12 @@ from odt_sim.phone import phones
 from odt_sim.phone.device import PhoneExamples, PhonePool, phone_device
 from odt_sim.phone.frames import Message
 from odt_sim.phone.phones import PhoneError, Phones
-from odt_sim.simulation.evaluation import Evaluation, Row
-from odt_sim.simulation.exclusion import AWAY, TIMED_OUT, Excluded
-from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.local_work import LocalWork
-from odt_sim.simulation.sums import join
-from odt_sim.simulation.time_limit import OutOfTime
+from odt_sim.simulation.executors.job import Job, Task, Trained
+from odt_sim.simulation.executors.local_work import LocalWork
+from odt_sim.simulation.run.evaluation import Evaluation, Row
+from odt_sim.simulation.run.exclusion import AWAY, TIMED_OUT, Excluded
+from odt_sim.simulation.run.sums import join
+from odt_sim.simulation.run.time_limit import OutOfTime
 from odt_sim.strategies.base import Tensors
 
 Result = TypeVar("Result")

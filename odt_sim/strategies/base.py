@@ -20,7 +20,7 @@ from odt_sim._support.user_code import name_of, repr_of
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
 from odt_sim.hyperparameters import Configured, choice, number
-from odt_sim.model.manifest import Parameter
+from odt_sim.model.contract.manifest import Parameter
 from odt_sim.model.tensors import ServerState as ServerState
 from odt_sim.model.tensors import Tensors as Tensors
 from odt_sim.model.tensors import array_of

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Rows, only
+from odt_sim.data.store.columns import Rows, only
 from odt_sim.device.device import Device
 from odt_sim.metrics.losses import log_probabilities, log_softmax
 

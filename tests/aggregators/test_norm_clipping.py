@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from odt_sim.aggregators import NormClipping
 from odt_sim.aggregators.norm_clipping import norm
 from odt_sim.errors import ConfigurationError
-from odt_sim.model.manifest import Parameter
+from odt_sim.model.contract.manifest import Parameter
 from odt_sim.model.weights import Layout, Weights
 
 LAYOUT = Layout((Parameter("w", (2,), "float32", "trainable", "body"),))

@@ -13,7 +13,7 @@ from scipy.stats import trim_mean
 from odt_sim.aggregators import Median, TrimmedMean
 from odt_sim.aggregators.stacked import PIECE, hostile_devices
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.model.manifest import Parameter
+from odt_sim.model.contract.manifest import Parameter
 from odt_sim.model.weights import Layout, Weights
 
 ROWS = ([1.0, 10.0], [2.0, -30.0], [4.0, 20.0], [900.0, 25.0], [3.0, 21.0])

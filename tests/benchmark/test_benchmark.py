@@ -18,12 +18,12 @@ from odt_sim.benchmark.cells import Cell, Outcome, ended, loaded_cell, write_out
 from odt_sim.benchmark.page import with_results
 from odt_sim.benchmark.processes import run_cells
 from odt_sim.benchmark.results import read_results
-from odt_sim.cli.benchmark import TASKS, options
-from odt_sim.cli.benchmark_worker import refusal
-from odt_sim.cli.build import check, federated
+from odt_sim.cli.commands.benchmark import TASKS, options
+from odt_sim.cli.commands.benchmark_worker import refusal
+from odt_sim.cli.hydra.build import check, federated
+from odt_sim.cli.hydra.overrides import composed
 from odt_sim.cli.main import main
-from odt_sim.cli.overrides import composed
-from odt_sim.data.published import CHARACTERS
+from odt_sim.data.sources.published import CHARACTERS
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RunFolder
 from odt_sim.tuning.plan import Plan
 from odt_sim.tuning.winners import Winner

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from odt_sim.cli.commands.run import launch
 from odt_sim.cli.main import main
-from odt_sim.cli.run import launch
 from odt_sim.errors import OdtSimError
 
 MINE = """

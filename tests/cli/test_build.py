@@ -8,16 +8,16 @@ import pytest
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from odt_sim._support.user_code import imported
-from odt_sim.cli import build as config
-from odt_sim.cli.components import build
-from odt_sim.cli.keys import check_keys
-from odt_sim.cli.overrides import composed
-from odt_sim.cli.resume import resumed
-from odt_sim.cli.saved_config import saved_config
+from odt_sim.cli.commands.resume import resumed
+from odt_sim.cli.hydra import build as config
+from odt_sim.cli.hydra.components import build
+from odt_sim.cli.hydra.keys import check_keys
+from odt_sim.cli.hydra.overrides import composed
+from odt_sim.cli.hydra.saved_config import saved_config
 from odt_sim.errors import ConfigurationError, DataError, ModelError
+from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.averaging.local import Local
 from odt_sim.strategies.base import Strategy
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.local import Local
 
 # --- settings ----------------------------------------------------------------------------------------------------------
 
@@ -124,7 +124,9 @@ def test_averaging_is_checked():
 
 
 def test_component_is_built_with_its_settings():
-    built = build(node(_target_="odt_sim.strategies.fedavg_finetune.FedAvgFineTune", max_epochs=3), "strategy")
+    built = build(
+        node(_target_="odt_sim.strategies.averaging.fedavg_finetune.FedAvgFineTune", max_epochs=3), "strategy"
+    )
     assert isinstance(built, FedAvgFineTune)
     assert built.max_epochs == 3
 
@@ -133,15 +135,15 @@ def test_component_is_built_with_its_settings():
     ("keys", "message"),
     [
         (
-            {"_target_": "odt_sim.strategies.local.Local", "rate": 1},
+            {"_target_": "odt_sim.strategies.averaging.local.Local", "rate": 1},
             r"^strategy\.rate: unknown setting; the chosen strategy has no settings$",
         ),
         (
-            {"_target_": "odt_sim.strategies.ditto.Ditto", "regularisation": 1},
+            {"_target_": "odt_sim.strategies.two_models.ditto.Ditto", "regularisation": 1},
             r"^strategy\.regularisation: unknown setting; did you mean strategy\.regularization\?$",
         ),
         (
-            {"_target_": "odt_sim.strategies.ditto.Ditto", "regularization": "x"},
+            {"_target_": "odt_sim.strategies.two_models.ditto.Ditto", "regularization": "x"},
             r"^strategy\.regularization: expected a number, found 'x'$",
         ),
         (
@@ -155,10 +157,10 @@ def test_component_is_built_with_its_settings():
         ({"_target_": -1}, r"^strategy\._target_: expected module\.name, found -1$"),
         ({"_target_": "no_such_module.Mine"}, r"^strategy\._target_: cannot import no_such_module \(ModuleNotFoundError: "),
         (
-            {"_target_": "odt_sim.strategies.fedavg.Fedavg"},
-            r"^strategy\._target_: odt_sim\.strategies\.fedavg has no 'Fedavg'; check the name$",
+            {"_target_": "odt_sim.strategies.averaging.fedavg.Fedavg"},
+            r"^strategy\._target_: odt_sim\.strategies\.averaging\.fedavg has no 'Fedavg'; check the name$",
         ),
-        ({"_target_": "odt_sim.data.sources.npz", "path": "???"}, r"^strategy: Missing mandatory value: path; set it"),
+        ({"_target_": "odt_sim.data.npz", "path": "???"}, r"^strategy: Missing mandatory value: path; set it"),
         ({"_target_": "builtins.int", "x": "${no.such.key}"}, r"^strategy: Interpolation key 'no\.such\.key' not found"),
     ],
 )  # fmt: skip
@@ -169,7 +171,7 @@ def test_component_that_cannot_be_built_is_refused_in_one_line(keys, message):
 
 
 def test_name_within_a_class_is_found():
-    assert imported("odt_sim.strategies.local.Local.local", "callbacks") is Local.local
+    assert imported("odt_sim.strategies.averaging.local.Local.local", "callbacks") is Local.local
     with pytest.raises(ConfigurationError, match=r"^callbacks: odt_sim\.strategies has no 'nowhere'; check the name$"):
         imported("odt_sim.strategies.nowhere.Local", "callbacks")
 
@@ -198,14 +200,14 @@ def test_error_of_a_component_passes_through():
     with pytest.raises(
         ConfigurationError, match=r"^strategy\.max_epochs: expected a whole number of at least 0, found -1$"
     ):
-        build(node(_target_="odt_sim.strategies.fedavg_finetune.FedAvgFineTune", max_epochs=-1), "strategy")
+        build(node(_target_="odt_sim.strategies.averaging.fedavg_finetune.FedAvgFineTune", max_epochs=-1), "strategy")
     with pytest.raises(DataError, match=r"^data no\.npz: no such file"):
-        build(node(_target_="odt_sim.data.sources.npz", path="no.npz"), "data")
+        build(node(_target_="odt_sim.data.sources.builtin.npz", path="no.npz"), "data")
 
 
 def test_error_of_a_data_function_names_its_type_and_line(tmp_path):
     (tmp_path / "mine.py").write_text("def examples():\n    return {}['x']\n")
-    built = node(_target_="odt_sim.data.sources.function", target=f"{tmp_path / 'mine.py'}:examples")
+    built = node(_target_="odt_sim.data.sources.builtin.function", target=f"{tmp_path / 'mine.py'}:examples")
     with pytest.raises(
         DataError, match=r"^data \S+:examples: failed with KeyError: 'x' \(\S+mine\.py:2\); correct it$"
     ):
@@ -325,6 +327,6 @@ def test_settings_of_a_users_drift_are_recorded(monkeypatch):
     def noise(data, seed, *, sd):
         return replace(data, x=data.x + np.float32(sd))
 
-    monkeypatch.setattr("odt_sim.data.drift.noise", noise, raising=False)
-    data = config.federated(composed(["drift._target_=odt_sim.data.drift.noise", "+drift.sd=2"]))
+    monkeypatch.setattr("odt_sim.data.devices.drift.noise", noise, raising=False)
+    data = config.federated(composed(["drift._target_=odt_sim.data.devices.drift.noise", "+drift.sd=2"]))
     assert data.spread.endswith(" drift=noise sd=2")

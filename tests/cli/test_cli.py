@@ -13,7 +13,7 @@ import pytest
 from commands import FEW, runs
 
 from odt_sim import TrainableModel
-from odt_sim.cli.commands import COMMANDS, FORMATS
+from odt_sim.cli.command_table import COMMANDS, FORMATS
 from odt_sim.cli.main import main
 from odt_sim.deploy.formats import FORMATS as DEPLOYED
 
@@ -36,7 +36,7 @@ def test_help_lists_the_commands(odt_sim, flag):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_command_has_a_function_and_a_help(name, capsys):
-    assert callable(getattr(import_module(f"odt_sim.cli.{name}"), name))
+    assert callable(getattr(import_module(f"odt_sim.cli.commands.{name}"), name))
     with suppress(SystemExit):  # by argparse
         main([name, "--help"])
     printed = capsys.readouterr().out
@@ -76,7 +76,7 @@ def test_incorrect_usage_of_a_command_shows_its_usage(odt_sim, arguments, capsys
 def test_configuration_is_printed_without_a_run(odt_sim, folder):
     code, out, _ = odt_sim("run", "--cfg", "job", "strategy=fedper", "fleet.cohort=3")
     assert code == 0
-    assert "odt_sim.strategies.fedper.FedPer" in out
+    assert "odt_sim.strategies.FedPer" in out
     assert "cohort: 3" in out
     assert runs(folder) == []
 

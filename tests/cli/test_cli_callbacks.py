@@ -6,8 +6,8 @@ import sys
 import pytest
 from commands import FEW, runs
 
-from odt_sim.cli import build as config
-from odt_sim.cli.overrides import composed
+from odt_sim.cli.hydra import build as config
+from odt_sim.cli.hydra.overrides import composed
 from odt_sim.errors import ConfigurationError
 
 WATCH = """

@@ -9,7 +9,7 @@ import pytest
 from commands import FEW, lines, runs
 from safetensors.numpy import load_file
 
-from odt_sim.cli.saved_config import named_start
+from odt_sim.cli.hydra.saved_config import named_start
 from odt_sim.errors import ExportError
 from odt_sim.persistence.lock import locked
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from odt_sim.cli.completion import SCRIPTS, candidates, completion
+from odt_sim.cli.commands.completion import SCRIPTS, candidates, completion
 from odt_sim.cli.main import main
 
 START = {

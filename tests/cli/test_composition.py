@@ -4,7 +4,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf._utils import get_yaml_loader
 
-from odt_sim.cli.settings import use_libyaml
+from odt_sim.cli.hydra.settings import use_libyaml
 
 
 def test_libyaml_reads_the_values_of_pyyaml(tmp_path):

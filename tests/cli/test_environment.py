@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from odt_sim._support.system import cores
-from odt_sim.cli.environment import environment, extra
+from odt_sim.cli.commands.environment import environment, extra
 from odt_sim.cli.main import main
 
 

@@ -7,7 +7,7 @@ import pytest
 from commands import FEW, lines
 from exporter import EXPORTER
 
-from odt_sim.cli.new import RUNS, write_start
+from odt_sim.cli.commands.new import RUNS, write_start
 from odt_sim.errors import ConfigurationError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odt_sim.cli.overrides import check_overrides, composed, key_and_value, quoted, sweepable
+from odt_sim.cli.hydra.overrides import check_overrides, composed, key_and_value, quoted, sweepable
 from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.base import Strategy
 
@@ -110,7 +110,9 @@ def test_known_keys_and_own_keys_are_accepted(arguments):
 
 def test_option_of_a_users_folder_is_checked(tmp_path):
     (tmp_path / "strategy").mkdir()
-    (tmp_path / "strategy" / "mine.yaml").write_text("_target_: odt_sim.strategies.fedprox.FedProx\nmu: 0.1\n")
+    (tmp_path / "strategy" / "mine.yaml").write_text(
+        "_target_: odt_sim.strategies.averaging.fedprox.FedProx\nmu: 0.1\n"
+    )
     assert composed(["strategy=mine", "strategy.mu=2"], str(tmp_path)).strategy.mu == 2
     with pytest.raises(
         ConfigurationError, match=r"^strategy\.nu: unknown setting; did you mean strategy\.mu\?|expected one"
@@ -120,7 +122,7 @@ def test_option_of_a_users_folder_is_checked(tmp_path):
 
 def test_option_of_a_users_folder_need_not_name_the_settings_of_its_class(tmp_path):
     (tmp_path / "strategy").mkdir()
-    (tmp_path / "strategy" / "mine.yaml").write_text("_target_: odt_sim.strategies.fedprox.FedProx\n")
+    (tmp_path / "strategy" / "mine.yaml").write_text("_target_: odt_sim.strategies.averaging.fedprox.FedProx\n")
     assert composed(["strategy=mine", "strategy.mu=2"], str(tmp_path)).strategy.mu == 2
     misspelt = sweepable(["-m", "--config-dir", str(tmp_path), "strategy=fedprox,mine", "strategy.muu=2"])
     with pytest.raises(ConfigurationError, match=r"^strategy\.muu: unknown setting; did you mean strategy\.mu\?"):
@@ -159,7 +161,7 @@ def test_options_of_an_export_need_no_plus() -> None:
 
 
 def test_settings_of_a_users_class_need_no_plus() -> None:
-    arguments = ["strategy._target_=odt_sim.strategies.ditto.Ditto", "strategy.regularization=2"]
+    arguments = ["strategy._target_=odt_sim.strategies.two_models.ditto.Ditto", "strategy.regularization=2"]
     assert sweepable(arguments) == [arguments[0], f"++{arguments[1]}"]
     assert composed(arguments).strategy.regularization == 2
 

@@ -15,8 +15,8 @@ from command_process import COMMAND
 from commands import FEW, lines, runs
 from written_runs import write_run
 
+from odt_sim.cli.commands.run import launch
 from odt_sim.cli.messages import LOOKALIKES
-from odt_sim.cli.run import launch
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ from command_process import kill_once
 from commands import FEW, lines, runs
 from omegaconf import OmegaConf
 
-from odt_sim.cli.resume import resume_hint
-from odt_sim.cli.run import Folders
+from odt_sim.cli.commands.resume import resume_hint
+from odt_sim.cli.commands.run import Folders
 
 SWEEP = ["-m", *FEW, "strategy=fedavg,fedper", "hydra.sweep.dir=sweep"]
 RESUME = "run.resume=sweep"

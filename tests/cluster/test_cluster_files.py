@@ -54,7 +54,7 @@ def test_rayjob_has_what_kuberay_requires() -> None:
 
 
 def test_entrypoint_of_the_rayjob_is_a_valid_command() -> None:
-    from odt_sim.cli.overrides import composed
+    from odt_sim.cli.hydra.overrides import composed
 
     job = yaml.safe_load((FOLDER / "rayjob.yaml").read_text())
     name, command, *overrides = job["spec"]["entrypoint"].split()

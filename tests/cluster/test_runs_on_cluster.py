@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from odt_sim import TrainableModel
-from odt_sim.cli.run import launch
+from odt_sim.cli.commands.run import launch
 from tests.cluster.conftest import SECONDS as START
 from tests.cluster.conftest import Head
 from tests.torture.disturbed import COMMAND, outcome

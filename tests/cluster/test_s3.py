@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from odt_sim import TrainableModel
-from odt_sim.cli.run import launch
+from odt_sim.cli.commands.run import launch
 from tests.cluster.conftest import S3
 from tests.torture.disturbed import Disturbed, Moment, outcome
 

@@ -7,9 +7,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from odt_sim import TrainableModel
-from odt_sim.cli.build import federated
-from odt_sim.cli.run import launch
-from odt_sim.data.federated import FederatedData
+from odt_sim.cli.commands.run import launch
+from odt_sim.cli.hydra.build import federated
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.persistence.run_folder import RunFolder
 
 CONF = Path(__file__).parents[2] / "conf"

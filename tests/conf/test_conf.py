@@ -16,12 +16,12 @@ from test_conf_partition import ARRIVALS, DRIFTS, PARTITIONS
 from test_conf_tasks import TASKS
 
 from odt_sim import TrainableModel
-from odt_sim.cli.build import check, model
-from odt_sim.cli.components import build
-from odt_sim.cli.overrides import composed
-from odt_sim.cli.run import launch
+from odt_sim.cli.commands.run import launch
+from odt_sim.cli.hydra.build import check, model
+from odt_sim.cli.hydra.components import build
+from odt_sim.cli.hydra.overrides import composed
 from odt_sim.errors import ConfigurationError
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
 
 FILES = {path.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")}
 

@@ -12,8 +12,8 @@ from runs import FEW, ran
 from scipy.io import wavfile
 from sklearn.datasets import load_digits
 
-from odt_sim.cli.components import build
-from odt_sim.cli.overrides import composed
+from odt_sim.cli.hydra.components import build
+from odt_sim.cli.hydra.overrides import composed
 
 DATA = {
     "digits": {},

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from odt_sim.cli import build as config
-from odt_sim.cli.overrides import composed
-from odt_sim.cli.run import launch
+from odt_sim.cli.commands.run import launch
+from odt_sim.cli.hydra import build as config
+from odt_sim.cli.hydra.overrides import composed
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.run import RunFolder

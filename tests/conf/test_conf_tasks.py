@@ -8,7 +8,7 @@ from runs import Run
 
 from experiments import EXPORTED
 from odt_sim import TrainableModel
-from odt_sim.cli.run import launch
+from odt_sim.cli.commands.run import launch
 
 STRATEGIES = ["local", "fedavg", "fedavg_finetune", "fedper"]
 SMALL = ["run.rounds=2", "fleet.unseen=1"]

@@ -15,10 +15,10 @@ from odt_sim.conf.demo_data import (
     shapes,
     tagged_sentences,
 )
-from odt_sim.data.columns import arrays_of
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.federated import federate
-from odt_sim.data.partition import by_user, dirichlet, iid
+from odt_sim.data.devices.federated import federate
+from odt_sim.data.devices.partition import by_user, dirichlet, iid
+from odt_sim.data.store.columns import arrays_of
 from odt_sim.errors import ConfigurationError, DataError
 
 DRAWN: dict[str, Any] = {

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from docs import reference
-from odt_sim.cli.options import OPTIONS, groups, options
-from odt_sim.cli.run_help import run_help
-from odt_sim.cli.settings import COMPONENTS, component
+from odt_sim.cli.commands.run_help import run_help
+from odt_sim.cli.hydra.options import OPTIONS, groups, options
+from odt_sim.cli.hydra.settings import COMPONENTS, component
 from odt_sim.declarations import REQUIRED
 
 CHOSEN = [option for group in COMPONENTS for option in options(group)]

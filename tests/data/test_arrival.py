@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim.data import Dataset, by_user, federate, iid
-from odt_sim.data.arrival import by_class, by_key, by_time, in_order, none
-from odt_sim.data.federated import SPLIT_AT_ONCE
+from odt_sim.data.devices.arrival import by_class, by_key, by_time, in_order, none
+from odt_sim.data.devices.federated import SPLIT_AT_ONCE
 from odt_sim.errors import ConfigurationError, DataError
 
 

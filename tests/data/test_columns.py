@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from odt_sim.data import dirichlet, federate, function, iid, npz, rotation
-from odt_sim.data.columns import Columns, arrays_of, prefixed, rows_at
+from odt_sim.data.checks.dataset_checks import check
+from odt_sim.data.checks.leakage import find_leakage
 from odt_sim.data.dataset import Dataset, digest_of
-from odt_sim.data.dataset_checks import check
-from odt_sim.data.leakage import find_leakage
+from odt_sim.data.store.columns import Columns, arrays_of, prefixed, rows_at
 from odt_sim.errors import DataError
 
 A, B = np.arange(12, dtype=np.int32).reshape(6, 2), np.linspace(0, 1, 6, dtype=np.float32)

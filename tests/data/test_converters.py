@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from odt_sim.data.hugging_face import hugging_face
-from odt_sim.data.sources import tf_data
+from odt_sim.data.sources.builtin import tf_data
+from odt_sim.data.sources.hugging_face import hugging_face
 from odt_sim.errors import DataError
 from odt_sim.export.cache import QUIET
 

@@ -2,12 +2,12 @@ import numpy as np
 import pandas
 import pytest
 
+from odt_sim.data.checks.dataset_checks import check
+from odt_sim.data.checks.model_checks import as_targets
+from odt_sim.data.checks.model_checks import check_against as check_tensors
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.dataset_checks import check
-from odt_sim.data.model_checks import as_targets
-from odt_sim.data.model_checks import check_against as check_tensors
 from odt_sim.errors import DataError
-from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.reading.flatbuffer import TensorInfo
 
 X = np.float32([[1, 2], [3, 4], [5, 6]])
 Y = np.array([0, 1, 2])

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from odt_sim.data.table_columns import nanoseconds
+from odt_sim.data.sources.table_columns import nanoseconds
 
 
 def days(*texts):

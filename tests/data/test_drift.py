@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from odt_sim.data import Dataset, federate, iid
-from odt_sim.data.drift import colour, label_permutation, none, rotation
+from odt_sim.data.devices.drift import colour, label_permutation, none, rotation
 from odt_sim.errors import ConfigurationError, DataError
 
 

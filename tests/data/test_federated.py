@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.drift import label_permutation
-from odt_sim.data.federated import SPLIT_AT_ONCE, federate
-from odt_sim.data.partition import by_user, dirichlet, iid, pathological
-from odt_sim.data.split import split, split_by_block
-from odt_sim.data.standardization import scales, standardized
+from odt_sim.data.devices.drift import label_permutation
+from odt_sim.data.devices.federated import SPLIT_AT_ONCE, federate
+from odt_sim.data.devices.partition import by_user, dirichlet, iid, pathological
+from odt_sim.data.devices.split import split, split_by_block
+from odt_sim.data.devices.standardization import scales, standardized
 from odt_sim.errors import ConfigurationError, DataError
 
 MANY = SPLIT_AT_ONCE + 1

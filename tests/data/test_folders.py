@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from odt_sim.data.audio_files import AudioFormat, audio, log_mel, mel_bands, mfcc
-from odt_sim.data.columns import is_mapped
-from odt_sim.data.image_files import ImageFormat, images
+from odt_sim.data.sources.audio_files import AudioFormat, audio, log_mel, mel_bands, mfcc
+from odt_sim.data.sources.image_files import ImageFormat, images
+from odt_sim.data.store.columns import is_mapped
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.export.cache import QUIET
 
@@ -190,7 +190,7 @@ def test_unusable_sounds_are_refused(tmp_path, stores, monkeypatch):
 
 PROGRAM = """
 import numpy as np, tensorflow as tf
-from odt_sim.data.audio_files import log_mel, mfcc
+from odt_sim.data.sources.audio_files import log_mel, mfcc
 
 waveform = np.random.default_rng(0).normal(size=16_000).astype(np.float32) / 10
 magnitudes = tf.abs(tf.signal.stft(waveform, 640, 320, 1024))

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 from scipy.io import wavfile
 
-from odt_sim.data.columns import is_mapped
-from odt_sim.data.hugging_face import saved_hugging_face
+from odt_sim.data.sources.hugging_face import saved_hugging_face
+from odt_sim.data.store.columns import is_mapped
 from odt_sim.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings(

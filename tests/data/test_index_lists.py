@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim.data.split import IndexLists
+from odt_sim.data.devices.split import IndexLists
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=8))

@@ -9,7 +9,7 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from odt_sim.data.sources import cached_keras_file, keras_dataset
+from odt_sim.data.sources.builtin import cached_keras_file, keras_dataset
 from odt_sim.errors import DataError
 from odt_sim.export.keras_download import TEXT_LENGTH, join, main
 

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from odt_sim.data.published import CHARACTERS, femnist, sent140, shakespeare
+from odt_sim.data.sources.published import CHARACTERS, femnist, sent140, shakespeare
 from odt_sim.errors import DataError
 
 

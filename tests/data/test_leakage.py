@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from odt_sim.data import Dataset, FederatedData, LeakageWarning, by_user, check_leakage, federate, find_leakage
-from odt_sim.data.leakage import MOST
+from odt_sim.data.checks.leakage import MOST
 
 LENGTH, STEP = 32, 16
 

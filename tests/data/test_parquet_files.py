@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from odt_sim.data import by_user, federate, find_leakage
-from odt_sim.data.columns import is_mapped
 from odt_sim.data.dataset import digest_of
-from odt_sim.data.drift import rotation
-from odt_sim.data.parquet_files import parquet
-from odt_sim.data.tables import table
+from odt_sim.data.devices.drift import rotation
+from odt_sim.data.sources.parquet_files import parquet
+from odt_sim.data.sources.tables import table
+from odt_sim.data.store.columns import is_mapped
 from odt_sim.errors import ConfigurationError, DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:data .* left out non-numeric columns")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.partition import by_user, dirichlet, iid, pathological, quantity_skew
+from odt_sim.data.devices.partition import by_user, dirichlet, iid, pathological, quantity_skew
 from odt_sim.errors import ConfigurationError, DataError
 
 SEEDS = st.integers(0, 2**31)

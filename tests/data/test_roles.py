@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from odt_sim import data
-from odt_sim.data.published import CHARACTERS
+from odt_sim.data.sources.published import CHARACTERS
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "roles.py"
 SPEECH = "To be, or not to be, that is the question, whether it is nobler in the mind to suffer\nso. "

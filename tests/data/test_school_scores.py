@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from odt_sim.data.published import school
+from odt_sim.data.sources.published import school
 from odt_sim.errors import DataError
 
 

@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 
 from odt_sim.data import federate
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.partition import by_user
-from odt_sim.data.sources import digits, function, npz
+from odt_sim.data.devices.partition import by_user
+from odt_sim.data.sources.builtin import digits, function, npz
 from odt_sim.errors import DataError
 
 ROOT = Path(__file__).parents[2]
@@ -175,7 +175,7 @@ def test_function_in_a_file_is_called(python_file):
 
 
 def test_function_in_a_package_is_called():
-    assert function("odt_sim.data.sources.digits").name == "digits"
+    assert function("odt_sim.data.sources.builtin.digits").name == "digits"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_function_in_a_package_is_called():
     [
         ("digits", "data digits: expected package.module.name or path/to/file.py:name"),
         ("no_such_package.data", "data no_such_package.data: cannot import no_such_package"),
-        ("odt_sim.data.sources.nothing", "odt_sim.data.sources has no function 'nothing'"),
+        ("odt_sim.data.sources.builtin.nothing", "odt_sim.data.sources.builtin has no function 'nothing'"),
         ("{file}:constant", "has no function 'constant'"),
         ("{file}:wrong", "returned a ndarray, expected a Dataset"),
         ("{folder}/none.py:load", "none.py:load: cannot import"),

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odt_sim.data.split import split, split_by_block
+from odt_sim.data.devices.split import split, split_by_block
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.settings import Split
 

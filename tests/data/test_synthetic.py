@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from odt_sim.data.fedprox_synthetic import draw, pfedme_synthetic, synthetic
+from odt_sim.data.sources.fedprox_synthetic import draw, pfedme_synthetic, synthetic
 from odt_sim.errors import ConfigurationError
 
 

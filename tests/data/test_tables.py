@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from odt_sim.data.tables import data_frame, table
+from odt_sim.data.sources.tables import data_frame, table
 from odt_sim.errors import ConfigurationError, DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:data .* left out non-numeric columns")

@@ -15,7 +15,7 @@ from odt_sim import Device, TrainableModel, Weights
 from odt_sim.device.checkpoint import write_tensors
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError, ModelError
-from odt_sim.model.manifest import Parameter
+from odt_sim.model.contract.manifest import Parameter
 from odt_sim.model.weights import Layout
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]

@@ -19,8 +19,8 @@ from odt_sim.device.engines.flex import find_python
 from odt_sim.device.engines.interpreter import LARGE, InterpreterCall
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ConfigurationError, ModelError
-from odt_sim.model.editing import packed, unpacked
-from odt_sim.simulation.serial import SerialBackend
+from odt_sim.model.editing.tree import packed, unpacked
+from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.strategies import FedAvg
 from odt_sim.testing import random_data
 

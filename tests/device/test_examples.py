@@ -10,7 +10,7 @@ import pytest
 from odt_sim import Device, TrainableModel
 from odt_sim.device.examples import Examples, checked_rows
 from odt_sim.errors import DataError
-from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.reading.flatbuffer import TensorInfo
 
 FLOATS, LABELS = TensorInfo("x", (4, 2), "float32"), TensorInfo("y", (4,), "int32")
 

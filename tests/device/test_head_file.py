@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from odt_sim import Device, TrainableModel, Weights
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import ModelError
-from odt_sim.model.head_file import head_file
-from odt_sim.model.repeated import repeated_name
+from odt_sim.model.editing.head_file import head_file
+from odt_sim.model.editing.repeated import repeated_name
 from odt_sim.model.weights import Layout
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]

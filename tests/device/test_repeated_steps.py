@@ -15,7 +15,7 @@ from odt_sim.device import runtime_pool
 from odt_sim.device.batches import batches, stacked_batches
 from odt_sim.device.examples import Examples
 from odt_sim.errors import ModelError
-from odt_sim.model.repeated import STEPS, own_file, repeated, repeated_name
+from odt_sim.model.editing.repeated import STEPS, own_file, repeated, repeated_name
 
 KINDS = ["softmax", "momentum", "adam", "regression", "small_mlp", "with_adapters"]
 

@@ -16,14 +16,14 @@ from odt_sim.device.engines.interpreter import InterpreterEngine
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
-from odt_sim.model.adaptation import adapted, tried
-from odt_sim.model.browsers import check_for_browsers
-from odt_sim.model.editing import packed, unpacked
-from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.head_file import head_file
-from odt_sim.model.initial_weights import with_initial_weights
-from odt_sim.model.joining import join
-from odt_sim.model.repeated import repeated
+from odt_sim.model.contract.browsers import check_for_browsers
+from odt_sim.model.editing.head_file import head_file
+from odt_sim.model.editing.initial_weights import with_initial_weights
+from odt_sim.model.editing.repeated import repeated
+from odt_sim.model.editing.tree import packed, unpacked
+from odt_sim.model.foreign.adaptation import adapted, tried
+from odt_sim.model.foreign.joining import join
+from odt_sim.model.reading.graph_reader import read_graph
 from odt_sim.model.weights import Weights
 
 FINITE = sorted({*BUILTIN} - {"not_a_number"})

@@ -9,7 +9,7 @@ from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
 from dialects import BUILTIN, FLEX, FOUR, Dialect, generated
-from odt_sim.model import flatbuffer
+from odt_sim.model.reading import flatbuffer
 
 
 def losses(dialect: Dialect, steps: int) -> Iterator[float]:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from dialects import generated
 from odt_sim import Device, TrainableModel
-from odt_sim.cli.inspect import print_model
+from odt_sim.cli.commands.inspect import print_model
 from odt_sim.cli.main import main
 from odt_sim.doctor.diagnosis import diagnose
 from odt_sim.errors import ModelError
-from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.joining import join
+from odt_sim.model.foreign.joining import join
+from odt_sim.model.reading.graph_reader import read_graph
 
 RATE = np.float32(0.1)
 ROLES = ("bottleneck", "train_head", "optimizer", "initialize")

@@ -12,18 +12,18 @@ from ai_edge_litert import schema_py_generated as schema
 
 from dialects import generated
 from odt_sim import Device, Simulation, TrainableModel
-from odt_sim.cli.inspect import print_model
+from odt_sim.cli.commands.inspect import print_model
 from odt_sim.cli.main import main
 from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ModelError
-from odt_sim.model.editing import packed, unpacked
-from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.roles import find_roles
+from odt_sim.model.editing.tree import packed, unpacked
+from odt_sim.model.foreign.roles import find_roles
+from odt_sim.model.reading.graph_reader import read_graph
+from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.base import Strategy
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.knn_per import KNNPer
+from odt_sim.strategies.clusters.knn_per import KNNPer
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 OPS = schema.BuiltinOperator
 

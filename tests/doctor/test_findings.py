@@ -18,7 +18,7 @@ from odt_sim.doctor import findings
 from odt_sim.doctor.diagnosis import Diagnosis, diagnose
 from odt_sim.doctor.file_checks import flex_ops
 from odt_sim.doctor.findings import kinds
-from odt_sim.model.graph_reader import IDENTIFIER, read_graph
+from odt_sim.model.reading.graph_reader import IDENTIFIER, read_graph
 
 ROLES = {"train": "train", "infer": "infer", "parameters": "parameters", "restore": "restore"}
 OPS = schema.BuiltinOperator

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from odt_sim.export.convert import drop_unused, merge_equal, write_converter_input
-from odt_sim.export.tracing import named
+from odt_sim.export.emit.convert import drop_unused, merge_equal, write_converter_input
+from odt_sim.export.trace.tracing import named
 
 
 def test_equal_constants_and_reshaped_tensors_of_a_function_become_one() -> None:

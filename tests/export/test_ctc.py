@@ -15,8 +15,8 @@ from odt_sim import Device, TrainableModel, TrainingPlan
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.errors import DataError, ExportError, ExportWarning
 from odt_sim.export import export_model, zoo
-from odt_sim.export.ctc import ctc
-from odt_sim.simulation.checks import check_fit
+from odt_sim.export.keras.ctc import ctc
+from odt_sim.simulation.run.checks import check_fit
 
 FRAMES, CLASSES, LABELS = 8, 5, 3
 
@@ -202,6 +202,6 @@ def own_sparse_loss(y: Any, logits: Any) -> Any:
 def test_own_function_of_tensorflows_ctc_is_told_what_to_use(loss: Any, tmp_path: Path) -> None:
     example = np.zeros((2, FRAMES, 4), np.float32), np.ones((2, LABELS), np.int32)
     with pytest.raises(
-        ExportError, match=r'for CTC, give the loss "ctc", or call odt_sim\.export\.ctc\.ctc\(y, logits\)'
+        ExportError, match=r'for CTC, give the loss "ctc", or call odt_sim\.export\.keras\.ctc\.ctc\(y, logits\)'
     ):
         export_model(network(), tmp_path / "model.tflite", loss=loss, optimizer="sgd", example=example)

@@ -13,7 +13,7 @@ from odt_sim import TrainableModel
 from odt_sim.cli.main import main
 from odt_sim.errors import ExportError
 from odt_sim.export import deflex
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.reading.graph_reader import read_graph
 
 
 @pytest.fixture(scope="module")

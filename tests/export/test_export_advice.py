@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
 from odt_sim.export import export_model
-from odt_sim.export.ctc import ctc
+from odt_sim.export.keras.ctc import ctc
 
 ROWS, STEPS, RATE = 4, 2, 0.05
 LEFT_OUT = object()
@@ -144,7 +144,7 @@ ADVICE = {
         changed={"example": (np.zeros((2, *FRAMES)), np.zeros((2, 2), np.int32))},
     ),
     "own ctc": Advice(
-        r'give the loss "ctc", or call odt_sim\.export\.ctc\.ctc\(y, logits\) in your own function',
+        r'give the loss "ctc", or call odt_sim\.export\.keras\.ctc\.ctc\(y, logits\) in your own function',
         stack(shape=FRAMES),
         {
             "loss": lambda y, p: tf.nn.ctc_loss(

@@ -13,7 +13,7 @@ from keras import layers, losses, ops
 from numpy.typing import NDArray
 
 from odt_sim.export import export_model
-from odt_sim.export.losses import KINDS
+from odt_sim.export.keras.losses import KINDS
 
 BATCH, STEPS, RATE, WIDTH = 6, 3, np.float32(0.05), 3
 Arrays = dict[str, NDArray[Any]]

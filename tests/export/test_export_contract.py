@@ -12,7 +12,7 @@ from keras import layers
 
 from odt_sim.device.device import Device
 from odt_sim.export import convert_saved_model, export_model, save_model
-from odt_sim.model.initial_weights import with_initial_weights
+from odt_sim.model.editing.initial_weights import with_initial_weights
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 

@@ -6,7 +6,7 @@ import keras
 import pytest
 from coverage_table import FAMILIES, PAGE, page
 
-from odt_sim.model.manifest import LOSSES
+from odt_sim.model.contract.manifest import LOSSES
 
 COVERED = {subject for family in FAMILIES for case in family.cases for subject in case.subjects}
 WRAPPERS = {"Optimizer", "OptimizerMap", "MultiOptimizer", "LossScaleOptimizer"}

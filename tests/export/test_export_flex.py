@@ -14,8 +14,8 @@ from odt_sim.cli.main import main
 from odt_sim.doctor.file_checks import lost_activations
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export import export_model
-from odt_sim.model.flatbuffer import read
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.reading.flatbuffer import read
+from odt_sim.model.reading.graph_reader import read_graph
 from odt_sim.model.trainable import TrainableModel
 
 REFUSAL = (

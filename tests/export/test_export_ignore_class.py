@@ -12,13 +12,13 @@ from sklearn import metrics as reference
 
 from odt_sim import Device, TrainableModel
 from odt_sim.data import Dataset, federate, iid
-from odt_sim.data.dataset_checks import check
+from odt_sim.data.checks.dataset_checks import check
 from odt_sim.deploy.measure import measured
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import DataError
 from odt_sim.export import export_model
-from odt_sim.simulation.checks import check_fit
+from odt_sim.simulation.run.checks import check_fit
 
 ROWS, POSITIONS, CLASSES, BATCH, RATE = 10, 5, 3, 4, 0.5
 FACTORS = np.array([1.0, 3.0, 0.5], np.float32)

@@ -9,7 +9,7 @@ import pytest
 from odt_sim.device.device import Device
 from odt_sim.export import export_model
 from odt_sim.metrics.losses import example_losses
-from odt_sim.model.manifest import LOSSES, REGRESSIONS
+from odt_sim.model.contract.manifest import LOSSES, REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from tests.metrics.single_output import figures
 

@@ -16,9 +16,9 @@ from odt_sim.errors import DataError, ExportError, ExportWarning
 from odt_sim.export import export_model
 from odt_sim.metrics.device import output_figures
 from odt_sim.metrics.names import canonical
-from odt_sim.model.manifest import Output
+from odt_sim.model.contract.manifest import Output
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.simulation.checks import check_fit
+from odt_sim.simulation.run.checks import check_fit
 
 RANDOM = np.random.default_rng(5)
 LABELS = RANDOM.integers(0, 7, 40).astype(np.int32)

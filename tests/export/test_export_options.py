@@ -16,11 +16,11 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import export_model
-from odt_sim.export.optimizers import optimizer_of, schedule_of, settings_of
-from odt_sim.export.parameters import all_layers
-from odt_sim.export.signatures import Program, emit_signatures
-from odt_sim.export.steps import trace_schedule
-from odt_sim.model.initial_weights import with_initial_weights
+from odt_sim.export.emit.signatures import Program, emit_signatures
+from odt_sim.export.keras.optimizers import optimizer_of, schedule_of, settings_of
+from odt_sim.export.keras.parameters import all_layers
+from odt_sim.export.keras.steps import trace_schedule
+from odt_sim.model.editing.initial_weights import with_initial_weights
 from odt_sim.model.trainable import TrainableModel
 
 schedules = optimizers.schedules

@@ -12,7 +12,7 @@ from parity.losses import LOSSES
 from parity.models import MODELS
 from parity.optimizers import OPTIMIZERS, STEPS
 
-from odt_sim.export.parameters import all_layers
+from odt_sim.export.keras.parameters import all_layers
 
 MATRICES = (LOSSES, OPTIMIZERS, STEPS)
 FAST = {"Huber", "Adam", "clipping by global norm"}  # of the matrices

@@ -15,7 +15,7 @@ from keras.src.legacy.saving import legacy_h5_format
 
 from odt_sim.errors import ExportError, FileError
 from odt_sim.export import export_model, zoo
-from odt_sim.export.model_checks import check_model
+from odt_sim.export.keras.checks import check_model
 from odt_sim.model.trainable import TrainableModel
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # Keras, where it saves, of numpy 2

@@ -14,7 +14,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from keras import layers, ops
 
-from odt_sim.model.inference_only import inference_only
+from odt_sim.model.editing.inference_only import inference_only
 from tests.export.conftest import BATCH
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {

@@ -10,8 +10,8 @@ from keras import layers
 from odt_sim import TrainableModel
 from odt_sim.errors import ExportError, StrategyError
 from odt_sim.export import export_model
-from odt_sim.export.parameters import all_layers, group_of_layers
-from odt_sim.strategies.fedbn import FedBN
+from odt_sim.export.keras.parameters import all_layers, group_of_layers
+from odt_sim.strategies.shared_parts.fedbn import FedBN
 
 DECODER = {"decoder/conv", "decoder/norm", "decoder/mask"}
 

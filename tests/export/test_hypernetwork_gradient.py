@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.testing import assert_allclose
 
-from odt_sim.strategies.pfedhn import Hypernetwork, Layer
+from odt_sim.strategies.clusters.pfedhn import Hypernetwork, Layer
 
 
 def test_gradient_is_that_of_tensorflow() -> None:

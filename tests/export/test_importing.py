@@ -9,7 +9,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 from dialects.models import convert, function, spec
 
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.reading.graph_reader import read_graph
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from keras import layers, ops, optimizers
 
 from odt_sim.errors import ExportError
 from odt_sim.export import export_model
-from odt_sim.export.optimizers import check_initial_slots
+from odt_sim.export.keras.optimizers import check_initial_slots
 
 
 class Lookahead(optimizers.SGD):  # type: ignore[misc]  # Keras has no types

@@ -9,7 +9,7 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers, optimizers
 
 from odt_sim.export import export_model
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.reading.graph_reader import read_graph
 
 
 def words() -> Any:

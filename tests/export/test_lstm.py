@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from odt_sim.export.lstm import with_lstm_loop
+from odt_sim.export.keras.lstm import with_lstm_loop
 
 
 def _outputs_and_gradients(layer: keras.layers.LSTM, own: bool, batch: int, inputs: int) -> list[Any]:

@@ -13,8 +13,8 @@ from keras import layers
 from odt_sim import TrainableModel
 from odt_sim.errors import ModelError
 from odt_sim.export import export_model
-from odt_sim.model import flatbuffer
-from odt_sim.model.inference_only import INFERENCE, inference_only
+from odt_sim.model.editing.inference_only import INFERENCE, inference_only
+from odt_sim.model.reading import flatbuffer
 
 ROWS = 4
 

@@ -11,8 +11,8 @@ from keras import layers
 
 from odt_sim.errors import ExportWarning
 from odt_sim.export import export_model
-from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.inputs import unscaled
+from odt_sim.model.reading.graph_reader import read_graph
+from odt_sim.model.reading.inputs import unscaled
 from odt_sim.model.trainable import TrainableModel
 
 SOUNDS = {"fft_length": 32, "sequence_stride": 16, "sequence_length": 32, "num_mel_bins": 4, "sampling_rate": 64}

@@ -9,9 +9,9 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from odt_sim.export import export_model
-from odt_sim.export.convert import with_separate_reads
-from odt_sim.model import flatbuffer
-from odt_sim.model.inference_only import inference_only
+from odt_sim.export.emit.convert import with_separate_reads
+from odt_sim.model.editing.inference_only import inference_only
+from odt_sim.model.reading import flatbuffer
 
 
 class Squared(layers.Layer):  # type: ignore[misc]

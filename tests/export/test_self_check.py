@@ -15,7 +15,7 @@ from odt_sim import Device, TrainableModel
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import convert_saved_model, deflex, export_model, save_model, tflite_model_class
 from odt_sim.export.lowering.registry import LOWERINGS
-from odt_sim.export.tflite_model import BaseTFLiteModel
+from odt_sim.export.trace.classes import BaseTFLiteModel
 
 BATCH = 8
 SETTINGS: dict[str, Any] = {"loss": "sparse_categorical_crossentropy", "optimizer": "sgd", "batch_size": BATCH}

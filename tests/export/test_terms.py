@@ -12,8 +12,8 @@ from odt_sim.errors import ExportError, ModelError
 from odt_sim.export import export_model
 from odt_sim.export.needs import TERM_NAMES, with_needs
 from odt_sim.export.terms import TERMS, term
-from odt_sim.model.manifest import METADATA_NAME, TrainInput
-from odt_sim.model.metadata import with_metadata
+from odt_sim.model.contract.manifest import METADATA_NAME, TrainInput
+from odt_sim.model.editing.metadata import with_metadata
 
 
 @term(TrainInput("anchor", (None, 2)), TrainInput("pull", default=0.5))

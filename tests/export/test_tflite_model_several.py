@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from odt_sim import Device, TrainableModel
 from odt_sim.errors import ExportError
 from odt_sim.export import BaseTFLiteModel, convert_saved_model, export_model, save_model, tflite_model_class
-from odt_sim.export.ctc import ctc
+from odt_sim.export.keras.ctc import ctc
 
 ROWS = 4
 
@@ -170,7 +170,9 @@ def test_ctc_of_keras_is_refused_and_the_advice_agrees_with_it(tmp_path: Path) -
     y = np.array([[1, 2], [2, 0]], np.int32)
     of_keras = transcriber("ctc")
     save_model(of_keras, tmp_path / "refused")
-    with pytest.raises(ExportError, match=r"`train`: .*for CTC, compile with the function odt_sim\.export\.ctc\.ctc"):
+    with pytest.raises(
+        ExportError, match=r"`train`: .*for CTC, compile with the function odt_sim\.export\.keras\.ctc\.ctc"
+    ):
         convert_saved_model(tmp_path / "refused")
     exported = TrainableModel.load(export_model(of_keras.model, tmp_path / "m.tflite", batch_size=2, example=(x, y)))
     own, floats = loaded(transcriber(ctc), tmp_path / "own"), y.astype(np.float32)

@@ -9,9 +9,9 @@ from keras import layers
 
 from odt_sim import TrainableModel
 from odt_sim.export import export_model
-from odt_sim.model import flatbuffer
-from odt_sim.model.fully_connected import with_fully_connected
-from odt_sim.model.inference_only import inference_only, with_half_floats
+from odt_sim.model.editing.fully_connected import with_fully_connected
+from odt_sim.model.editing.inference_only import inference_only, with_half_floats
+from odt_sim.model.reading import flatbuffer
 from tests.export.parity.own_layers import Tied
 
 WORDS, WIDTH = 500, 8

@@ -10,8 +10,8 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from odt_sim.export import export_model
-from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.inference_only import inference_only
+from odt_sim.model.editing.inference_only import inference_only
+from odt_sim.model.reading.graph_reader import read_graph
 
 RANGE = {"factor": 0.5, "value_range": (0, 1)}
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.cli.keys import check_keys
-from odt_sim.cli.overrides import check_overrides, composed, sweepable
+from odt_sim.cli.hydra.keys import check_keys
+from odt_sim.cli.hydra.overrides import check_overrides, composed, sweepable
 from odt_sim.data import digits, federate, iid
 from odt_sim.errors import ConfigurationError
 from odt_sim.fleet.availability import Always, Charging, Daily, Markov, Trace

@@ -15,7 +15,7 @@ from flex_model import batches as flex_batches
 from numpy.typing import NDArray
 
 from odt_sim.export import deflex
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.reading.graph_reader import read_graph
 
 STEPS = 10
 

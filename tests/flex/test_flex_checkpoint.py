@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 from flex_model import FlexModel, batches, small_cnn
 
-from odt_sim.model.flatbuffer import read
-from odt_sim.model.manifest import METADATA_NAME, Manifest
+from odt_sim.model.contract.manifest import METADATA_NAME, Manifest
+from odt_sim.model.reading.flatbuffer import read
 
 Tensors = dict[str, Any]
 BIAS = "cnn/classifier/bias"

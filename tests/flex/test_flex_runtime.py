@@ -15,12 +15,12 @@ from engine_conformance import EngineConformance
 
 from odt_sim import Simulation, Strategy, TrainableModel
 from odt_sim.cli.main import main
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.engines import Engine, RuntimeChoice, RuntimeName
 from odt_sim.device.engines.flex import FlexEngine, _process
 from odt_sim.errors import InvocationError, ModelError
 from odt_sim.export import deflex
-from odt_sim.simulation.serial import SerialBackend
+from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.strategies import FedAvg, FedPer
 from odt_sim.testing import StrategyConformance, random_data
 

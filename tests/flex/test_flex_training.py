@@ -12,8 +12,8 @@ from ai_edge_litert.interpreter import Interpreter
 from flex_model import BATCH, RATE, FlexModel, batches, export, small_cnn
 from keras import layers
 
-from odt_sim.export.flex import checkpoint_of
-from odt_sim.export.parameters import random_states_of
+from odt_sim.export.emit.flex import checkpoint_of
+from odt_sim.export.keras.parameters import random_states_of
 
 
 def recurrent() -> Any:

@@ -13,7 +13,7 @@ from results import left_by
 
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
 from odt_sim.aggregators import NormClipping
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.checkpoint import read_tensors
 from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
 from odt_sim.export.cache import exported

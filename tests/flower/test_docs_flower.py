@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from superlink import QUIET, RUN, processes
 
-from odt_sim.cli.build import model_file
-from odt_sim.cli.overrides import composed
+from odt_sim.cli.hydra.build import model_file
+from odt_sim.cli.hydra.overrides import composed
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "flower.md"
 

@@ -9,7 +9,7 @@ import pytest
 from outcomes import Outcomes, note
 
 from odt_sim._support.files import cache_folder
-from odt_sim.model import verification
+from odt_sim.model.reading import verification
 
 LONG = os.environ.get("FUZZ") == "long"
 

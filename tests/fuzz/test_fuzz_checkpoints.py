@@ -11,7 +11,7 @@ from mutations import BYTES, mutated
 from odt_sim import Fleet, Simulation, TrainingPlan
 from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
-from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 pytestmark = pytest.mark.slow
 

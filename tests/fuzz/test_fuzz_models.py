@@ -8,10 +8,10 @@ from dialects import generated
 from mutations import mutated
 
 from odt_sim import Simulation, TrainableModel
-from odt_sim.cli.inspect import print_model
+from odt_sim.cli.commands.inspect import print_model
 from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg import FedAvg
 
 pytestmark = pytest.mark.slow
 

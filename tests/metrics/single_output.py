@@ -3,7 +3,7 @@
 from typing import Any
 
 from odt_sim.metrics.device import output_figures
-from odt_sim.model.manifest import Output, task_of
+from odt_sim.model.contract.manifest import Output, task_of
 
 
 def figures(outputs: Any, y: Any, loss: str | None, from_logits: bool) -> dict[str, float]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from odt_sim.errors import ModelError
 from odt_sim.metrics.device import model_figures, output_figures
 from odt_sim.metrics.losses import example_losses, log_softmax
-from odt_sim.model.manifest import Output
+from odt_sim.model.contract.manifest import Output
 from tests.metrics.single_output import figures
 
 SPARSE, ONE_HOT, MSE = "sparse_categorical_crossentropy", "categorical_crossentropy", "mean_squared_error"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from odt_sim.metrics.device import model_figures, model_loss
-from odt_sim.model.manifest import Output
+from odt_sim.model.contract.manifest import Output
 
 ANSWERS = {"p": np.float32([[1], [2]]), "q": np.float32([[0], [4]])}
 TARGETS = {"p": np.float32([[1], [0]]), "q": np.float32([[1], [4]])}

@@ -12,7 +12,7 @@ from odt_sim.errors import ModelError
 from odt_sim.metrics.device import mean_loss, output_figures
 from odt_sim.metrics.names import canonical, first_metric, higher_is_better, is_metric, is_percent, title_of
 from odt_sim.metrics.tasks import output_metrics, task_of_output
-from odt_sim.model.manifest import Output
+from odt_sim.model.contract.manifest import Output
 
 SPARSE, BINARY, MSE = "sparse_categorical_crossentropy", "binary_crossentropy", "mean_squared_error"
 TOKENS = Output(loss=SPARSE, from_logits=True, task="classification")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odt_sim.data.model_checks import check_transcripts
+from odt_sim.data.checks.model_checks import check_transcripts
 from odt_sim.errors import DataError
 from odt_sim.metrics.scores import Transcripts, decoded, edit_distances
 

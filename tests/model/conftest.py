@@ -8,7 +8,7 @@ import flatbuffers
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.model.graph_reader import IDENTIFIER
+from odt_sim.model.reading.graph_reader import IDENTIFIER
 
 Change = Callable[[Any], None]
 

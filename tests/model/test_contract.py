@@ -10,8 +10,8 @@ from edits import drop, rename, reshape, retype, signature, tensor
 
 from odt_sim import TrainableModel
 from odt_sim.errors import ModelError
-from odt_sim.model.contract import ordered
-from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.contract.signatures import ordered
+from odt_sim.model.reading.flatbuffer import TensorInfo
 
 Edit = Callable[[bytes, Callable[[Any], None]], bytes]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from odt_sim.model.dataflow import live_ops
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.reading.dataflow import live_ops
+from odt_sim.model.reading.graph_reader import read_graph
 
 
 @pytest.mark.parametrize(("name", "count"), [("hidden_branch", 3), ("hidden_loop", 2)])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from odt_sim import TrainableModel
 from odt_sim.errors import ModelError
-from odt_sim.model import graph_reader
-from odt_sim.model.flatbuffer import TensorInfo, fingerprint, read
+from odt_sim.model.reading import graph_reader
+from odt_sim.model.reading.flatbuffer import TensorInfo, fingerprint, read
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from odt_sim import TrainableModel
-from odt_sim.model.graph import unrestored_variables
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.reading.graph import unrestored_variables
+from odt_sim.model.reading.graph_reader import read_graph
 
 
 def unrestored(content: bytes, without: tuple[str, ...] = ()) -> list[str]:

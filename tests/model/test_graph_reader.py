@@ -9,9 +9,9 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.errors import ModelError
-from odt_sim.model import node_def
-from odt_sim.model.graph import Graph
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.reading import node_def
+from odt_sim.model.reading.graph import Graph
+from odt_sim.model.reading.graph_reader import read_graph
 
 Edit = Callable[[bytes, Callable[[Any], None]], bytes]
 

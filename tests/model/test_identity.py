@@ -1,5 +1,5 @@
 from odt_sim.device.runtime import Runtime
-from odt_sim.model.identity import model_digest
+from odt_sim.model.contract.identity import model_digest
 
 
 def digest(model):

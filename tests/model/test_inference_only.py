@@ -9,10 +9,10 @@ from edits import signature
 
 from odt_sim import TrainableModel
 from odt_sim.errors import ModelError
-from odt_sim.model import flatbuffer
-from odt_sim.model.editing import packed, unpacked
-from odt_sim.model.fully_connected import with_fully_connected
-from odt_sim.model.inference_only import inference_only, with_half_floats
+from odt_sim.model.editing.fully_connected import with_fully_connected
+from odt_sim.model.editing.inference_only import inference_only, with_half_floats
+from odt_sim.model.editing.tree import packed, unpacked
+from odt_sim.model.reading import flatbuffer
 
 
 def x_of(model: TrainableModel) -> Any:

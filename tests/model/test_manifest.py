@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim.errors import ModelError
-from odt_sim.model.manifest import GROUPS, LOSSES, ROLES, Manifest, Output, Parameter
+from odt_sim.model.contract.manifest import GROUPS, LOSSES, ROLES, Manifest, Output, Parameter
 
 MANIFEST = Manifest(
     name="small",

@@ -6,9 +6,9 @@ from ai_edge_litert.interpreter import Interpreter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim.model.editing import packed, unpacked
-from odt_sim.model.flatbuffer import read
-from odt_sim.model.metadata import with_metadata
+from odt_sim.model.editing.metadata import with_metadata
+from odt_sim.model.editing.tree import packed, unpacked
+from odt_sim.model.reading.flatbuffer import read
 
 
 def test_metadata_is_added_and_replaced(plain: bytes) -> None:

@@ -8,7 +8,7 @@ from edits import drop, drop_input, rename, reshape, signature
 
 from odt_sim import TrainableModel
 from odt_sim.errors import ModelError
-from odt_sim.model.contract import parts_of
+from odt_sim.model.contract.signatures import parts_of
 
 Edit = Callable[[bytes, Callable[[Any], None]], bytes]
 OFFSET = "set_gradient_offset"

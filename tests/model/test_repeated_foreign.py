@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from odt_sim.model.editing import packed, unpacked
-from odt_sim.model.repeated import add_repeated
+from odt_sim.model.editing.repeated import add_repeated
+from odt_sim.model.editing.tree import packed, unpacked
 from tests.model.foreign_models import Regression
 
 Step = Callable[[Regression, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]

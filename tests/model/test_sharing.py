@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from odt_sim.model.editing import add_buffer, packed, unpacked, with_shared_constants
-from odt_sim.model.flatbuffer import read
+from odt_sim.model.editing.tree import add_buffer, packed, unpacked, with_shared_constants
+from odt_sim.model.reading.flatbuffer import read
 
 
 def with_constants(content: bytes, *arrays: np.ndarray) -> bytes:

@@ -10,9 +10,9 @@ from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim import Device, TrainableModel
 from odt_sim.errors import ModelError
-from odt_sim.model.flatbuffer import fingerprint
-from odt_sim.model.manifest import METADATA_NAME
-from odt_sim.model.metadata import with_metadata
+from odt_sim.model.contract.manifest import METADATA_NAME
+from odt_sim.model.editing.metadata import with_metadata
+from odt_sim.model.reading.flatbuffer import fingerprint
 
 Edit = Callable[[bytes, Callable[[Any], None]], bytes]
 

@@ -16,8 +16,8 @@ from odt_sim import Simulation, TrainableModel
 from odt_sim.cli.main import main
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.errors import ModelError
-from odt_sim.model import verification
-from odt_sim.model.verification import run
+from odt_sim.model.reading import verification
+from odt_sim.model.reading.verification import run
 from odt_sim.strategies import FedAvg
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odt_sim import Weights
 from odt_sim.errors import ModelError
-from odt_sim.model.manifest import Parameter
+from odt_sim.model.contract.manifest import Parameter
 from odt_sim.model.weights import Layout, exceeds, is_finite, surely_below
 
 KERNEL, BIAS, SCALE = Parameter("kernel", (2, 3)), Parameter("bias", (3,), group="head"), Parameter("scale", ())

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from odt_sim.cli import build as configuration
-from odt_sim.cli.overrides import composed
+from odt_sim.cli.hydra import build as configuration
+from odt_sim.cli.hydra.overrides import composed
 from odt_sim.errors import CheckpointError, FileError
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.storage import storage_at

@@ -130,7 +130,7 @@ def test_failing_disk_is_reported_in_one_line(tmp_path):
 def test_folder_does_not_import_fsspec():
     code = (
         "import sys\n"
-        "from odt_sim.simulation.coordinator import Simulation\n"
+        "from odt_sim.simulation.run.coordinator import Simulation\n"
         "from odt_sim.persistence.storage import storage_at\n"
         "storage_at('run'), storage_at('file:///run')\n"
         "print({'fsspec', 'pyarrow'} & sys.modules.keys())\n"

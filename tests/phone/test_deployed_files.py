@@ -13,7 +13,7 @@ from test_litert import COMPILE, run
 from odt_sim import Simulation, TrainableModel, TrainingPlan
 from odt_sim.data import digits, federate, iid
 from odt_sim.deploy.write import deploy
-from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 DEVICE = 3
 TOLERANCES = {"": 1e-6, "_infer_float32": 1e-6, "_infer_float16": 1e-6, "_infer_int8": 0.2}

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, TrainableModel
-from odt_sim.data.columns import arrays_of, prefixed, rows_of
+from odt_sim.data.store.columns import arrays_of, prefixed, rows_of
 from odt_sim.metrics.device import mean_loss, model_figures, model_loss, output_figures
-from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import Output, task_of
-from odt_sim.model.names import full
+from odt_sim.model.contract.manifest import Output, task_of
+from odt_sim.model.contract.names import full
+from odt_sim.model.reading.flatbuffer import TensorInfo
 from odt_sim.phone.routes import of_output
 
 RNG = np.random.default_rng(0)

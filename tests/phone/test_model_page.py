@@ -10,7 +10,7 @@ from chromium import patient
 from dialects import generated
 
 from odt_sim import TrainableModel
-from odt_sim.model.inference_only import inference_only
+from odt_sim.model.editing.inference_only import inference_only
 from odt_sim.model_page.page import LARGEST, write_model_page
 
 

@@ -11,7 +11,7 @@ from webdriver import Browser, started, wait_for
 from odt_sim import Simulation, TrainableModel, TrainingPlan
 from odt_sim.data import digits, federate, iid
 from odt_sim.phone.backend import PhonesBackend
-from odt_sim.simulation.backend import Backend
+from odt_sim.simulation.executors.backend import Backend
 from odt_sim.strategies import Ditto
 
 PROGRAMS = {"firefox": ["firefox-esr"], "webkit": ["WebKitWebDriver", "Xvfb"]}

@@ -17,7 +17,7 @@ from safetensors.numpy import save as save_tensors
 
 from odt_sim import Device, TrainableModel, Weights
 from odt_sim.data import digits
-from odt_sim.data.columns import rows_of
+from odt_sim.data.store.columns import rows_of
 from odt_sim.deploy.models import personal_model
 from odt_sim.fleet.profile import DeviceProfile, Timing
 from odt_sim.phone.app import phone_app

@@ -17,15 +17,15 @@ from safetensors.numpy import load_file
 
 from experiments import EXPORTED, IGNORED
 from odt_sim import Fleet, Simulation, Strategy, TrainableModel, TrainingPlan
-from odt_sim.cli.build import federated, model_file
-from odt_sim.cli.overrides import composed
+from odt_sim.cli.hydra.build import federated, model_file
+from odt_sim.cli.hydra.overrides import composed
 from odt_sim.data import digits, federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import SimulationError
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.phone.backend import PhonesBackend
 from odt_sim.phone.frames import decode
-from odt_sim.simulation.backend import Backend
+from odt_sim.simulation.executors.backend import Backend
 from odt_sim.strategies import (
     Ditto,
     FedAvg,

@@ -7,8 +7,8 @@ import pytest
 from recording import Array, Recording
 
 from odt_sim import TrainableModel
-from odt_sim.cli.build import model_file
-from odt_sim.cli.overrides import composed
+from odt_sim.cli.hydra.build import model_file
+from odt_sim.cli.hydra.overrides import composed
 
 CASES = {
     **{name: [f"model={name}"] for name in ("digits_cnn", "digits_mlp", "softmax")},

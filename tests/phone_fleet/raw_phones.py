@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from odt_sim import Fleet, Simulation, Strategy, TrainableModel, TrainingPlan
 from odt_sim.data import digits, federate, iid
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.phone.backend import PhonesBackend
 from odt_sim.phone.frames import Message, decode, encode
 from odt_sim.strategies import FedAvg

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, TrainableModel, TrainingPlan, Weights
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.errors import DataError, ModelError
 from odt_sim.phone.device import PhonePool, phone_device
 from odt_sim.phone.frames import Message

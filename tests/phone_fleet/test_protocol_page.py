@@ -13,7 +13,7 @@ from test_docs import blocks_of, write_files
 from odt_sim import Simulation, TrainableModel, TrainingPlan
 from odt_sim.data import digits, federate, iid
 from odt_sim.errors import SimulationError
-from odt_sim.simulation.serial import SerialBackend
+from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.strategies import FedAvg, Scaffold
 
 

@@ -21,7 +21,7 @@ from websockets.sync.client import ClientConnection
 
 from odt_sim import Fleet, TrainableModel
 from odt_sim.errors import CheckpointError, ConfigurationError, ModelError, SimulationError, StrategyError
-from odt_sim.model.browsers import check_for_browsers
+from odt_sim.model.contract.browsers import check_for_browsers
 from odt_sim.persistence.storage import Folder
 from odt_sim.phone.backend import PhonesBackend
 from odt_sim.phone.frames import Message, decode, encode

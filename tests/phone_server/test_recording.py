@@ -8,7 +8,7 @@ import pytest
 from odt_sim import TrainableModel
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import DataError
-from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.reading.flatbuffer import TensorInfo
 from odt_sim.phone.recording import Recording, record
 from odt_sim.phone.subject import STEPS, Subject, source_of
 

@@ -20,10 +20,10 @@ import odt_sim.export
 from odt_sim.device.device import Device
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import export_model
-from odt_sim.export.parameters import group_of_layers
-from odt_sim.export.pytorch.checks import own_gradients
-from odt_sim.export.pytorch.module import Module, keras_model
-from odt_sim.export.split_model import split_before_head
+from odt_sim.export.keras.parameters import group_of_layers
+from odt_sim.export.keras.split_model import split_before_head
+from odt_sim.export.torch.checks import own_gradients
+from odt_sim.export.torch.module import Module, keras_model
 from odt_sim.model.trainable import TrainableModel
 from tests.pytorch.modules import MODULES
 

@@ -12,7 +12,7 @@ import transformers
 from odt_sim.device.device import Device
 from odt_sim.errors import ExportError
 from odt_sim.export import export_model
-from odt_sim.export.pytorch.module import keras_model
+from odt_sim.export.torch.module import keras_model
 from odt_sim.model.trainable import TrainableModel
 
 IDS = torch.randint(0, 50, (4, 6), generator=torch.Generator().manual_seed(0))

@@ -183,7 +183,7 @@ def test_no_run_is_lost_or_counted_twice():
 
 
 def from_file(path, seed, digest):
-    config = {**CONFIG, "data": {"_target_": "odt_sim.data.sources.npz", "path": path}}
+    config = {**CONFIG, "data": {"_target_": "odt_sim.data.sources.builtin.npz", "path": path}}
     return command(f"data.path={path}", seed=seed, config=config, data__digest=digest)
 
 

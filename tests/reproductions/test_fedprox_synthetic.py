@@ -13,14 +13,14 @@ from omegaconf import DictConfig, OmegaConf
 from orders import orders
 
 from odt_sim import TrainableModel
-from odt_sim.cli.build import federated
-from odt_sim.cli.overrides import composed
-from odt_sim.cli.run import launch
-from odt_sim.data.federated import FederatedData
-from odt_sim.data.fedprox_synthetic import synthetic
+from odt_sim.cli.commands.run import launch
+from odt_sim.cli.hydra.build import federated
+from odt_sim.cli.hydra.overrides import composed
+from odt_sim.data.devices.federated import FederatedData
+from odt_sim.data.sources.fedprox_synthetic import synthetic
 from odt_sim.device.runtime import Runtime
 from odt_sim.persistence.run_folder import RunFolder
-from odt_sim.simulation.cohort import choose_cohort, choose_stragglers
+from odt_sim.simulation.run.cohort import choose_cohort, choose_stragglers
 
 EXPERIMENT = Path(__file__).parents[2] / "conf" / "experiment" / "reproduce" / "fedprox_synthetic.yaml"
 FEW = ["run.rounds=3", "train.epochs=4", "data={alpha: 1, beta: 1}", "data.users=5", "fleet.cohort=4"]

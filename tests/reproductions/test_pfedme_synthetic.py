@@ -11,12 +11,12 @@ from omegaconf import OmegaConf
 from orders import orders
 
 from odt_sim import TrainableModel
-from odt_sim.cli.build import federated
-from odt_sim.cli.run import launch
-from odt_sim.data.federated import FederatedData
+from odt_sim.cli.commands.run import launch
+from odt_sim.cli.hydra.build import federated
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.runtime import Runtime
 from odt_sim.persistence.run_folder import RunFolder
-from odt_sim.simulation.cohort import choose_cohort
+from odt_sim.simulation.run.cohort import choose_cohort
 
 ROUNDS, USERS, COHORT, STEPS, BATCH = 2, 4, 3, 15, 20
 FEW = [f"run.rounds={ROUNDS}", f"data.users={USERS}", f"fleet.cohort={COHORT}", f"train.steps={STEPS}"]

@@ -8,10 +8,10 @@ import pytest
 from orders import orders
 from safetensors.numpy import load_file
 
-from odt_sim.cli.build import federated
-from odt_sim.cli.overrides import composed
-from odt_sim.cli.run import launch
-from odt_sim.data.federated import FederatedData
+from odt_sim.cli.commands.run import launch
+from odt_sim.cli.hydra.build import federated
+from odt_sim.cli.hydra.overrides import composed
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.persistence.run_folder import RunFolder
 
 SCHOOL = Path(__file__).parents[3] / "shared" / "data" / "school.npz"

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from odt_sim.cli.build import federated
-from odt_sim.cli.overrides import composed
-from odt_sim.cli.run import launch
-from odt_sim.data.leakage import find_leakage
+from odt_sim.cli.commands.run import launch
+from odt_sim.cli.hydra.build import federated
+from odt_sim.cli.hydra.overrides import composed
+from odt_sim.data.checks.leakage import find_leakage
 from odt_sim.persistence.run_folder import RunFolder
 
 HAR = Path(__file__).parents[3] / "shared" / "data" / "uci_har_raw.npz"
@@ -29,7 +29,7 @@ def test_ditto_keeps_the_penalty_of_the_measurement() -> None:
     )
 
 
-@pytest.mark.filterwarnings("ignore::odt_sim.data.leakage.LeakageWarning")
+@pytest.mark.filterwarnings("ignore::odt_sim.data.checks.leakage.LeakageWarning")
 @pytest.mark.slow
 def test_sweep(tmp_path: Path) -> None:
     """Softmax regression replaces the network, and three people thirty."""

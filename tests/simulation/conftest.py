@@ -16,9 +16,9 @@ from safetensors.numpy import load_file
 from odt_sim import Fleet, Simulation, Strategy, TrainableModel, TrainingPlan
 from odt_sim.data import dirichlet, federate
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.federated import FederatedData
-from odt_sim.simulation import cohort
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.data.devices.federated import FederatedData
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.run import cohort
 
 PLAN = TrainingPlan(epochs=1, learning_rate=0.05)
 FLEET = Fleet(unseen=1)

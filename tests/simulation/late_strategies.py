@@ -4,9 +4,9 @@ import time
 
 import numpy as np
 
-from odt_sim.strategies.ditto import Ditto
-from odt_sim.strategies.fedadam import FedAdam
-from odt_sim.strategies.scaffold import Scaffold
+from odt_sim.strategies.averaging.scaffold import Scaffold
+from odt_sim.strategies.server.fedadam import FedAdam
+from odt_sim.strategies.two_models.ditto import Ditto
 
 
 class Late:

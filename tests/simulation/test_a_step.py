@@ -6,8 +6,8 @@ from pathlib import Path
 
 import odt_sim
 from odt_sim.device.engines import RuntimeChoice
-from odt_sim.simulation.serial import SerialBackend
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.simulation.executors.serial import SerialBackend
+from odt_sim.strategies.averaging.fedavg import FedAvg
 
 PACKAGE = str(Path(odt_sim.__file__).parent)
 STACKS: list[list[str]] = []

@@ -16,8 +16,8 @@ from odt_sim.data import Dataset, federate, iid
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError, StrategyError
 from odt_sim.model.tensors import array_of
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.simulation.run_warnings import run_warnings
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.run.run_warnings import run_warnings
 from odt_sim.strategies import FedAvg, FedProx, Local, Scaffold
 from odt_sim.strategies.base import Update, weights_of
 from odt_sim.testing import DeathError, DiesInRound

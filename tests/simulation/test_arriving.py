@@ -8,10 +8,10 @@ import pytest
 
 from odt_sim import Simulation
 from odt_sim.data import federate, iid
-from odt_sim.data.arrival import in_order
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.local import Local
+from odt_sim.data.devices.arrival import in_order
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.local import Local
 
 
 @pytest.fixture

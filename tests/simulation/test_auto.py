@@ -13,12 +13,12 @@ from deaths import DeathError, DiesAfterRound
 
 from odt_sim import Fleet
 from odt_sim.errors import FileError
-from odt_sim.simulation import auto, processes
-from odt_sim.simulation.auto import AutoBackend
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.simulation.serial import SerialBackend
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
+from odt_sim.simulation.executors import auto, processes
+from odt_sim.simulation.executors.auto import AutoBackend
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.executors.serial import SerialBackend
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -170,6 +170,9 @@ def test_setting_of_actors_chooses_ray(settings, kind):
 
 
 def test_ray_is_not_imported_before_it_is_needed():
-    script = "import sys; from odt_sim.simulation.auto import backend; backend().start(); print('ray' in sys.modules)"
+    script = (
+        "import sys; from odt_sim.simulation.executors.auto import backend; backend().start(); "
+        "print('ray' in sys.modules)"
+    )
     child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert child.stdout.split() == ["False"]

@@ -19,17 +19,17 @@ from odt_sim import Fleet
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.errors import SimulationError
 from odt_sim.observers.base import Observer
-from odt_sim.simulation.messages import Assignment
-from odt_sim.simulation.processes import ProcessesBackend
-from odt_sim.simulation.ray import RayBackend, actors, calls
-from odt_sim.simulation.serial import SerialBackend
-from odt_sim.strategies.ditto import Ditto
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.ifca import IFCA
-from odt_sim.strategies.local import Local
-from odt_sim.strategies.scaffold import Scaffold
+from odt_sim.simulation.executors.processes import ProcessesBackend
+from odt_sim.simulation.executors.ray import RayBackend, actors, calls
+from odt_sim.simulation.executors.serial import SerialBackend
+from odt_sim.simulation.run.messages import Assignment
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.averaging.local import Local
+from odt_sim.strategies.averaging.scaffold import Scaffold
+from odt_sim.strategies.clusters.ifca import IFCA
+from odt_sim.strategies.shared_parts.fedper import FedPer
+from odt_sim.strategies.two_models.ditto import Ditto
 
 SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
 STRATEGIES = {s.name: s for s in (Local(), FedAvg(), FedAvgFineTune(max_epochs=2), FedPer())}
@@ -45,7 +45,7 @@ BACKENDS = {
 JOIN = """
 import sys, time
 from odt_sim.errors import SimulationError
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.executors.ray import RayBackend
 started = time.perf_counter()
 try:
     RayBackend(sys.argv[1]).start()

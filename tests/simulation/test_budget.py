@@ -7,9 +7,9 @@ from deaths import DeathError, DiesAfterRound
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.settings import Budget
-from odt_sim.simulation.spending import Spending
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
+from odt_sim.simulation.run.spending import Spending
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from deaths import DeathError, DiesAfterRound, Recorder
 
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.observers.base import Observer
-from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 SETTINGS = {"rounds": 6, "evaluate_every": 1}
 STOPPED_AT_4 = {"rounds": 6, "evaluate_every": 3}

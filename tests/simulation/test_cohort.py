@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim.simulation import cohort
-from odt_sim.simulation.cohort import (
+from odt_sim.simulation.run import cohort
+from odt_sim.simulation.run.cohort import (
     LARGEST_BLOCK,
     blocks,
     choose_cohort,

@@ -9,9 +9,9 @@ from deaths import DeathError, DiesAfterRound, Recorder
 from odt_sim.errors import FileError
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.commit import CommitFile
-from odt_sim.simulation import commits, start
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
+from odt_sim.simulation.run import commits, start
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 
 @pytest.fixture(autouse=True)

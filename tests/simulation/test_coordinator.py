@@ -15,16 +15,16 @@ from odt_sim.data import by_user, federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ConfigurationError, DataError, SimulationError, StrategyError
 from odt_sim.model.weights import Weights
-from odt_sim.simulation.cohort import blocks, choose_cohort, choose_unseen
-from odt_sim.simulation.processes import ProcessesBackend
-from odt_sim.simulation.run_warnings import run_warnings
-from odt_sim.simulation.serial import SerialBackend
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.fedprox import FedProx
-from odt_sim.strategies.head_only import HeadOnly
-from odt_sim.strategies.local import Local
+from odt_sim.simulation.executors.processes import ProcessesBackend
+from odt_sim.simulation.executors.serial import SerialBackend
+from odt_sim.simulation.run.cohort import blocks, choose_cohort, choose_unseen
+from odt_sim.simulation.run.run_warnings import run_warnings
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.averaging.fedprox import FedProx
+from odt_sim.strategies.averaging.local import Local
+from odt_sim.strategies.shared_parts.fedper import FedPer
+from odt_sim.strategies.shared_parts.head_only import HeadOnly
 
 
 def test_simulation_shows_what_runs_where(simulation):

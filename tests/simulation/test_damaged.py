@@ -13,9 +13,9 @@ from odt_sim.persistence.commit import CommitFile
 from odt_sim.persistence.object_store import ObjectStore
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.tensor_file import packed, unpacked
-from odt_sim.simulation.run_settings import identity
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
+from odt_sim.simulation.run.run_settings import identity
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 ROUNDS, DIED = 6, 4
 COMMIT, STATE = f"server.{DIED}", f"devices/000/1.{DIED}"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, Fleet, Results, Strategy, TrainableModel
-from odt_sim.cli.deploy import deploy as deploy_command
+from odt_sim.cli.commands.deploy import deploy as deploy_command
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.deploy.models import device_model
 from odt_sim.deploy.write import deploy, deploy_new
@@ -18,12 +18,12 @@ from odt_sim.device.engines.compiled import CompiledEngine
 from odt_sim.device.engines.interpreter import InterpreterEngine
 from odt_sim.errors import CheckpointError, ConfigurationError, StrategyError
 from odt_sim.persistence.run_folder import RunFolder
-from odt_sim.strategies.ditto import Ditto
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.knn_per import KNNPer
-from odt_sim.strategies.local import Local
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.averaging.local import Local
+from odt_sim.strategies.clusters.knn_per import KNNPer
+from odt_sim.strategies.shared_parts.fedper import FedPer
+from odt_sim.strategies.two_models.ditto import Ditto
 
 
 @pytest.mark.parametrize(

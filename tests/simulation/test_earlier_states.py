@@ -7,7 +7,7 @@ from deaths import DeathError, DiesAfterRound, Recorder
 
 from odt_sim import Fleet
 from odt_sim.errors import CheckpointError
-from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 SETTINGS = {"rounds": 8, "evaluate_every": 1, "seed": 2, "fleet": Fleet(unseen=1, cohort=2)}
 KEPT = [2, 5, 6]

@@ -6,10 +6,10 @@ import pytest
 from deaths import DeathError, DiesAfterRound
 
 from odt_sim import Fleet
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.local import Local
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.local import Local
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 SAMPLED = Fleet(cohort=4, unseen=2, evaluated=3)
 ALL = Fleet(cohort=4, unseen=2)

@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from orders import orders
 
 from odt_sim import Device, Fleet, TrainingPlan
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.predictor import Predictor
 from odt_sim.errors import ModelError, SimulationError
 from odt_sim.metrics.tasks import TASK_METRICS
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import storage_at
-from odt_sim.simulation.cohort import choose_unseen
-from odt_sim.simulation.evaluation import COMMON, CommonExamples, Evaluation
-from odt_sim.simulation.exclusion import Excluded
-from odt_sim.simulation.job import Job
+from odt_sim.simulation.executors.job import Job
+from odt_sim.simulation.run.cohort import choose_unseen
+from odt_sim.simulation.run.evaluation import COMMON, CommonExamples, Evaluation
+from odt_sim.simulation.run.exclusion import Excluded
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.base import Strategy
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.knn_per import KNNPer
+from odt_sim.strategies.clusters.knn_per import KNNPer
 
 PLAN = TrainingPlan(1, 0.05)
 METRICS = TASK_METRICS["classification"]

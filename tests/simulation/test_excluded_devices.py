@@ -18,11 +18,11 @@ import odt_sim.strategies
 from odt_sim import Fleet
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.observers.base import Observer
-from odt_sim.simulation.processes import ProcessesBackend
-from odt_sim.simulation.ray import RayBackend, calls
-from odt_sim.simulation.ray.actors import TRIES, Actors
+from odt_sim.simulation.executors.processes import ProcessesBackend
+from odt_sim.simulation.executors.ray import RayBackend, calls
+from odt_sim.simulation.executors.ray.actors import TRIES, Actors
+from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.base import Update
-from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.testing import random_data
 
 SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
@@ -343,7 +343,7 @@ def test_deaths_while_starting_are_counted_from_the_last_start(tmp_path):
 @pytest.mark.slow
 def test_job_begins_with_the_actors_that_start(tmp_path, monkeypatch):
     """As when a node dies between counting the slots and starting the actors."""
-    monkeypatch.setattr("odt_sim.simulation.ray.actors.SOON", 0.5)
+    monkeypatch.setattr("odt_sim.simulation.executors.ray.actors.SOON", 0.5)
 
     class Host:
         def __init__(self, number: int) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from odt_sim.simulation.exclusion import AWAY, advice, check_update, failures_after, quarantined
+from odt_sim.simulation.run.exclusion import AWAY, advice, check_update, failures_after, quarantined
 from odt_sim.strategies.base import Update
 
 

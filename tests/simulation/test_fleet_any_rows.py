@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim import TrainableModel
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg import FedAvg
 
 
 def test_any_rows_train_as_padded_batches(

@@ -9,9 +9,9 @@ from odt_sim import Fleet, TrainableModel
 from odt_sim.attacks import Attack, Backdoor, RandomUpdates, Scaling
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.model.tensors import array_of
-from odt_sim.simulation.cohort import choose_hostile
-from odt_sim.simulation.processes import ProcessesBackend
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.executors.processes import ProcessesBackend
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.run.cohort import choose_hostile
 from odt_sim.strategies import Ditto, FedAvg
 from odt_sim.strategies.base import Update
 from odt_sim.testing import random_data

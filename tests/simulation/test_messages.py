@@ -9,10 +9,10 @@ import pytest
 from odt_sim import Device, Fleet
 from odt_sim.errors import SimulationError
 from odt_sim.persistence.run_folder import RunFolder
-from odt_sim.simulation.messages import Messages
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.run.messages import Messages
+from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.base import ServerState, Tensors
-from odt_sim.strategies.fedavg import FedAvg
 
 
 def test_only_devices_of_a_cohort_have_messages(simulation: Any, user: Any, tmp_path: Path) -> None:

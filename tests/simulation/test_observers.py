@@ -4,8 +4,8 @@ import pytest
 from deaths import DeathError, DiesAfterRound, Recorder
 
 from odt_sim.observers.base import Observer
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.strategies.fedper import FedPer
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 
 def test_observers_get_the_run_its_rounds_and_its_summary(simulation, tmp_path):

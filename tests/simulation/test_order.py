@@ -7,9 +7,9 @@ import pytest
 from slow import slow_except
 
 from odt_sim import Fleet
-from odt_sim.simulation import cohort
-from odt_sim.simulation.processes import ProcessesBackend
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.executors.processes import ProcessesBackend
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.run import cohort
 
 NAMES = ["LateDitto", "LateFedAdam", "LateScaffold"]
 BACKENDS = {

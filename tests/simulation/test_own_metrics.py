@@ -14,9 +14,9 @@ from odt_sim.persistence.run import load_run
 from odt_sim.report.comparison import compare
 from odt_sim.report.page import page_html
 from odt_sim.report.records import comparison_document
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.local import Local
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.local import Local
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 import pytest
 
 LOCAL_RAY = """
-from odt_sim.simulation.ray import RayBackend  # before ray, which reads its settings when it is imported
+from odt_sim.simulation.executors.ray import RayBackend  # before ray, which reads its settings when it is imported
 import json, psutil, ray, threading
 starter = threading.Thread(target=RayBackend().start)
 starter.start()
@@ -38,7 +38,7 @@ def test_local_ray_listens_on_loopback_and_outlives_the_starting_thread():
 
 
 CALLERS_RAY = """
-from odt_sim.simulation.ray import RayBackend  # before ray, which reads its settings when it is imported
+from odt_sim.simulation.executors.ray import RayBackend  # before ray, which reads its settings when it is imported
 import sys, ray
 from odt_sim import Simulation, TrainableModel
 from odt_sim.data import digits, federate, iid

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim.errors import SimulationError
-from odt_sim.simulation.ray import capacity as room
-from odt_sim.simulation.ray.capacity import check_memory, check_room, places
+from odt_sim.simulation.executors.ray import capacity as room
+from odt_sim.simulation.executors.ray.capacity import check_memory, check_room, places
 
 THREE = [{"CPU": 4.0, "node:a": 1.0}, {"CPU": 2.0, "phone": 3.0}, {"CPU": 1.0, "memory": 9.0}]
 

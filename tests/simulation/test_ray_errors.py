@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odt_sim.simulation.ray.cluster import _explained
+from odt_sim.simulation.executors.ray.cluster import _explained
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,8 @@ def test_cluster_that_stops_answering_is_given_up():
     """A socket that accepts connections and stays silent, as after the check that Ray answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        start = (
-            f"from odt_sim.simulation.ray import cluster; cluster.JOIN_SECONDS = 2; cluster._init({address!r}, {{}})"
-        )
+        joining = f"cluster.JOIN_SECONDS = 2; cluster._init({address!r}, {{}})"
+        start = f"from odt_sim.simulation.executors.ray import cluster; {joining}"
         child = subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, timeout=60)
     last = child.stderr.splitlines()[-1]
     assert f"backend.address={address}: no answer from Ray within 2 s; see whether it runs" in last
@@ -47,7 +46,7 @@ def test_cluster_that_stops_answering_is_given_up():
 
 def test_home_that_takes_no_token_is_explained(tmp_path: Path):
     (tmp_path / ".ray").touch()  # where Ray would make a folder
-    start = "from odt_sim.simulation.ray import RayBackend; RayBackend().start()"
+    start = "from odt_sim.simulation.executors.ray import RayBackend; RayBackend().start()"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     child = subprocess.run(
         [sys.executable, "-c", start],

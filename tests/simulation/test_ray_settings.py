@@ -6,7 +6,7 @@ import pytest
 import ray
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.executors.ray import RayBackend
 
 CASES = [
     ({"address": 6399}, "backend.address: expected local, auto or host:port, found 6399"),

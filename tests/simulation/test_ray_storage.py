@@ -5,8 +5,8 @@ import token_storage  # noqa: F401  registers `token://`
 
 from odt_sim.errors import SimulationError
 from odt_sim.persistence.storage import Folder
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.strategies.local import Local
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.strategies.averaging.local import Local
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 

@@ -14,9 +14,9 @@ from odt_sim.errors import CheckpointError
 from odt_sim.metrics.rounds import reported_round
 from odt_sim.persistence.commit import CommitFile
 from odt_sim.persistence.storage import Folder
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.simulation.serial import SerialBackend
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.executors.serial import SerialBackend
+from odt_sim.strategies.averaging.fedavg import FedAvg
 
 
 def rows(folder, name):

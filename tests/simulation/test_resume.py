@@ -20,13 +20,13 @@ from odt_sim.persistence.lock import LOCK
 from odt_sim.persistence.object_store import ObjectStore
 from odt_sim.persistence.run_folder import CODE
 from odt_sim.persistence.storage import Folder
-from odt_sim.simulation.code import code_digest
-from odt_sim.simulation.ray import RayBackend
-from odt_sim.simulation.serial import SerialBackend
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.local import Local
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.executors.serial import SerialBackend
+from odt_sim.simulation.run.code import code_digest
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.averaging.local import Local
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 
 def lines(path):

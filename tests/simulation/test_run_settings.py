@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from odt_sim.simulation.run_settings import attributes, text_of
+from odt_sim.simulation.run.run_settings import attributes, text_of
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import pytest
 
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
 from odt_sim.data import by_user, dirichlet, federate
+from odt_sim.data.checks.dataset_checks import check
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.dataset_checks import check
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import DataError
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.strategies import FedAvg, FedPer, KNNPer
 
 RANDOM = np.random.default_rng(7)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim.simulation.shares import in_shares, in_turn
+from odt_sim.simulation.executors.shares import in_shares, in_turn
 
 
 @pytest.mark.parametrize(

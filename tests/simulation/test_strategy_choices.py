@@ -12,8 +12,8 @@ from odt_sim.deploy.models import device_model
 from odt_sim.device.predictor import Ensemble
 from odt_sim.errors import SimulationError, StrategyError
 from odt_sim.persistence.run_folder import RunFolder
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.local import Local
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.local import Local
 
 
 class TakesTurns(FedAvg):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from odt_sim.simulation.time_limit import OutOfTime, timed
+from odt_sim.simulation.run.time_limit import OutOfTime, timed
 
 
 def swallows() -> None:

@@ -7,9 +7,9 @@ from deaths import DeathError, DiesAfterRound
 from odt_sim import Device, Simulation, TrainableModel, TrainingPlan
 from odt_sim.data import digits, federate, iid
 from odt_sim.device.runtime import Runtime
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.local import Local
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.local import Local
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 
 def test_file_scores_the_reported_accuracy(softmax, tmp_path):

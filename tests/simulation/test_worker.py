@@ -7,18 +7,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from odt_sim import Device, Fleet, Strategy, TrainingPlan
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import InvocationError, SimulationError
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Version
-from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.sums import PIECE, add, join, mean, scaled
-from odt_sim.simulation.worker import Worker
+from odt_sim.simulation.executors.job import Job, Task, Trained
+from odt_sim.simulation.executors.worker import Worker
+from odt_sim.simulation.run.sums import PIECE, add, join, mean, scaled
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.local import Local
 from odt_sim.strategies.base import Update
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.local import Local
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 PLAN = TrainingPlan(epochs=1, learning_rate=0.05)
 

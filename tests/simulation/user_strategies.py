@@ -13,10 +13,10 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from odt_sim.model.weights import Weights
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.local import Local
 from odt_sim.strategies.base import ServerState
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.local import Local
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 
 class Raises(FedAvg):

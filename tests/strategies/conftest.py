@@ -15,10 +15,10 @@ from orders import orders
 
 from odt_sim import Device, Fleet, Simulation, Strategy, TrainableModel, TrainingPlan, Weights
 from odt_sim.aggregators import Aggregator
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.examples import Examples
-from odt_sim.model.manifest import METADATA_NAME
-from odt_sim.model.metadata import with_metadata
+from odt_sim.model.contract.manifest import METADATA_NAME
+from odt_sim.model.editing.metadata import with_metadata
 from odt_sim.persistence.commit import Commit, CommitFile, commit_name
 from odt_sim.persistence.device_states import DeviceStore, read_state
 from odt_sim.persistence.storage import Folder

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from odt_sim import ServerState, TrainableModel, Update, Updates, Weights
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.strategies.afl import AFL, projected
+from odt_sim.strategies.averaging.afl import AFL, projected
 
 Simulate = Callable[..., Any]
 

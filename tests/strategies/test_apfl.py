@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.strategies.apfl import APFL
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.two_models.apfl import APFL
 
 Simulate = Callable[..., Any]
 RATE, EPOCHS = 0.1, 2

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.strategies.apple import APPLE
+from odt_sim.strategies.clusters.apple import APPLE
 
 Simulate = Callable[..., Any]
 RATE = 0.1  # as in the runs, see conftest

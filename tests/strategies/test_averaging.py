@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 import odt_sim.strategies
 from odt_sim import Strategy, TrainableModel, Weights
 from odt_sim.aggregators import Median
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.model.manifest import Parameter
+from odt_sim.model.contract.manifest import Parameter
 from odt_sim.model.weights import Layout
 from odt_sim.strategies import (
     IFCA,

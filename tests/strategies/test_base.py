@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, Simulation, Strategy, TrainableModel, Weights
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import StrategyError
-from odt_sim.model.manifest import Parameter
+from odt_sim.model.contract.manifest import Parameter
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Layout
+from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.averaging.local import Local
 from odt_sim.strategies.base import ServerState, Update, Updates, weights_of
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.local import Local
+from odt_sim.strategies.shared_parts.fedper import FedPer
 from odt_sim.strategies.state import keep, keep_optimizer, recall, recall_optimizer
 
 LAYOUT = Layout((Parameter("w", (2,)), Parameter("b", ())))

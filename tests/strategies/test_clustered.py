@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim import ServerState, TrainableModel, Update, Updates, Weights
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
 from odt_sim.model.tensors import array_of
-from odt_sim.strategies.clustered import Clustered, bipartition
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.clusters.clustered import Clustered, bipartition
 
 Simulate = Callable[..., Any]
 

@@ -11,8 +11,9 @@ import odt_sim.strategies
 from odt_sim import Strategy, TrainableModel
 from odt_sim.device.engines import RuntimeChoice
 from odt_sim.errors import SimulationError
-from odt_sim.strategies import FedAvg, FedPer, fedala
+from odt_sim.strategies import FedAvg, FedPer
 from odt_sim.strategies.base import weights_of
+from odt_sim.strategies.two_models import fedala
 from odt_sim.testing import StrategyConformance, assert_same, random_data
 
 FAST = {"FedAvg", "Scaffold"}

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, Strategy, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.strategies.ditto import Ditto
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.interpolation import Interpolation
-from odt_sim.strategies.local import Local
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.local import Local
+from odt_sim.strategies.two_models.ditto import Ditto
+from odt_sim.strategies.two_models.interpolation import Interpolation
 
 Simulate = Callable[..., Any]
 LAMBDA = 0.7

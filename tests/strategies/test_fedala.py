@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose
 from orders import orders
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.strategies.fedala import FedALA
+from odt_sim.strategies.two_models.fedala import FedALA
 
 Simulate = Callable[..., Any]
 RATE, BATCH, SEED = 0.1, 16, 4  # as in the runs, see conftest

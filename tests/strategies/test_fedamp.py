@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel, Weights
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.base import ServerState, Update, Updates
-from odt_sim.strategies.fedamp import FedAMP
+from odt_sim.strategies.clusters.fedamp import FedAMP
 
 Simulate = Callable[..., Any]
 SIGMA, ALPHA, LAMBDA = 2.0, 0.8, 0.3

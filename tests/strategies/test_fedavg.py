@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.local import Local
+from odt_sim.data.devices.federated import FederatedData
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.local import Local
 
 Simulate = Callable[..., Any]
 

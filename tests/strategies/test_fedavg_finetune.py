@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 Simulate = Callable[..., Any]
 MAX_EPOCHS, RATE = 6, 0.1

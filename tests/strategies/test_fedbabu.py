@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from odt_sim import TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.strategies.fedbabu import FedBABU
+from odt_sim.strategies.shared_parts.fedbabu import FedBABU
 
 Simulate = Callable[..., Any]
 RATE, TUNING = 0.1, 3

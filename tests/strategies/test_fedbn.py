@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import StrategyError
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedbn import FedBN
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.shared_parts.fedbn import FedBN
 
 Simulate = Callable[..., Any]
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.simulation.cohort import choose_cohort, choose_unseen
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.feddyn import FedDyn
+from odt_sim.simulation.run.cohort import choose_cohort, choose_unseen
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.feddyn import FedDyn
 
 Simulate = Callable[..., Any]
 ALPHA = 0.3

@@ -11,11 +11,11 @@ from numpy.testing import assert_allclose
 from orders import orders
 
 from odt_sim import Device, Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedem import FedEM, responsibilities
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.clusters.fedem import FedEM, responsibilities
 
 Simulate = Callable[..., Any]
 RATE, SEED, EPOCHS, BATCH = 0.1, 4, 2, 16  # as in the runs, see conftest

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
+from odt_sim.strategies.averaging.local import Local
 from odt_sim.strategies.base import ServerState
-from odt_sim.strategies.fedfomo import FedFomo
-from odt_sim.strategies.local import Local
+from odt_sim.strategies.clusters.fedfomo import FedFomo
 
 Simulate = Callable[..., Any]
 

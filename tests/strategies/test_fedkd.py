@@ -9,11 +9,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 from odt_sim import Fleet, TrainableModel, Weights
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.model.manifest import Parameter
+from odt_sim.model.contract.manifest import Parameter
 from odt_sim.model.weights import Layout
-from odt_sim.strategies.fedkd import FedKD, compressed, restored
+from odt_sim.strategies.two_models.fedkd import FedKD, compressed, restored
 
 Simulate = Callable[..., Any]
 RATE = 0.1

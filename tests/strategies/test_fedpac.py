@@ -12,9 +12,9 @@ from hypothesis import strategies as draw
 from numpy.testing import assert_allclose
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.strategies.fedpac import FedPAC, quadratic_form, smallest_on_simplex
+from odt_sim.strategies.shared_parts.fedpac import FedPAC, quadratic_form, smallest_on_simplex
 
 Simulate = Callable[..., Any]
 RATE, EPOCHS, STRENGTH, HEAD_EPOCHS = 0.1, 2, 20.0, 3

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.model.manifest import Parameter
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
+from odt_sim.model.contract.manifest import Parameter
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.shared_parts.fedper import FedPer
 
 Simulate = Callable[..., Any]
 RATE = 0.1

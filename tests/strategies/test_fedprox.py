@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, Strategy, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.simulation.cohort import choose_stragglers
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedprox import FedProx
+from odt_sim.simulation.run.cohort import choose_stragglers
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedprox import FedProx
 
 Simulate = Callable[..., Any]
 MU, SEED = 0.5, 4  # SEED is that of all runs

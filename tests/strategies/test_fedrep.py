@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.strategies.fedrep import FedRep
+from odt_sim.strategies.shared_parts.fedrep import FedRep
 
 Simulate = Callable[..., Any]
 RATE, HEAD_EPOCHS, EPOCHS = 0.1, 3, 2

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, Strategy, TrainableModel, Weights
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import StrategyError
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.lg_fedavg import LGFedAvg
-from odt_sim.strategies.local import Local
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.averaging.local import Local
+from odt_sim.strategies.shared_parts.fedper import FedPer
+from odt_sim.strategies.shared_parts.lg_fedavg import LGFedAvg
 from odt_sim.strategies.state import keep
 
 Simulate = Callable[..., Any]

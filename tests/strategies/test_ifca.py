@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, Fleet, TrainableModel, Weights
-from odt_sim.data.drift import label_permutation
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.drift import label_permutation
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.ifca import IFCA, clustered
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.clusters.ifca import IFCA, clustered
 
 Simulate = Callable[..., Any]
 

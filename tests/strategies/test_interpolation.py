@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from odt_sim import Device, Fleet, TrainableModel, Weights
-from odt_sim.data.federated import FederatedData
-from odt_sim.strategies.interpolation import Interpolation
+from odt_sim.data.devices.federated import FederatedData
+from odt_sim.strategies.two_models.interpolation import Interpolation
 
 Simulate = Callable[..., Any]
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
+from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.base import ServerState
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.knn_per import KNNPer, Memory, _nearest
+from odt_sim.strategies.clusters.knn_per import KNNPer, Memory, _nearest
 
 Simulate = Callable[..., Any]
 NEIGHBOURS = 3

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import StrategyError
-from odt_sim.strategies.lg_fedavg import LGFedAvg
+from odt_sim.strategies.shared_parts.lg_fedavg import LGFedAvg
 
 Simulate = Callable[..., Any]
 RATE = 0.1

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
-from odt_sim.strategies.local import Local
+from odt_sim.data.devices.federated import FederatedData
+from odt_sim.strategies.averaging.local import Local
 
 Simulate = Callable[..., Any]
 

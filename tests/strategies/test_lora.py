@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.model.manifest import METADATA_NAME
-from odt_sim.model.metadata import with_metadata
-from odt_sim.strategies.lora import LoRA
+from odt_sim.model.contract.manifest import METADATA_NAME
+from odt_sim.model.editing.metadata import with_metadata
+from odt_sim.strategies.shared_parts.lora import LoRA
 
 Simulate = Callable[..., Any]
 RATE = 0.1  # as in the runs, see conftest

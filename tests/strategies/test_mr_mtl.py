@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.strategies.fedprox import FedProx
-from odt_sim.strategies.local import Local
-from odt_sim.strategies.mr_mtl import MRMTL
+from odt_sim.strategies.averaging.fedprox import FedProx
+from odt_sim.strategies.averaging.local import Local
+from odt_sim.strategies.two_models.mr_mtl import MRMTL
 
 Simulate = Callable[..., Any]
 LAMBDA = 0.7

@@ -10,7 +10,7 @@ import pytest
 
 import odt_sim.strategies
 from odt_sim import Simulation, Strategy, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import StrategyError
 from odt_sim.model.tensors import array_of
 

@@ -9,9 +9,9 @@ import pytest
 from orders import orders
 
 from odt_sim import TrainableModel, TrainingPlan
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.strategies.perfedavg import PerFedAvg
+from odt_sim.strategies.meta.perfedavg import PerFedAvg
 
 Simulate = Callable[..., Any]
 RATE, ADAPTATION, EPOCHS, BATCH, SEED = 0.1, 0.2, 2, 16, 4

@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.strategies.pfedhn import Hypernetwork, PFedHN, drawn_embedding
+from odt_sim.strategies.clusters.pfedhn import Hypernetwork, PFedHN, drawn_embedding
 
 Simulate = Callable[..., Any]
 RATE, EMBEDDING, HIDDEN, LAYERS = 1.0, 2, 3, 1

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel, TrainingPlan
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.base import Weighting
-from odt_sim.strategies.pfedme import PFedMe
+from odt_sim.strategies.two_models.pfedme import PFedMe
 
 Simulate = Callable[..., Any]
 RATE, EPOCHS = 0.1, 2

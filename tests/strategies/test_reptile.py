@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from odt_sim import TrainableModel
-from odt_sim.data.federated import FederatedData
-from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.reptile import Reptile
+from odt_sim.data.devices.federated import FederatedData
+from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.meta.reptile import Reptile
 
 Simulate = Callable[..., Any]
 

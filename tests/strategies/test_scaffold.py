@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel, TrainingPlan
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.simulation.cohort import choose_cohort, choose_unseen
+from odt_sim.simulation.run.cohort import choose_cohort, choose_unseen
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.scaffold import Scaffold
 from odt_sim.strategies.base import ServerState, Updates
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.scaffold import Scaffold
 
 Simulate = Callable[..., Any]
 STEPS, RATE = [4, 6, 2], 0.1

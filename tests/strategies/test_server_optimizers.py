@@ -8,10 +8,10 @@ import pytest
 from slow import slow_except
 
 from odt_sim import Strategy, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
 from odt_sim.strategies import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
-from odt_sim.strategies.server_optimizer import ServerOptimizer
+from odt_sim.strategies.server.server_optimizer import ServerOptimizer
 
 Simulate = Callable[..., Any]
 RATE, B1, B2, TAU = 0.05, 0.8, 0.95, 0.01

@@ -10,20 +10,20 @@ import pytest
 from numpy.testing import assert_allclose
 
 from odt_sim import Fleet, Strategy, TrainableModel
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.model.manifest import METADATA_NAME
-from odt_sim.model.metadata import with_metadata
+from odt_sim.model.contract.manifest import METADATA_NAME
+from odt_sim.model.editing.metadata import with_metadata
+from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.base import ServerState, Update, Updates
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.feddbe import FedDBE
-from odt_sim.strategies.feddistill import FedDistill
-from odt_sim.strategies.fedlc import FedLC
-from odt_sim.strategies.fedntd import FedNTD
-from odt_sim.strategies.fedphp import FedPHP
-from odt_sim.strategies.fedproto import FedProto, NearestPrototype, mean_prototypes
-from odt_sim.strategies.fedrod import FedRoD
-from odt_sim.strategies.moon import Moon
+from odt_sim.strategies.losses.feddistill import FedDistill
+from odt_sim.strategies.losses.fedlc import FedLC
+from odt_sim.strategies.losses.fedntd import FedNTD
+from odt_sim.strategies.losses.fedproto import FedProto, NearestPrototype, mean_prototypes
+from odt_sim.strategies.losses.moon import Moon
+from odt_sim.strategies.shared_parts.feddbe import FedDBE
+from odt_sim.strategies.shared_parts.fedrod import FedRoD
+from odt_sim.strategies.two_models.fedphp import FedPHP
 
 Simulate = Callable[..., Any]
 RATE, EPOCHS = 0.1, 2  # as in the runs, see conftest

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, Simulation, Strategy, TrainableModel, TrainingPlan, Update, receive
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.export.cache import exported
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.local import Local
+from odt_sim.strategies.averaging.scaffold import Scaffold
 from odt_sim.strategies.base import Tensors
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.local import Local
-from odt_sim.strategies.pfedme import PFedMe
-from odt_sim.strategies.scaffold import Scaffold
+from odt_sim.strategies.shared_parts.fedper import FedPer
+from odt_sim.strategies.two_models.pfedme import PFedMe
 
 SPEC = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
 SCHEDULE = {"name": "PolynomialDecay", "initial_learning_rate": 0.1, "end_learning_rate": 0.01, "decay_steps": 30}

@@ -8,11 +8,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 from odt_sim import Device, TrainableModel, Weights
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.strategies.fednova import FedNova
-from odt_sim.strategies.head_only import HeadOnly
-from odt_sim.strategies.qffl import QFFL
+from odt_sim.strategies.averaging.fednova import FedNova
+from odt_sim.strategies.averaging.qffl import QFFL
+from odt_sim.strategies.shared_parts.head_only import HeadOnly
 
 Simulate = Callable[..., Any]
 RATE = 0.1  # as in the runs, see conftest

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from disturbed import outcome
 
-from odt_sim.cli.run import launch
+from odt_sim.cli.commands.run import launch
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,8 +10,8 @@ import pytest
 from disturbed import COMMAND
 from weighing import weigh
 
-from odt_sim.cli import build as configuration
-from odt_sim.cli.overrides import composed
+from odt_sim.cli.hydra import build as configuration
+from odt_sim.cli.hydra.overrides import composed
 from odt_sim.observers.base import Observer
 
 TINY = ["model=softmax", "fleet.devices=8", "fleet.unseen=2", "train.steps=1"]

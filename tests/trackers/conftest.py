@@ -19,7 +19,7 @@ CONFIG = {
     "seed": 0,
     "run": {"rounds": 2, "resume": None},
     "train": {"learning_rate": 0.125},
-    "strategy": {"_target_": "odt_sim.strategies.fedavg.FedAvg", "flags": [True, "two"]},
+    "strategy": {"_target_": "odt_sim.strategies.averaging.fedavg.FedAvg", "flags": [True, "two"]},
     "tracker": {"tracking_uri": "http://user:password@host"},
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from odt_sim.cli.components import build
+from odt_sim.cli.hydra.components import build
 from odt_sim.errors import ConfigurationError
 from odt_sim.trackers.base import Tracker
 
@@ -43,7 +43,8 @@ def test_extra_installs_the_module(extra: str) -> None:
 
 def test_no_tracking_library_is_imported_without_a_tracker() -> None:
     program = (
-        "import sys, odt_sim.cli.run, odt_sim.trackers.mlflow, odt_sim.trackers.tensorboard, odt_sim.trackers.wandb\n"
+        "import sys, odt_sim.cli.commands.run\n"
+        "import odt_sim.trackers.mlflow, odt_sim.trackers.tensorboard, odt_sim.trackers.wandb\n"
         "print(sorted({'tensorboard', 'mlflow', 'wandb', 'tensorflow'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

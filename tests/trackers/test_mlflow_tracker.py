@@ -78,7 +78,7 @@ def test_parameters_and_metrics(
     assert run.data.tags["odt_sim.folder"] == str(tmp_path)
     assert run.data.params == {
         **{"seed": "0", "run.rounds": "2", "run.resume": "None", "train.learning_rate": "0.125"},
-        **{"strategy._target_": "odt_sim.strategies.fedavg.FedAvg", "strategy.flags": "[True, 'two']"},
+        **{"strategy._target_": "odt_sim.strategies.averaging.fedavg.FedAvg", "strategy.flags": "[True, 'two']"},
     }
     rounds = expected["rounds"]
     assert history(run.info.run_id) == {1: rounds[1], 2: {**rounds[2], **expected["summary"]}}

@@ -47,7 +47,7 @@ def test_settings_are_hyper_parameters(track: Track, read: Callable[[Path], Any]
     values = hparams(read(tmp_path / "tensorboard" / "fedavg"), "session_start_info").hparams
     assert values["run.rounds"].number_value == 2
     assert values["train.learning_rate"].number_value == 0.125
-    assert values["strategy._target_"].string_value == "odt_sim.strategies.fedavg.FedAvg"
+    assert values["strategy._target_"].string_value == "odt_sim.strategies.averaging.fedavg.FedAvg"
     assert values["strategy.flags"].string_value == "[True, 'two']"
     assert values["run.resume"].string_value == "None"
 

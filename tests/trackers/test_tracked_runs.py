@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odt_sim import TrainableModel
-from odt_sim.cli.run import launch
+from odt_sim.cli.commands.run import launch
 
 SMALL = ["backend=serial", "model=softmax", "fleet.devices=4", "fleet.unseen=1", "run.rounds=2"]
 

@@ -91,7 +91,7 @@ def test_settings_and_figures(track: Track, expected: Expected, tmp_path: Path) 
     assert (run.project, run.display_name) == ("odt_sim", "fedavg seed=0")
     assert values(run.config.update) == {
         **{"seed": 0, "run.rounds": 2, "run.resume": None, "train.learning_rate": 0.125},
-        **{"strategy._target_": "odt_sim.strategies.fedavg.FedAvg", "strategy.flags": [True, "two"]},
+        **{"strategy._target_": "odt_sim.strategies.averaging.fedavg.FedAvg", "strategy.flags": [True, "two"]},
     }
     assert history(found) == expected["rounds"]
     assert summary(found).items() >= expected["summary"].items()  # in addition to the last round's, which wandb adds

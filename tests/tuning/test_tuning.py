@@ -14,15 +14,15 @@ from command_process import COMMAND, kill_once
 from rich.console import Console
 
 from odt_sim import strategies
-from odt_sim.cli.build import model_spec
-from odt_sim.cli.main import main
-from odt_sim.cli.overrides import composed
-from odt_sim.cli.tune import (
+from odt_sim.cli.commands.tune import (
     cleared_rate,
     fixed_overrides,
     lacked_settings,
     resumable,
 )
+from odt_sim.cli.hydra.build import model_spec
+from odt_sim.cli.hydra.overrides import composed
+from odt_sim.cli.main import main
 from odt_sim.tuning.plan import Plan, folder_of, is_fixed, ranges_of
 from odt_sim.tuning.space import parsed_space
 from odt_sim.tuning.tables import winners_section, winners_table
@@ -80,7 +80,7 @@ def test_quotes_and_brackets_make_one_value(override, fixed):
 
 def test_setting_of_one_strategy_does_not_apply_to_those_that_lack_it(tmp_path):
     (tmp_path / "strategy").mkdir()
-    (tmp_path / "strategy" / "mine.yaml").write_text("_target_: odt_sim.strategies.fedprox.FedProx\n")
+    (tmp_path / "strategy" / "mine.yaml").write_text("_target_: odt_sim.strategies.averaging.fedprox.FedProx\n")
     overrides = [f"hydra.searchpath=['file://{tmp_path}']", "strategy.mu=interval(0,1)", "strategy.weighting=uniform"]
     strategies = ["fedavg", "mine", "local"]
     lacked = lacked_settings(strategies, overrides)

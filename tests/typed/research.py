@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from odt_sim import Device, Fleet, Simulation, Strategy, TrainableModel, TrainingPlan, Weights, receive
 from odt_sim.aggregators.base import Aggregator, with_numbers
 from odt_sim.data import Dataset, FederatedData, digits, federate
-from odt_sim.model.manifest import Parameter
+from odt_sim.model.contract.manifest import Parameter
 from odt_sim.model.tensors import array_of
 from odt_sim.observers import Observer
 from odt_sim.persistence.records import RoundRecord

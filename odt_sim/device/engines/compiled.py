@@ -15,10 +15,10 @@ from ai_edge_litert.options import Options
 from ai_edge_litert.tensor_buffer import TensorBuffer
 
 from odt_sim._support.text import first_line
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.device.engines import quiet
 from odt_sim.errors import InvocationError, ModelError
-from odt_sim.model.editing import with_computed_outputs
+from odt_sim.model.editing.tree import with_computed_outputs
 
 DTYPES = ("bool", "float16", "float32", "int8", "int32", "uint8")
 """The dtypes that the model's buffers pass to and from numpy."""

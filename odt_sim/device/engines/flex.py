@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.device.engines.flex_process import read_message, write_message
 from odt_sim.errors import ConfigurationError, InvocationError, ModelError
 

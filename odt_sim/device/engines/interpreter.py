@@ -7,7 +7,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from odt_sim._support.text import first_line
-from odt_sim.data.columns import Array
+from odt_sim.data.store.columns import Array
 from odt_sim.errors import InvocationError, ModelError
 
 LARGE = 1 << 14

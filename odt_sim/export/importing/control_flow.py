@@ -9,12 +9,12 @@ from functools import partial
 import tensorflow as tf
 
 from odt_sim.export.importing.registry import Operator, Value, imports, node_of
-from odt_sim.export.lowering import tensor_lists
-from odt_sim.export.lowering.control_flow import MOST_ITERATIONS
+from odt_sim.export.lowering.ops import tensor_lists
+from odt_sim.export.lowering.ops.control_flow import MOST_ITERATIONS
+from odt_sim.export.lowering.ops.tensor_lists import LISTS, TensorList
 from odt_sim.export.lowering.registry import Refusal
-from odt_sim.export.lowering.tensor_lists import LISTS, TensorList
-from odt_sim.export.user_parameters import GENERATOR
-from odt_sim.model.graph import Graph
+from odt_sim.export.trace.user_parameters import GENERATOR
+from odt_sim.model.reading.graph import Graph
 
 
 @imports("CALL_ONCE")

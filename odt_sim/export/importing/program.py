@@ -12,10 +12,10 @@ from odt_sim.errors import ExportError, ModelError
 from odt_sim.export.importing.control_flow import States, random_states
 from odt_sim.export.importing.registry import IMPORTS, Operator, Value, emitted
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.creation import FOLDED
+from odt_sim.export.lowering.ops.creation import FOLDED
 from odt_sim.export.lowering.registry import Refusal
-from odt_sim.export.tracing import named
-from odt_sim.model.graph import Graph, Handle, Op, Subgraph, Tensor
+from odt_sim.export.trace.tracing import named
+from odt_sim.model.reading.graph import Graph, Handle, Op, Subgraph, Tensor
 
 DEEPEST = 20
 """The maximum depth of calls between subgraphs, because a damaged file may contain a cycle."""

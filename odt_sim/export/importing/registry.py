@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.export.lowering.creation import folded
+from odt_sim.export.lowering.ops.creation import folded
 from odt_sim.export.lowering.registry import Refusal
 
 Value = Any

@@ -4,7 +4,8 @@ To add an op, write a function that states its formula under `@lowers("OpType")`
 TFLite kernel only needs its name in `registry.KEPT`.
 """
 
-from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerings
+from odt_sim.export.lowering.emission import emit
+from odt_sim.export.lowering.ops import (  # noqa: F401 - each registers its lowerings
     arithmetic,
     convolution,
     depthwise,
@@ -22,7 +23,6 @@ from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerin
     slicing,
     videos,
 )
-from odt_sim.export.lowering.emission import emit
 from odt_sim.export.lowering.trace import Trace
 
 __all__ = ["Trace", "emit"]

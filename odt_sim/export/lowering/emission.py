@@ -7,11 +7,11 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.lowering.batch_parts import BatchParts, help_training, in_parts
-from odt_sim.export.lowering.complex_numbers import complex_values, is_complex
-from odt_sim.export.lowering.control_flow import LOOPS, bodies, needed
-from odt_sim.export.lowering.creation import copied, copied_as_real, evaluated, folded
-from odt_sim.export.lowering.open_batch import ROWS_ADVICE, Probed, Probes
+from odt_sim.export.lowering.layout.batch_parts import BatchParts, help_training, in_parts
+from odt_sim.export.lowering.layout.open_batch import ROWS_ADVICE, Probed, Probes
+from odt_sim.export.lowering.ops.complex_numbers import complex_values, is_complex
+from odt_sim.export.lowering.ops.control_flow import LOOPS, bodies, needed
+from odt_sim.export.lowering.ops.creation import copied, copied_as_real, evaluated, folded
 from odt_sim.export.lowering.registry import (
     KEPT,
     LOWERINGS,

@@ -57,7 +57,7 @@ UNKNOWN_TYPES = (tf.float16, tf.bfloat16, tf.float64, tf.complex64, tf.complex12
 _PYTHON = "write it with TensorFlow or Keras ops instead of Python"
 _STRINGS = "do this in the data, before the model, and pass the numbers to the model"
 _ALGEBRA = "use keras.ops.cholesky, solve or inv, or compute it in the data, before the model"
-_CTC = 'for CTC, give the loss "ctc", or call odt_sim.export.ctc.ctc(y, logits) in your own function'
+_CTC = 'for CTC, give the loss "ctc", or call odt_sim.export.keras.ctc.ctc(y, logits) in your own function'
 
 INSTEAD = {
     "StatelessRandomBinomial": "compare keras.random.uniform with the probability, and sum over the counts",

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.control_flow import READS, depended_on, written
+from odt_sim.export.lowering.ops.control_flow import READS, depended_on, written
 
 
 @dataclass(frozen=True)

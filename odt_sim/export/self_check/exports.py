@@ -9,10 +9,11 @@ import numpy as np
 
 from odt_sim._support.text import one_line
 from odt_sim.errors import ExportError, ExportWarning
+from odt_sim.export.emit.signatures import Program, Signatures, handle
+from odt_sim.export.keras.own_steps import own_method
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.random import OTHER_NUMBERS
+from odt_sim.export.lowering.ops.random import OTHER_NUMBERS
 from odt_sim.export.lowering.trace import Accesses
-from odt_sim.export.own_steps import own_method
 from odt_sim.export.self_check.agreement import Disagreement, Draw, disagreement
 from odt_sim.export.self_check.file_side import FileSide
 from odt_sim.export.self_check.function_side import FunctionSide, parts_of
@@ -21,7 +22,6 @@ from odt_sim.export.self_check.locating import first_counting_padding, first_par
 from odt_sim.export.self_check.rows import Rows
 from odt_sim.export.self_check.side import Array, CannotRun, Part, Reference
 from odt_sim.export.self_check.torch_side import TorchSide
-from odt_sim.export.signatures import Program, Signatures, handle
 
 RATE = 0.05
 """The learning rate of plain steps, which makes the changes of weights large compared with their rounding."""

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.inlining import inlined
+from odt_sim.export.emit.signatures import Program, Variable
+from odt_sim.export.keras.random_batches import drawn
 from odt_sim.export.lowering import Trace
-from odt_sim.export.random_batches import drawn
 from odt_sim.export.self_check.side import Array, CannotRun, Part
 from odt_sim.export.self_check.snapshot import Snapshot
 from odt_sim.export.self_check.traces import run_trace
-from odt_sim.export.signatures import Program, Variable
+from odt_sim.export.trace.inlining import inlined
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.interface import Interface
-from odt_sim.export.own_steps import compiled_as, own_method, step_loss, with_added
-from odt_sim.export.precision import in_float32
+from odt_sim.export.emit.signatures import Variable
+from odt_sim.export.keras.interface import Interface
+from odt_sim.export.keras.own_steps import compiled_as, own_method, step_loss, with_added
+from odt_sim.export.keras.precision import in_float32
+from odt_sim.export.keras.steps import own_loss
+from odt_sim.export.keras.training import Training
 from odt_sim.export.self_check.side import Array, CannotRun, Part
 from odt_sim.export.self_check.snapshot import Snapshot
-from odt_sim.export.signatures import Variable
-from odt_sim.export.steps import own_loss
-from odt_sim.export.training import Training
-from odt_sim.model.names import full
+from odt_sim.model.contract.names import full
 
 ROUNDING = 1e-6
 """The part of the largest gradient below which a gradient is rounding: that of a bias before a normalization, or of keys."""

@@ -11,14 +11,14 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert.interpreter import OpResolverType
 
-from odt_sim.export.convert import convert
-from odt_sim.export.inlining import inlined
+from odt_sim.export.emit.convert import convert
+from odt_sim.export.emit.signatures import Program, emit_signatures
 from odt_sim.export.lowering import Trace
 from odt_sim.export.self_check.file_side import FileSide, value_of, without_padding
 from odt_sim.export.self_check.side import Array, Part, Reference, before_last
 from odt_sim.export.self_check.traces import run_trace
-from odt_sim.export.signatures import Program, emit_signatures
-from odt_sim.model.graph_reader import read_graph
+from odt_sim.export.trace.inlining import inlined
+from odt_sim.model.reading.graph_reader import read_graph
 
 READS = ("ReadVariableOp", "Identity")
 

@@ -8,13 +8,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.interface import Interface
-from odt_sim.export.losses import CLASSIFIERS
-from odt_sim.export.objective import NUMBERED, Objective, settings_of_loss
-from odt_sim.export.parameters import all_layers
-from odt_sim.export.random_batches import drawn
+from odt_sim.export.keras.interface import Interface
+from odt_sim.export.keras.losses import CLASSIFIERS
+from odt_sim.export.keras.objective import NUMBERED, Objective, settings_of_loss
+from odt_sim.export.keras.parameters import all_layers
+from odt_sim.export.keras.random_batches import drawn
 from odt_sim.export.self_check.side import Array
-from odt_sim.model.manifest import CTC
+from odt_sim.model.contract.manifest import CTC
 
 ONE_HOT = ("categorical_crossentropy", "categorical_focal_crossentropy", "categorical_hinge", "kl_divergence")
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
+from odt_sim.export.emit.signatures import Variable
 from odt_sim.export.self_check.side import moved
-from odt_sim.export.signatures import Variable
 
 
 class Snapshot:

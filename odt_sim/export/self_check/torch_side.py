@@ -10,7 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.pytorch.module import (
+from odt_sim.export.self_check.keras_side import KerasSide
+from odt_sim.export.self_check.side import Part
+from odt_sim.export.torch.module import (
     STATISTICS,
     Module,
     bound_inputs,
@@ -18,9 +20,7 @@ from odt_sim.export.pytorch.module import (
     masks_given,
     no_caches,
 )
-from odt_sim.export.pytorch.nodes import as_keras
-from odt_sim.export.self_check.keras_side import KerasSide
-from odt_sim.export.self_check.side import Part
+from odt_sim.export.torch.nodes import as_keras
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.creation import copied
+from odt_sim.export.lowering.ops.creation import copied
 from odt_sim.export.self_check.side import Array, Arrays
-from odt_sim.export.tracing import named
+from odt_sim.export.trace.tracing import named
 
 
 def run_trace(trace: Trace, inputs: Arrays, outputs: Mapping[str, tf.Tensor]) -> dict[str, Array]:

@@ -8,13 +8,13 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.interface import Subject
-from odt_sim.export.objective import Objective
-from odt_sim.export.own_steps import own_method
-from odt_sim.export.split_model import split_before_head
+from odt_sim.export.keras.interface import Subject
+from odt_sim.export.keras.objective import Objective
+from odt_sim.export.keras.own_steps import own_method
+from odt_sim.export.keras.split_model import split_before_head
 from odt_sim.export.terms.term import Sizes, Step, Term
-from odt_sim.model.manifest import TrainInput, task_of
-from odt_sim.model.names import ROW_INPUTS, is_one_of
+from odt_sim.model.contract.manifest import TrainInput, task_of
+from odt_sim.model.contract.names import ROW_INPUTS, is_one_of
 
 
 @dataclass(frozen=True)

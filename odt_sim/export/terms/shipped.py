@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from odt_sim.export.terms.term import Sizes, Step, Term
-from odt_sim.model.manifest import TrainInput
+from odt_sim.model.contract.manifest import TrainInput
 
 SMALLEST = 1e-12
 """Added to squared norms, so that an embedding of zeros has a gradient."""

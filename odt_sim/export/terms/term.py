@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.model.manifest import TrainInput
+from odt_sim.model.contract.manifest import TrainInput
 
 
 @dataclass(frozen=True)

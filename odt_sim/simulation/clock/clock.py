@@ -20,8 +20,8 @@ from odt_sim.simulation.clock.asynchronous import LONGEST_WAIT
 from odt_sim.simulation.clock.devices import Devices, Planned
 from odt_sim.simulation.clock.timetable import Course, Floats, Ids
 from odt_sim.simulation.clock.work import WorkOf
-from odt_sim.simulation.job import Job, Trained
-from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.executors.job import Job, Trained
+from odt_sim.simulation.run.messages import Messages
 from odt_sim.strategies.base import Tensors, Updates
 
 HOUR = 3600.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.errors import ConfigurationError
 from odt_sim.fleet.battery import Batteries
 from odt_sim.fleet.classes import Flags

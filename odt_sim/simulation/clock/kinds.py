@@ -8,7 +8,7 @@ from odt_sim.simulation.clock.clock import Clock
 from odt_sim.simulation.clock.rounds import OortClock, SynchronousClock
 from odt_sim.simulation.clock.servers import BufferedClock, MixingClock
 from odt_sim.simulation.clock.timetable import Ids
-from odt_sim.simulation.job import Job
+from odt_sim.simulation.executors.job import Job
 from odt_sim.strategies.base import Strategy
 
 KINDS: dict[str, type[Clock]] = {

@@ -22,7 +22,7 @@ from odt_sim.simulation.clock.clock import Appointment, Clock, Group, State, spe
 from odt_sim.simulation.clock.devices import Planned
 from odt_sim.simulation.clock.synchronous import synchronous_course
 from odt_sim.simulation.clock.timetable import Course, Ids
-from odt_sim.simulation.job import Job, Trained
+from odt_sim.simulation.executors.job import Job, Trained
 
 
 class SynchronousClock(Clock):

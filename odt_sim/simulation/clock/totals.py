@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.fleet.availability import Trace
 from odt_sim.fleet.conditions import Conditions, data_bytes
 from odt_sim.metrics.fleet import gini

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.columns import Array
 from odt_sim.data.dataset import Indices
+from odt_sim.data.store.columns import Array
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.model.tensors import size_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.simulation.job import Job
-from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.executors.job import Job
+from odt_sim.simulation.run.messages import Messages
 from odt_sim.strategies.base import Tensors
 
 ROUNDS_BEFORE = 2

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
 from dialects.models import CLASSES, HIDDEN, Perceptron, function, of_x, of_y, spec, write
-from odt_sim.model.graph_reader import IDENTIFIER
+from odt_sim.model.reading.graph_reader import IDENTIFIER
 
 KERNEL, BIAS = spec([HIDDEN, CLASSES]), spec([CLASSES])
 

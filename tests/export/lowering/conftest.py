@@ -15,8 +15,8 @@ def both_ways() -> Callable[..., tuple[dict[str, NDArray[Any]], dict[str, NDArra
     """Return a function that returns the outputs of `function(*arrays)` in TensorFlow and in its lowered graph."""
     import tensorflow as tf
 
-    from odt_sim.export.inlining import inlined
     from odt_sim.export.lowering import Trace, emit
+    from odt_sim.export.trace.inlining import inlined
 
     def run(function: Function, **arrays: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
         specs = [tf.TensorSpec(a.shape, a.dtype, name=name) for name, a in arrays.items()]

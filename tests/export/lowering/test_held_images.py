@@ -15,7 +15,7 @@ def step(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from keras import Input, Model, layers, optimizers
 
     from odt_sim.export import export_model
-    from odt_sim.model.graph_reader import read_graph
+    from odt_sim.model.reading.graph_reader import read_graph
 
     def normalized(x: Any, filters: int) -> Any:
         return layers.BatchNormalization()(layers.Conv2D(filters, 1, use_bias=False)(x))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from odt_sim.export.lowering import batch_parts
-from odt_sim.export.lowering.batch_parts import PARTS, BatchParts
+from odt_sim.export.lowering.layout import batch_parts
+from odt_sim.export.lowering.layout.batch_parts import PARTS, BatchParts
 
 RANDOM = np.random.default_rng(0)
 

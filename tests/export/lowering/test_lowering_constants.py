@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from odt_sim.export.lowering.creation import computed, copied, integers
+from odt_sim.export.lowering.ops.creation import computed, copied, integers
 
 
 def test_equal_constants_are_one_op_of_a_graph() -> None:

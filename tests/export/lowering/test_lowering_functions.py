@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from single_ops import OPS
 
 from odt_sim.errors import ExportError
-from odt_sim.export.convert import convert
-from odt_sim.export.inlining import inlined
+from odt_sim.export.emit.convert import convert
+from odt_sim.export.emit.signatures import Program, emit_signatures
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.registry import LOWERINGS
-from odt_sim.export.signatures import Program, emit_signatures
+from odt_sim.export.trace.inlining import inlined
 
 FAMILIES = {**keras_calls.FAMILIES, **tf_calls.FAMILIES}
 FAST = {name: call for family in FAMILIES.values() for name, call in family.items() if name in keras_calls.FAST}

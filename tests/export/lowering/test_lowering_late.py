@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from odt_sim.export.lowering.late import SMALL, late, latest, recomputed, zero_after
+from odt_sim.export.lowering.layout.late import SMALL, late, latest, recomputed, zero_after
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(SMALL // 50, 3, 4, 5)).astype(np.float32)

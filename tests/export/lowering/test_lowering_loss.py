@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from odt_sim.export.lowering.functions import uncast
+from odt_sim.export.lowering.ops.functions import uncast
 
 
 @pytest.mark.parametrize("sparse", [True, False])

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace, emit
+from odt_sim.export.trace.inlining import inlined
 
 ROWS = (1, 2, 3, 8, 12, 120)  # a probed number, fewer, more, and some between
 

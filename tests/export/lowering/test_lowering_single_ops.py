@@ -11,11 +11,11 @@ from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 from single_ops import OPS, Call
 
-from odt_sim.export.convert import convert
+from odt_sim.export.emit.convert import convert
+from odt_sim.export.emit.signatures import Program, emit_signatures
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.control_flow import bodies
+from odt_sim.export.lowering.ops.control_flow import bodies
 from odt_sim.export.lowering.registry import LOWERINGS
-from odt_sim.export.signatures import Program, emit_signatures
 
 pytestmark = pytest.mark.slow
 

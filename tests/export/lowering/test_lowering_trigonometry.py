@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from odt_sim.export.convert import convert
+from odt_sim.export.emit.convert import convert
+from odt_sim.export.emit.signatures import Program, emit_signatures
 from odt_sim.export.lowering import Trace
-from odt_sim.export.signatures import Program, emit_signatures
 
 LARGEST = 1e4
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 from single_ops import OPS, Call
 from wrong_lowerings import scaled
 
-from odt_sim.export.convert import convert
+from odt_sim.export.emit.convert import convert
+from odt_sim.export.emit.signatures import Program, emit_signatures
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.registry import LOWERINGS
 from odt_sim.export.self_check.agreement import disagreement
@@ -17,7 +18,6 @@ from odt_sim.export.self_check.file_side import FileSide
 from odt_sim.export.self_check.function_side import FunctionSide
 from odt_sim.export.self_check.locating import READS, first_parting
 from odt_sim.export.self_check.side import Part
-from odt_sim.export.signatures import Program, emit_signatures
 
 
 def outputs_of(call: Call, *values: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -7,7 +7,7 @@ import keras
 import yaml
 from hydra.utils import get_method
 
-from odt_sim.export.optimizers import optimizer_of
+from odt_sim.export.keras.optimizers import optimizer_of
 from parity.case import Case, Family
 
 CONFIGURED = Path(__file__).parents[3] / "conf" / "model"

@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import FedAvg
 import odt_sim.flower
 import odt_sim.strategies
 from odt_sim import Strategy, TrainableModel, TrainingPlan
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.devices.federated import FederatedData
 from odt_sim.export.cache import exported
 from odt_sim.testing import PERCEPTRON, random_data
 

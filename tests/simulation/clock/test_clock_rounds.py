@@ -10,13 +10,13 @@ from deaths import DeathError, DiesAfterRound, DiesInRound
 
 import odt_sim.strategies
 from odt_sim import Fleet, TrainingPlan
-from odt_sim.data.arrival import in_order
+from odt_sim.data.devices.arrival import in_order
 from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
 from odt_sim.fleet.conditions import conditions
 from odt_sim.simulation.clock import asynchronous, rounds
 from odt_sim.simulation.clock.devices import Devices
 from odt_sim.simulation.clock.work import EmptyEngine
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.strategies import FedAvg, FedPer, FedProx, Local
 from odt_sim.testing import random_data
 

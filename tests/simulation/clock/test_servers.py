@@ -16,8 +16,8 @@ from odt_sim.device.examples import Examples
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.model.weights import Weights
 from odt_sim.observers.base import Observer
-from odt_sim.simulation import commits
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.run import commits
 from odt_sim.strategies import IFCA, FedAvg, FedAvgM, FedDyn, FedPer, Scaffold
 
 PLAN = TrainingPlan(epochs=1, learning_rate=0.05)  # as in the fixture `simulation`

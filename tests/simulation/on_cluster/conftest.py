@@ -12,7 +12,7 @@ from cluster_process import unshare
 from ray import cloudpickle
 
 from odt_sim import Fleet, Strategy, TrainingPlan
-from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.executors.ray import RayBackend
 
 HERE = Path(__file__).parent
 COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import main; sys.exit(main())", "run"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from ray import cloudpickle
 
 from odt_sim import OdtSimError, Simulation
-from odt_sim.simulation import cohort
+from odt_sim.simulation.run import cohort
 
 settings = cloudpickle.loads(Path(sys.argv[1]).read_bytes())
 cohort.FEWEST_BLOCKS = settings.pop("fewest_blocks")

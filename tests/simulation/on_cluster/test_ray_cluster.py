@@ -6,8 +6,8 @@ import re
 import psutil
 import pytest
 
-from odt_sim.cli.run import launch
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.cli.commands.run import launch
+from odt_sim.strategies.averaging.fedavg import FedAvg
 
 pytestmark = pytest.mark.slow
 

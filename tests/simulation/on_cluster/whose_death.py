@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from odt_sim.simulation.ray.call_errors import LOST, is_own_death
+from odt_sim.simulation.executors.ray.call_errors import LOST, is_own_death
 
 TRIES = 5
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim.simulation.pipes import SMALL, Packed, receive, send
+from odt_sim.simulation.executors.pipes import SMALL, Packed, receive, send
 
 
 @given(st.lists(st.tuples(st.sampled_from(["<f4", "<f8", "|b1", "<i4"]), st.lists(st.integers(0, 3), max_size=3))))

@@ -21,15 +21,16 @@ from odt_sim.device.scoring import EngineScoring
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.model.tensors import ServerState
 from odt_sim.persistence.storage import Folder
-from odt_sim.simulation import cohort, processes
-from odt_sim.simulation.job import Job, Task
-from odt_sim.simulation.messages import Assignment, Messages
-from odt_sim.simulation.processes import ProcessesBackend
-from odt_sim.simulation.serial import SerialBackend
-from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.fedper import FedPer
-from odt_sim.strategies.head_only import HeadOnly
-from odt_sim.strategies.local import Local
+from odt_sim.simulation.executors import processes
+from odt_sim.simulation.executors.job import Job, Task
+from odt_sim.simulation.executors.processes import ProcessesBackend
+from odt_sim.simulation.executors.serial import SerialBackend
+from odt_sim.simulation.run import cohort
+from odt_sim.simulation.run.messages import Assignment, Messages
+from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.averaging.local import Local
+from odt_sim.strategies.shared_parts.fedper import FedPer
+from odt_sim.strategies.shared_parts.head_only import HeadOnly
 
 
 @pytest.fixture
@@ -315,8 +316,8 @@ HELPERS = """
 import os, time
 from types import SimpleNamespace
 from odt_sim.device.embedding_cache import EmbeddingCache
-from odt_sim.simulation import processes
-from odt_sim.simulation.job import Task
+from odt_sim.simulation.executors import processes
+from odt_sim.simulation.executors.job import Task
 
 class Worker:
     embeddings = EmbeddingCache()

@@ -1,0 +1,1 @@
+"""From command line and configuration to the objects of a run."""

@@ -1,0 +1,93 @@
+"""Completion candidates for an override on the command line."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from odt_sim._support.checks import choices
+from odt_sim.cli.command_table import COMMANDS
+from odt_sim.cli.hydra.overrides import CONFIG
+from odt_sim.cli.hydra.settings import COMPONENTS, DECLARED, component
+from odt_sim.declarations import Settings, flatten
+from odt_sim.settings import ExportedModel
+
+
+def of_command(command: str, before: Sequence[str], word: str) -> list[str]:
+    """Return the candidates for a word.
+
+    Args:
+        command: A command that accepts overrides.
+        before: The words between the command and this one.
+        word: The word so far.
+    """
+    return _of_searches(command, before, word) if command in ("tune", "benchmark") else _overrides(before, word)
+
+
+def _of_searches(command: str, before: Sequence[str], word: str) -> list[str]:
+    """Return the candidates among the arguments of `tune` or `benchmark` and the overrides that it passes to runs."""
+    from odt_sim.cli.commands.benchmark import TASKS, options
+
+    own = {key: default for key, (default, _) in COMMANDS[command].settings.items()}
+    tasks = options(TASKS) if command == "benchmark" else []
+    shared = [each for each in before if each.partition("=")[0] not in {*own} - {"strategy"}]
+    key, equals, _ = word.partition("=")
+    task, dot, inner = word.partition(".")
+    if equals and key == "task":
+        return _values(word, tasks)
+    if equals and own.get(key):
+        return [f"{key}={own[key]}"]
+    if dot and task in tasks:
+        return [f"{task}.{each}" for each in _overrides([f"+{TASKS}={task}", *shared], inner)]
+    found = _overrides(shared, word)
+    return found if equals else [*found, *(f"{name}=" for name in own), *(f"{name}." for name in tasks)]
+
+
+def _overrides(before: Sequence[str], word: str) -> list[str]:
+    """Return the groups and keys; if the word contains `=`, the options or values of its key."""
+    with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
+        config = _composed([override for override in before if "=" in override and "," not in override])
+        settings = flatten(cast(Mapping[str, Any], OmegaConf.to_container(config)))
+        key, equals, _ = word.partition("=")
+        if not equals:
+            added = [group for group in _options("") if group not in config]
+            return [*(f"{name}=" for name in (*map(str, config), *settings)), *(f"+{group}=" for group in added)]
+        values: list[Any] = _options(key.lstrip("+")) or choices(_hint(key, settings)) or [settings.get(key)]
+        return _values(word, [value for value in values if value is not None])
+
+
+def _values(word: str, values: Sequence[Any]) -> list[str]:
+    """Return the word with each value after its `=`, or after the last comma of a list."""
+    start = word[: 1 + max(word.rfind("="), word.rfind(","))]
+    return [f"{start}{value}" for value in values]
+
+
+def _hint(key: str, settings: Mapping[str, Any]) -> Any:
+    """Return the type of a setting; `Any` if unknown."""
+    group, _, name = key.partition(".")
+    kinds: tuple[type[Settings], ...] = (*DECLARED, ExportedModel)
+    declared = {key: hint for kind in kinds for key, hint in kind.hints().items()}
+    found = component(group, str(settings.get(f"{group}._target_"))) if group in COMPONENTS else None
+    return found.hints.get(name, Any) if found else declared.get(key, Any)
+
+
+def _composed(overrides: Sequence[str]) -> DictConfig:
+    try:
+        return hydra.compose(CONFIG["config_name"], overrides=list(overrides))
+    except HydraException:
+        return hydra.compose(CONFIG["config_name"])
+
+
+def _options(group: str) -> list[str]:
+    """Return the options of a group, including those of nested groups; for an empty name, the groups themselves."""
+    loader = GlobalHydra.instance().config_loader()
+    inner = [name for name in loader.list_groups(group) if name != "hydra"]
+    if not group:
+        return inner
+    return [
+        *loader.get_group_options(group),
+        *(f"{name}/{option}" for name in inner for option in _options(f"{group}/{name}")),
+    ]

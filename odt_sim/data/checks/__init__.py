@@ -1,0 +1,1 @@
+"""Checks of data at the source and for a model, and leakage."""

@@ -1,0 +1,1 @@
+"""Devices' data: partitions, splits, arrival, drift, standardization."""

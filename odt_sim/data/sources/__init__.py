@@ -1,0 +1,1 @@
+"""Data sources: built-in, tables, folders of files, Hugging Face, published sets."""

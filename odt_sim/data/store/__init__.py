@@ -1,0 +1,1 @@
+"""Arrays by column, and stores: folders of memory-mapped arrays."""

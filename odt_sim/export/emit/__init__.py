@@ -1,0 +1,1 @@
+"""From traced functions to files: signatures, conversion, the Flex flavour."""

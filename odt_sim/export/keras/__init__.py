@@ -1,0 +1,1 @@
+"""From Keras models to traced steps: interface, losses, optimizers, padding, steps."""

@@ -1,0 +1,1 @@
+"""Traced TensorFlow functions: tracing, inlining, and the functions of users."""

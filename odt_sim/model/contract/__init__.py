@@ -1,0 +1,1 @@
+"""What a trainable file promises: signatures, manifest, names, identity."""

@@ -1,0 +1,1 @@
+"""Change and write `.tflite` files."""

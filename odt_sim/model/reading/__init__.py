@@ -1,0 +1,1 @@
+"""Read `.tflite` files: graph, declarations, inputs, verification in a subprocess."""

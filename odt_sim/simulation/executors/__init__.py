@@ -1,0 +1,1 @@
+"""Executors, which run the blocks of a round: this process, processes, Ray."""

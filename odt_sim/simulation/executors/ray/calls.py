@@ -1,0 +1,122 @@
+"""The actor calls of a round's tasks."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from odt_sim.simulation.executors.job import Job, Task, Trained
+from odt_sim.simulation.executors.ray.actors import TRIES, Actors, Call
+from odt_sim.simulation.executors.ray.call_errors import LOST, is_own_death, result
+from odt_sim.simulation.executors.ray.schedule import OwnActors, SharedActors
+from odt_sim.simulation.run.evaluation import unmeasured
+from odt_sim.simulation.run.messages import Assignment
+from odt_sim.simulation.run.sums import join
+
+
+def joined(task: Task, parts: Sequence[Any]) -> Any:
+    """Return the result of a block, given the results of its parts."""
+    return join(parts) if task.kind == "train" else [row for rows in parts for row in rows]
+
+
+class Calls:
+    """Tasks in flight: the first calls are made immediately, the others while results are read.
+
+    If an actor dies during a call with several devices, the call is repeated as one call per device. A device whose
+    actor dies repeatedly is excluded. Calls that are lost with a node are repeated without limit.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        schedule: SharedActors | OwnActors,
+        broadcast: Any,
+        actors: Actors,
+        job: Job,
+    ) -> None:
+        """Make the first calls.
+
+        Args:
+            assignment: The tasks, and what their devices receive.
+            schedule: The tasks of each actor.
+            broadcast: The server's broadcast, or its reference.
+            actors: The actors.
+            job: The run's job.
+        """
+        self._tasks, self._schedule = list(assignment.tasks), schedule
+        self._messages, self._broadcast, self._actors, self._job = assignment.messages, broadcast, actors, job
+        self._pieces: dict[int, list[int]] = {}  # the tasks of single devices, by the task that was cut into them
+        self._running: dict[Any, Call] = {}
+        self._done: dict[int, Any] = {}
+        self._deaths = Counter[int]()
+        self._hand_out()
+
+    def result(self, task: int) -> Any:
+        """Wait for a task's result, and return it, once.
+
+        Raises:
+            OdtSimError: A task failed.
+        """
+        while task not in self._done and task not in self._pieces:
+            self._end_one()
+            self._hand_out()
+        if task in self._done:
+            return self._done.pop(task)
+        return joined(self._tasks[task], [self.result(piece) for piece in self._pieces.pop(task)])
+
+    def _hand_out(self) -> None:
+        while taken := self._schedule.take([actor is not None for actor in self._actors.slots]):
+            numbers, slot = taken
+            work = [self._messages.addressed(self._tasks[number]) for number in numbers], self._broadcast
+            call = self._actors.call(slot, work, numbers)
+            self._running[call.reference] = call
+
+    def _end_one(self) -> None:
+        """Wait until a call has ended, or an actor has started."""
+        if not self._running:
+            self._hand_out()  # an actor may have started while other calls waited
+        reference = self._actors.wait(self._running)
+        if reference is None:
+            return
+        call = self._running.pop(reference)
+        try:
+            self._done.update(zip(call.tasks, result(reference), strict=True))
+        except LOST as error:
+            self._actors.replace(call, died=is_own_death(error))
+            self._repeat(call)
+        else:
+            self._actors.done(call)
+            self._schedule.back(call.tasks, call.slot, done=True)
+
+    def _repeat(self, call: Call) -> None:
+        """Repeat the tasks of a lost call, or exclude its device."""
+        tasks = [self._tasks[number] for number in call.tasks]
+        if not call.deadly:
+            self._schedule.back(call.tasks, call.slot, done=False)
+        elif isinstance(self._schedule, SharedActors) and sum(len(task.devices) for task in tasks) > 1:
+            self._cut(call, self._schedule)
+        else:
+            self._count(call)
+
+    def _cut(self, call: Call, schedule: SharedActors) -> None:
+        first = len(self._tasks)
+        for number in call.tasks:
+            parts = self._tasks[number].each()
+            self._pieces[number] = [len(self._tasks) + i for i in range(len(parts))]
+            self._tasks += parts
+        schedule.cut(range(first, len(self._tasks)), call.slot)
+
+    def _count(self, call: Call) -> None:
+        [number] = call.tasks
+        self._deaths[number] += 1
+        last = self._deaths[number] == TRIES
+        if last:
+            self._done[number] = self._excluded(self._tasks[number])
+        self._schedule.back(call.tasks, call.slot, done=last)
+
+    def _excluded(self, task: Task) -> Any:
+        [device] = task.devices
+        hung = "" if self._job.fleet.timeout is None else " or hung"
+        reason = f"worker died{hung} {TRIES} times"
+        if task.kind == "train":
+            return Trained(excluded={device: reason})
+        return [unmeasured(self._job.data, device, reason)]

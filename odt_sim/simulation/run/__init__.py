@@ -1,0 +1,1 @@
+"""A run: start, rounds, commits, evaluation, exclusion, finish."""

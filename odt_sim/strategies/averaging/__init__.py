@@ -1,0 +1,1 @@
+"""Averages of models, and the baseline without one."""

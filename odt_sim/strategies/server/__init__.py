@@ -1,0 +1,1 @@
+"""Averages as gradients of an optimizer on the server."""

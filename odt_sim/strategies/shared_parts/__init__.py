@@ -1,0 +1,1 @@
+"""Models of which devices share a part."""

@@ -1,0 +1,1 @@
+"""A personal model beside the global one."""
