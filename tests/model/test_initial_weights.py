@@ -11,8 +11,8 @@ from edits import entry
 from odt_sim import TrainableModel
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
-from odt_sim.model.editing.initial_weights import with_initial_weights
 from odt_sim.model.editing import initial_weights
+from odt_sim.model.editing.initial_weights import with_initial_weights
 from odt_sim.model.weights import Weights
 
 
