@@ -29,10 +29,14 @@ def test_shipped_configuration_passes():
 def test_saved_configuration_of_an_earlier_version_has_the_defaults_of_what_it_lacks(tmp_path):
     earlier = OmegaConf.create(OmegaConf.to_container(composed(["fleet.devices=7"])))
     del earlier["arrival"], earlier["attack"], earlier.fleet["hostile"]
+    earlier.strategy._target_ = "odt_sim.strategies.fedavg.FedAvg"  # before strategies stood in folders
+    earlier.data._target_ = "odt_sim.data.sources.digits"
     (tmp_path / ".hydra").mkdir()
     OmegaConf.save(earlier, tmp_path / ".hydra" / "config.yaml")
     found = saved_config(tmp_path)
-    assert found == composed(["fleet.devices=7"])
+    expected = composed(["fleet.devices=7"])
+    expected.strategy._target_ = "odt_sim.strategies.averaging.fedavg.FedAvg"
+    assert found == expected
     config.check(found)
 
 

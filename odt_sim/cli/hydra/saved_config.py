@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+import odt_sim
 from odt_sim._support.files import remove_temporaries, write_file
 from odt_sim.cli.hydra.settings import COMPONENTS, default_settings, defaults
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
@@ -235,9 +236,29 @@ def _comparable(config: DictConfig, *ignored: str) -> Any:
 
 
 def _completed(config: DictConfig) -> DictConfig:
-    """Return the configuration with defaults for settings and groups that an earlier version lacked."""
+    """Return the configuration with defaults for what an earlier version lacked, and with current names of targets."""
     options = {group: settings for group, settings in _default_components().items() if group not in config}
-    return cast(DictConfig, OmegaConf.merge(OmegaConf.create(defaults() | options), config))
+    completed = cast(DictConfig, OmegaConf.merge(OmegaConf.create(defaults() | options), config))
+    for settings in completed.values():
+        if isinstance(settings, DictConfig) and "_target_" in settings:
+            settings._target_ = _current_name(str(settings._target_))
+    return completed
+
+
+def _current_name(target: str) -> str:
+    """Return the name of a target whose module has moved into a folder, such as `odt_sim.strategies.ditto.Ditto`."""
+    owner, _, name = target.rpartition(".")
+    package, _, module = owner.rpartition(".")
+    root = Path(odt_sim.__file__).parent
+    folder = root / package.removeprefix("odt_sim.")
+    if (
+        not package.startswith("odt_sim.")
+        or "." in package.removeprefix("odt_sim.")
+        or (folder / f"{module}.py").is_file()
+    ):
+        return target
+    moved = [path.relative_to(root).with_suffix("").parts for path in folder.rglob(f"{module}.py")]
+    return ".".join(("odt_sim", *moved[0], name)) if moved else f"{package}.{name}"
 
 
 def _default_components() -> dict[str, Any]:
