@@ -19,17 +19,22 @@ FORBIDDING = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST
 """Errors of writing that free space does not solve."""
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes, *, secret: bool = False) -> None:
     """Write a file atomically, and create its folders: at any time, it contains either the old or the new content.
 
     The content goes to a temporary file in the same folder, which is synced and then renamed. Its random name prevents
     conflicts between processes and machines that share the folder.
 
+    Args:
+        path: The file.
+        content: Its content.
+        secret: Whether only this user may read it.
+
     Raises:
         FileError: The file cannot be written; the old content is untouched, and no temporary file is left.
     """
     try:
-        _replace(path, content)
+        _replace(path, content, 0o600 if secret else 0o666)
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -137,11 +142,11 @@ def missing(where: str) -> CheckpointError:
     return CheckpointError(f"{where}: no such checkpoint; restore it from a backup")
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, content: bytes, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with temporary.open("xb") as file:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -45,7 +45,7 @@ class ObjectStore:
         except FileNotFoundError as error:
             raise missing(self.where(name)) from error
 
-    def replace(self, name: str, content: bytes) -> None:
+    def replace(self, name: str, content: bytes, *, secret: bool = False) -> None:
         """Put an object."""
         system, root = self._place
         path = f"{root}/{name}"

@@ -39,8 +39,8 @@ class Storage(Protocol):
             FileError: The file cannot be read now, though it may be intact.
         """
 
-    def replace(self, name: str, content: bytes) -> None:
-        """Write a file atomically; it is durable when this returns.
+    def replace(self, name: str, content: bytes, *, secret: bool = False) -> None:
+        """Write a file atomically; it is durable when this returns. In a folder, only this user may read a secret one.
 
         Raises:
             FileError: The file cannot be written.
@@ -111,10 +111,10 @@ class Folder:
                 f"{self.where(name)}: cannot be read ({error.strerror}); check permissions and the disk"
             ) from error
 
-    def replace(self, name: str, content: bytes) -> None:
+    def replace(self, name: str, content: bytes, *, secret: bool = False) -> None:
         """Replace a file and sync its folder."""
         path = self.path / name
-        write_file(path, content)
+        write_file(path, content, secret=secret)
         sync_names(path.parent)
 
     def add(self, name: str, content: bytes) -> None:

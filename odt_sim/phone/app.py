@@ -19,8 +19,8 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.phone.guard import Guard
 
 PAGE = Path(__file__).with_name("page")
-CDN = "https://cdn.jsdelivr.net"
-"""Source of LiteRT.js if `--assets` is not given."""
+CDN = tuple(f"https://cdn.jsdelivr.net/npm/@litertjs/{package}@2.5.3/" for package in ("core", "wasm-utils"))
+"""Folders from which a page loads LiteRT.js if `--assets` is not given; its import map has the modules' digests."""
 INLINE = re.compile(r"<script[^>]*>(.*?)</script>", re.S)
 
 
@@ -62,8 +62,8 @@ def phone_app(
 class Headers:
     """Middleware that adds headers with which the browser restricts the page.
 
-    The page may load scripts and data only from this server and, without `--assets`, from the CDN. Its address, which
-    contains the token, is never sent to another server. Cross-origin isolation enables threads and memory measurement.
+    The page may load scripts and data only from this server and, without `--assets`, LiteRT.js from the CDN. Its address,
+    which contains the token, is never sent to another server. Cross-origin isolation enables threads and memory measurement.
     """
 
     def __init__(self, app: ASGIApp, policy: str) -> None:
@@ -116,7 +116,7 @@ def _policy(html: str, from_cdn: bool) -> str:
     """Return the content security policy of the page, which allows WebAssembly."""
     digests = (hashlib.sha256(script.encode()).digest() for script in INLINE.findall(html) if script)
     inline = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    cdn = f" {CDN}" if from_cdn else ""
+    cdn = "".join(f" {folder}" for folder in CDN) if from_cdn else ""
     return (
         f"default-src 'self'; script-src 'self' 'wasm-unsafe-eval' {inline}{cdn}; connect-src 'self'{cdn}; "
         "img-src 'self' data: blob:; style-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "

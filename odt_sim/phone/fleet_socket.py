@@ -1,6 +1,7 @@
 """WebSocket with which a phone joins a run, and the route of the model."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from concurrent.futures import TimeoutError as NotSent
 from dataclasses import dataclass
@@ -20,7 +21,12 @@ from odt_sim.phone.phones import SILENCE, Examples, Phone, Phones
 from odt_sim.phone.routes import described, shown
 from odt_sim.simulation.executors.job import Job
 
-SECRET = 32  # number of hexadecimal digits that identify a phone when it returns
+SECRET = re.compile("[0-9a-f]{32}")
+"""What identifies a phone when it returns."""
+
+READY_SECONDS = 120.0
+"""The time from a page's connection until it has loaded the model; until then it holds a device's place."""
+
 MOST_EXAMPLES = 1 << 24  # maximum per split of a phone, since the run keeps a position for each example
 
 
@@ -55,18 +61,26 @@ class Joining:
             pass
 
     async def _take_part(self, websocket: WebSocket) -> None:
-        joined = decode(await _frame(websocket))
-        secret = joined.header.get("phone")
-        if joined.header.get("do") != "join" or not (isinstance(secret, str) and len(secret) == SECRET):
-            raise DataError("The page did not identify this phone; reload it.")
-        with self.phones.joining(secret) as device:
-            phone = await self._prepared(websocket, device)
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                phone = await self._joined(websocket)
+        except TimeoutError as error:
+            raise DataError(f"This phone was not ready within {READY_SECONDS:g} s; reload the page.") from error
         self.phones.connect(phone)
         try:
             while True:
                 await _pass_on(websocket, phone)
         finally:
             self.phones.disconnect(phone)
+
+    async def _joined(self, websocket: WebSocket) -> Phone:
+        """Return the phone of a page that identifies itself and gets ready."""
+        joined = decode(await _frame(websocket))
+        secret = joined.header.get("phone")
+        if joined.header.get("do") != "join" or not (isinstance(secret, str) and SECRET.fullmatch(secret)):
+            raise DataError("The page did not identify this phone; reload it.")
+        with self.phones.joining(secret) as device:
+            return await self._prepared(websocket, device)
 
     async def _prepared(self, websocket: WebSocket, device: int) -> Phone:
         """Assign a device to a page, and return the phone when it is ready."""

@@ -21,6 +21,8 @@ from odt_sim.model.weights import Array
 MAGIC = b"odt1"
 LONGEST_HEADER = 1 << 20
 MOST_AXES = 8
+LARGEST = 1 << 31
+"""The largest product of a tensor's axes; those of length 0 count as 1, because numpy multiplies the others."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ def _declared(name: str, dtype: str, shape: list[int]) -> tuple[str, np.dtype[An
         raise ValueError(f"tensor {name!r} of {dtype!r}")
     if not all(type(size) is int and 0 <= size < 1 << 31 for size in shape):
         raise ValueError(f"tensor {name!r} of shape {shape}")
+    if prod(max(1, size) for size in shape) > LARGEST:
+        raise ValueError(f"tensor {name!r} of shape {shape}: expected at most {LARGEST:,} elements")
     return name, np.dtype(dtype).newbyteorder("<"), tuple(shape)
 
 

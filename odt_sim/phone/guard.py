@@ -21,6 +21,8 @@ WRONG_ORIGIN = "This request comes from a page of another server; open the addre
 SHARED = ipaddress.ip_network("100.64.0.0/10")
 """Addresses behind a carrier's NAT, and those of Tailscale (RFC 6598): never those of a client on the internet."""
 
+CLOSE = {"connection": "close"}
+
 READABLE = (
     '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     '<meta name="color-scheme" content="light dark"><title>odt_sim</title><p>'
@@ -92,9 +94,8 @@ def is_own(header: str, host: str) -> bool:
         name = (urlsplit(f"//{header}").hostname or "").lower()
     except ValueError:
         return False
-    return (
-        name in {"localhost", host.lower(), socket.gethostname().lower()} or name.endswith(".local") or is_local(name)
-    )
+    machine = socket.gethostname().lower()
+    return name in {"localhost", host.lower(), machine, f"{machine.removesuffix('.local')}.local"} or is_local(name)
 
 
 def _headers(scope: Scope) -> Headers:
@@ -102,10 +103,10 @@ def _headers(scope: Scope) -> Headers:
 
 
 def _refused(scope: Scope, sentence: str) -> Response:
-    """Return the sentence as HTML for browser navigation, and as plain text for scripts."""
+    """Return the sentence as HTML for browser navigation, and as plain text for scripts; the connection then ends."""
     if "text/html" in _headers(scope).get("accept", ""):
-        return HTMLResponse(READABLE + sentence, 403)
-    return PlainTextResponse(sentence, 403)
+        return HTMLResponse(READABLE + sentence, 403, CLOSE)
+    return PlainTextResponse(sentence, 403, CLOSE)
 
 
 def is_local(address: str) -> bool:

@@ -206,7 +206,7 @@ class Phones:
         Raises:
             FileError: It cannot be written.
         """
-        self._storage.replace(RECORD, json.dumps({"token": self.token, "devices": self._numbers}).encode())
+        self._storage.replace(RECORD, json.dumps({"token": self.token, "devices": self._numbers}).encode(), secret=True)
 
     def connect(self, phone: Phone) -> None:
         """Add a phone, and end its earlier connection, if any."""
@@ -284,5 +284,5 @@ def _recorded(storage: Storage) -> tuple[str, dict[str, int]]:
 
 
 def short_line(text: object) -> str:
-    """Return text from a phone as one short line."""
-    return one_line(text)[:200] or "no reason given"
+    """Return text from a phone as one short line, without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in one_line(text))[:200] or "no reason given"

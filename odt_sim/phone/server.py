@@ -15,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from odt_sim.errors import ConfigurationError
+from odt_sim.phone.connections import ListeningSocket, PunctualHttp
 from odt_sim.phone.guard import is_local
 
 EVERY_ADDRESS = ("", "0.0.0.0", "::")
@@ -46,7 +47,7 @@ class Tls:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket.
+    """Return a listening socket that limits connections (see `connections`).
 
     Args:
         host: An address of this machine; `0.0.0.0` for all.
@@ -55,7 +56,7 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         ConfigurationError: The address does not belong to this machine, or the port is in use.
     """
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening = ListeningSocket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
@@ -119,6 +120,8 @@ class Server:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
+                loop="asyncio",  # whose event loop calls `ListeningSocket.accept`
+                http=PunctualHttp,
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -335,7 +335,7 @@ def test_phone_that_leaves_before_the_first_round_frees_its_device(
 ) -> None:
     folder = tmp_path / "run"
     running = Running(softmax, folder, devices=3, rounds=2)
-    scanner = RawPhone(running.address, "s")
+    scanner = RawPhone(running.address, "e")
     RawPhone(running.address, "b")
     printed = wait_until_printed(capsys, "2 of 3")
     scanner.close()
@@ -348,7 +348,7 @@ def test_phone_that_leaves_before_the_first_round_frees_its_device(
     assert [line["devices"] for line in running.lines("rounds.jsonl")] == [2, 2]
     assert re.findall(r"to begin: (\d of \d)", printed)[-3:] == ["2 of 3", "1 of 3", "2 of 3"]
     running = Running(softmax, folder, devices=3, rounds=3, resume=True)
-    refused = RawPhone(running.address, "s").welcome.header
+    refused = RawPhone(running.address, "e").welcome.header
     assert refused["sentence"].startswith("The run has 3 devices, and other phones occupy all of them")
     again = [RawPhone(running.address, name).welcome.header["device"] for name in "dcb"]
     assert again == [last.welcome.header["device"], 0, 1] == [2, 0, 1]

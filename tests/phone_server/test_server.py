@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.phone import server
-from odt_sim.phone.app import body_of, phone_app
+from odt_sim.phone.app import CDN, body_of, phone_app
 from odt_sim.phone.guard import is_local
 
 TOKEN = "t0ken"
@@ -93,7 +93,8 @@ def test_only_files_of_the_page_are_served(address: str, path: str) -> None:
         ({"Host": "localhost:1", "Origin": "null"}, "This request comes from a page of another server;"),
         ({"Host": "localhost:1", "Origin": "http://localhost:1"}, ""),
         ({"Host": "192.168.1.5:8765"}, ""),
-        ({"Host": "laptop.local:8765"}, ""),
+        ({"Host": f"{socket.gethostname().removesuffix('.local')}.local:8765"}, ""),
+        ({"Host": "rebound.local:8765"}, "This server does not use that name;"),
     ],
 )
 def test_foreign_names_and_pages_are_refused(address: str, headers: dict[str, str], sentence: str) -> None:
@@ -131,7 +132,7 @@ def test_page_may_load_from_its_server_and_the_cdn_only(address: str) -> None:
     connection.close()
     assert headers["referrer-policy"] == "no-referrer"
     assert "default-src 'self'" in headers["content-security-policy"]
-    assert "connect-src 'self' https://cdn.jsdelivr.net;" in headers["content-security-policy"]
+    assert f"connect-src 'self' {' '.join(CDN)};" in headers["content-security-policy"]
 
 
 def test_large_upload_is_refused_and_the_server_goes_on(address: str) -> None:

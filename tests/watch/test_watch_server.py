@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -110,7 +111,7 @@ def test_foreign_name_is_refused(folder: Path) -> None:
         assert response.status == 403
 
 
-@pytest.mark.parametrize("host", ["192.168.7.7:8766", "10.0.0.5", "Workstation.local:8766"])
+@pytest.mark.parametrize("host", ["192.168.7.7:8766", "10.0.0.5", f"{gethostname().title()}.local:8766"])
 def test_every_address_and_local_name_of_this_machine_is_accepted(folder: Path, host: str) -> None:
     server, address = watch_server(folder, "127.0.0.1", 0)
     with server, requested(address, "/", Host=host) as response:
