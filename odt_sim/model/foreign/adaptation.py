@@ -354,14 +354,15 @@ def tried(content: bytes, where: str, **options: Any) -> Adaptation:
     try:
         verify(adaptation.content, fingerprint(adaptation.content), where)
     except InvocationError:
-        other = adaptation.roles and _with_other_targets(content, where, adaptation.roles, options)
+        other = adaptation.roles and with_other_targets(content, where, adaptation.roles, options)
         if not other:
             raise
         return other
     return adaptation
 
 
-def _with_other_targets(content: bytes, where: str, roles: Roles, options: Mapping[str, Any]) -> Adaptation | None:
+def with_other_targets(content: bytes, where: str, roles: Roles, options: Mapping[str, Any]) -> Adaptation | None:
+    """Return a file adapted with a shape of y with which LiteRT trains it; None if there is none; see `tried`."""
     train, infer = roles["train"], roles["infer"]
     graph = read_graph(content, where)
     tensors = graph.subgraph(train.signature).tensors
