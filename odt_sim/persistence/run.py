@@ -17,9 +17,6 @@ from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.run_folder import SEARCH, TASK, TUNED, TUNING, RunFolder, is_run_folder
 from odt_sim.persistence.summary import Summary
 
-WORSE_THAN_OTHERS = "is worse than that of other trials"
-"""The part of the reason by which runs that the pruner of a search ended are recognized."""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -61,7 +58,7 @@ class Run:
     @property
     def pruned(self) -> bool:
         """Whether the pruner of a search ended the run; False if it ended for another reason, such as a budget."""
-        return self.summary is not None and WORSE_THAN_OTHERS in (self.summary.stopped or "")
+        return self.summary is not None and bool(self.summary.pruned)
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -19,7 +19,16 @@ class Summary(Record):
     """A complete run: the content of `summary.json`."""
 
     OPTIONAL = (
-        *("over_time", "stopped", "simulated_seconds", "joules", "bytes_wifi", "bytes_cellular", "fleet_totals"),
+        *(
+            "over_time",
+            "stopped",
+            "pruned",
+            "simulated_seconds",
+            "joules",
+            "bytes_wifi",
+            "bytes_cellular",
+            "fleet_totals",
+        ),
         "deploy_joules",
         *("attack_success", "global_attack_success"),
         *("environment", "model_digest", "split_digest", "own_metrics"),
@@ -83,6 +92,7 @@ class Summary(Record):
         None
     )
     stopped: Annotated[str | None, "why the run ended early; absent if it ran all rounds"] = None
+    pruned: Annotated[bool | None, "whether the pruner of a search ended the run; absent if it did not"] = None
     simulated_seconds: Annotated[float | None, "simulated time of the last round's end; absent without a clock"] = None
     joules: Annotated[float | None, "energy of all selected devices, over all rounds"] = None
     deploy_joules: Annotated[float | None, "energy to compute one deployment to the evaluated devices"] = None

@@ -24,7 +24,6 @@ from odt_sim.strategies.base import Strategy
         (["strategy.rate=1"], "strategy.rate: unknown setting; expected one of strategy.server_learning_rate, strategy.weig"),
         (["-m", "strategy=ditto,fedprox", "strategy.mu=1,2"], "strategy.mu: unknown setting; "),
         (["+split.of=8"], "split.of: unknown setting; expected one of split.gap, split.method, split.test, split.valid"),
-        (["+train.epochs=8"], "train.epochs: expected no +, since the key exists; use train.epochs=..."),
         ([f"strategy._target_={__name__}.Shares", "strategy.shar=1"],
          "strategy.shar: unknown setting; did you mean strategy.share?"),
         (["strategy=fedprix"], "strategy=fedprix: no such option; did you mean fedprox? "),
@@ -40,7 +39,7 @@ from odt_sim.strategies.base import Strategy
         (["backend=[]"], "backend: expected an option, found []; "),
         (
             ["data=function", "data.target=x.y", "data.people=3"],
-            "data.people: expected +, since this adds an argument to the chosen option or its function; use +data.people=...",
+            "data.people: expected +, since the key is new; use +data.people=...",
         ),
         (["experiment=demo"], "experiment: expected +, since no option is chosen by default; use +experiment=..."),
         (["--rounds", "3"], "--rounds: expected key=value without dashes; did you mean run.rounds?"),

@@ -247,7 +247,7 @@ def test_resumed_search_runs_failed_trials_again(run, folder):
         ),
         (
             ["train.epochs=1,2", "hydra.sweeper.n_trial=3"],
-            r"hydra\.sweeper\.n_trial: unknown setting; expected one of hydra\.sweeper\.n_jobs, hydra\.sweeper\.n_trials, ",
+            r"Could not override 'hydra\.sweeper\.n_trial'; Key 'n_trial' (is )?not in ",
         ),
         (
             ["train.epochs=1,2", "+hydra.sweeper.direction=maximise"],

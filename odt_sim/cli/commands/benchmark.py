@@ -28,7 +28,6 @@ from odt_sim.cli.hydra.build import check, check_data, model
 from odt_sim.cli.hydra.keys import check_keys
 from odt_sim.cli.hydra.options import SHIPPED, Places, option_names, option_places
 from odt_sim.cli.hydra.overrides import composed
-from odt_sim.cli.hydra.settings import COMPONENTS
 from odt_sim.cli.messages import say, warn
 from odt_sim.errors import ConfigurationError
 from odt_sim.simulation.executors.submitted import lost
@@ -157,7 +156,7 @@ def _plans(
 def _task(task: str, overrides: Sequence[str]) -> DictConfig | None:
     """Return the checked configuration of a task; None if the user has not set its data."""
     config = composed(fixed_overrides(overrides))
-    check_keys(config, COMPONENTS)
+    check_keys(config)
     if missing := sorted(OmegaConf.missing_keys(config)):
         needed = " ".join(f"{task}.{key}=..." for key in missing)
         say(f"skipped {task}: {', '.join(missing)} is not set; pass {needed}")

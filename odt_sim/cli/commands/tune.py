@@ -24,7 +24,7 @@ from odt_sim.cli.commands.report import print_comparison
 from odt_sim.cli.hydra.build import check_data, model
 from odt_sim.cli.hydra.keys import check_keys, known_keys, takes, unknown_key
 from odt_sim.cli.hydra.overrides import composed, key_of
-from odt_sim.cli.hydra.settings import COMPONENTS, GROUPS
+from odt_sim.cli.hydra.settings import GROUPS
 from odt_sim.cli.messages import say, warn
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
@@ -254,7 +254,7 @@ def lacked_settings(strategies: Sequence[str], overrides: Sequence[str]) -> dict
         strategy: [each for each, key in keys.items() if not takes(config, key)] for strategy, config in configs.items()
     }
     for each in set.intersection(*map(set, lacked.values())) if lacked else ():
-        raise ConfigurationError(unknown_key(keys[each], known_keys(configs[strategies[-1]], COMPONENTS)))
+        raise ConfigurationError(unknown_key(keys[each], known_keys(configs[strategies[-1]])))
     return lacked
 
 
@@ -295,7 +295,7 @@ def checked_model(
         of_strategy = applied(overrides, lacked or {}, strategy)
         fixed = fixed_overrides(of_strategy)
         config = composed([f"strategy={strategy}", *fixed])
-        check_keys(config, COMPONENTS)
+        check_keys(config)
     base = model(config)
     space, _ = parsed_space([each for each in of_strategy if not (is_fixed(each) or each.startswith(OF_THE_SEARCH))])
     complete = composed([f"strategy={strategies[-1]}", *fixed, *first_values(space)])

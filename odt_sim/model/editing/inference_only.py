@@ -34,7 +34,6 @@ INFERENCE = "odt_sim.inference"
 
 _WEIGHT = re.compile(rb"a\d+")
 _OF_VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "CALL_ONCE")
-_ARITHMETIC = (OPS.ADD, OPS.SUB, OPS.MUL, OPS.DIV)
 _RANDOM = tuple(getattr(OPS, name) for name in RANDOM)
 
 
@@ -136,30 +135,9 @@ def _fold(model: Any, subgraph: Any) -> None:
     needed = {i for operator in kept for i in tensors_of(operator.inputs)} | set(tensors_of(subgraph.outputs))
     results = [i for operator in folded for i in tensors_of(operator.outputs) if i in needed]
     for index, array in zip(results, _computed(model, subgraph, folded, results), strict=True):
-        one_row = _repeats_a_row(array) and _is_broadcast(model, subgraph, kept, index)
-        stored = array[:1] if one_row else array
-        subgraph.tensors[index].buffer = add_buffer(model, stored)
-        subgraph.tensors[index].shape = np.array(stored.shape, np.int32)
+        subgraph.tensors[index].buffer = add_buffer(model, array)
+        subgraph.tensors[index].shape = np.array(array.shape, np.int32)
     subgraph.operators = kept
-
-
-def _repeats_a_row(array: NDArray[Any]) -> bool:
-    """Return whether an array repeats one row per example, as results of an RNN's first step from its initial state."""
-    if array.ndim < 2 or len(array) < 2 or not array.size:
-        return False
-    rows = np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)
-    return bool((rows == rows[:1]).all())
-
-
-def _is_broadcast(model: Any, subgraph: Any, operators: list[Any], index: int) -> bool:
-    """Return whether everything computed from a tensor stays the same if one row of it is broadcast."""
-    shapes = [tensor.shape for tensor in subgraph.tensors]
-    users = [operator for operator in operators if index in tensors_of(operator.inputs)]
-    return index not in tensors_of(subgraph.outputs) and all(
-        kind_of(model, user) in _ARITHMETIC
-        and all(np.array_equal(shapes[i], shapes[int(user.outputs[0])]) for i in tensors_of(user.inputs) if i != index)
-        for user in users
-    )
 
 
 def _computed(model: Any, subgraph: Any, operators: list[Any], results: list[int]) -> Iterator[NDArray[Any]]:
