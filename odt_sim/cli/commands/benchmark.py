@@ -20,8 +20,8 @@ from odt_sim.cli.commands.tune import (
     fixed_overrides,
     resumable,
     run_all,
-    seeds_of,
     split_arguments,
+    trials_of,
     whole_number,
 )
 from odt_sim.cli.hydra.build import check, check_data, model
@@ -121,8 +121,7 @@ def _plans(
     Raises:
         OdtSimError: An argument does not fit, or a task's data cannot be read or does not fit its model.
     """
-    seeds, tuning_seed = seeds_of("benchmark", values)
-    budget = whole_number("benchmark", "budget", values["budget"], 1)
+    trials = trials_of("benchmark", values)
     shared = [each for each in overrides if each.partition(".")[0] not in tasks]
     plans = {}
     for task in _named(values, "task", tasks):
@@ -136,10 +135,8 @@ def _plans(
         check_data(config, base, rate)
         epochs = any(each.startswith("train.epochs=") for each in of_trials)
         plan = Plan(
+            **trials,
             strategies=strategies,
-            budget=budget,
-            seeds=seeds,
-            tuning_seed=tuning_seed,
             overrides=[
                 *of_trials,
                 *([] if epochs else [f"train.epochs={config.train.epochs}"]),

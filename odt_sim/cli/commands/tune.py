@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -139,19 +140,16 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
     strategies = [each for each in dict.fromkeys(values["strategy"].split(",")) if each]
     if not strategies:
         raise ConfigurationError("strategy: expected the names of strategies, such as strategy=fedavg,ditto")
-    seeds, tuning_seed = seeds_of("tune", values)
-    budget = whole_number("tune", "budget", values["budget"], 1)
+    trials = trials_of("tune", values)
     check_optuna("tune")
     add_working_folder()
     lacked = lacked_settings(strategies, overrides)
     plan = Plan(
+        **trials,
         strategies=strategies,
-        budget=budget,
-        seeds=seeds,
-        tuning_seed=tuning_seed,
         overrides=[*overrides, *cleared_rate(composed(_of_no_strategy(fixed_overrides(overrides))), overrides)],
         rate=central_rate(checked_model(strategies, overrides, lacked)),
-        folder=Path(values["output"]) if values["output"] else folder_of(overrides, tuning_seed),
+        folder=Path(values["output"]) if values["output"] else folder_of(overrides, trials["tuning_seed"]),
         lacked=lacked,
     )
     return plan, whole_number("tune", "jobs", values["jobs"], 1)
@@ -200,19 +198,19 @@ def check_optuna(command: str) -> None:
     package("optuna", f"odt-sim {command}: needs optuna", "tuning")
 
 
-def seeds_of(command: str, values: Mapping[str, str]) -> tuple[list[int], int]:
-    """Return the seeds of the report, and the seed of the trials, which must differ from them.
+def trials_of(command: str, values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields `budget`, `seeds` and `tuning_seed` of a `Plan`.
 
     Raises:
-        ConfigurationError: The trials' seed is one of the report's, or an argument is no whole number.
+        ConfigurationError: The trials' seed is one of the compared runs', or an argument is no whole number.
     """
-    seeds = [whole_number(command, "seed", each) for each in values["seed"].split(",")]
+    seeds = [whole_number(command, "seed", seed) for seed in values["seed"].split(",")]
     tuning_seed = whole_number(command, "tuning_seed", values["tuning_seed"])
     if tuning_seed in seeds:
         raise ConfigurationError(
             f"tuning_seed: expected a seed that no compared run uses, found {tuning_seed}; change it, or seed"
         )
-    return seeds, tuning_seed
+    return {"budget": whole_number(command, "budget", values["budget"], 1), "seeds": seeds, "tuning_seed": tuning_seed}
 
 
 def fixed_overrides(overrides: Sequence[str]) -> list[str]:
