@@ -150,7 +150,9 @@ class _Examination:
                 if other:
                     trial = tried(other.content, str(self._path), runtime)
                     findings.append(Finding(kinds.WRONG_SHAPE, adaptation.roles["train"].signature, other.notes[0]))
-            findings += check_trial(trial, self._roles, self._frozen())
+            parameters = self._manifest.parameters if self._manifest else ()
+            frozen = {parameter.name for parameter in parameters if not parameter.moves}
+            findings += check_trial(trial, self._roles, frozen)
             if refused and not any(finding.kind.prevents for finding in findings):
                 findings.append(Finding(kinds.REFUSED, "", refused))
             measured = self._measured(trial, runtime)
@@ -170,10 +172,6 @@ class _Examination:
             return adaptation, TrainableModel.from_content(adaptation.content, where=where, flex=runtime.runs_flex), ""
         except ModelError as error:
             return Adaptation(self._content, None), None, str(error).removeprefix(f"{where}: ")
-
-    def _frozen(self) -> set[str]:
-        """Return the weights that a manifest declares as frozen."""
-        return {each.name for each in self._manifest.parameters if not each.moves} if self._manifest else set()
 
     def _causes(self, findings: Sequence[Finding]) -> list[Finding]:
         """Leave out findings that are explained by another one, or by a loss that the manifest names."""

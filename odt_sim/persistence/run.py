@@ -147,7 +147,11 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
 
 def find_started_runs(folder: Path) -> list[Path]:
     """Return the run folders at or below a folder in natural order, including those without records yet."""
-    return sorted(_runs_below(folder, _is_started, trials=True), key=_natural_order)
+
+    def is_started(path: Path) -> bool:
+        return is_run_folder(path) or (path / ".hydra" / "config.yaml").is_file()
+
+    return sorted(_runs_below(folder, is_started, trials=True), key=_natural_order)
 
 
 def one_run(found: Sequence[Path], where: object) -> Path:
@@ -163,10 +167,6 @@ def one_run(found: Sequence[Path], where: object) -> Path:
     if len(found) > 1:
         raise ConfigurationError(f"{where}: expected one run, found {len(found)}; choose one of {few(found, 5)}")
     return found[0]
-
-
-def _is_started(path: Path) -> bool:
-    return is_run_folder(path) or (path / ".hydra" / "config.yaml").is_file()
 
 
 def _runs_below(folder: Path, is_run: Callable[[Path], bool], trials: bool) -> Iterator[Path]:

@@ -62,7 +62,9 @@ def _deploy(run: Path, options: Namespace) -> None:
             "over the phone's own training examples" if options.new or options.shared else f"by {output / INPUTS}"
         )
         lines.append(f"inputs: (x - mean) / deviation, {of_device.format('ID')}")
-    if options.shared and any(row["format"] == "int8" for row in rows) and _promises(folder):
+    summary = RunFolder(folder).summary()
+    private = summary is not None and summary.privacy is not None
+    if options.shared and private and any(row["format"] == "int8" for row in rows):
         lines.append(
             "privacy: the ranges in the int8 file come from the devices' training examples, which epsilon does not "
             "cover; "
@@ -103,12 +105,6 @@ def _devices(data: "FederatedData", options: Namespace) -> Sequence[int] | None:
         )
         raise ConfigurationError(f"--user: expected {known}, found {options.user!r}; or use --device")
     return [users.index(options.user)]
-
-
-def _promises(folder: Path) -> bool:
-    """Return whether a run guarantees differential privacy."""
-    summary = RunFolder(folder).summary()
-    return summary is not None and summary.privacy is not None
 
 
 def _check_examples(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Overrides: configuration composition, unknown keys and sweeps."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,9 @@ def check_overrides(arguments: Sequence[str], *, composes: bool = True) -> None:
     options, flags = parsed_arguments(arguments)
     for flag in (flag.partition("=")[0] for flag in flags):
         if flag.startswith("--") and flag not in HYDRA_FLAGS:
-            raise ConfigurationError(_with_dashes(flag, known_keys(composed([]))))
+            known, key = known_keys(composed([])), flag.removeprefix("--").replace("-", "_")
+            advice = f"use {key}=..." if key in known else nearest(key, known)
+            raise ConfigurationError(f"{flag}: expected key=value without dashes; {advice}")
     overrides = [_parsed(each) for each in options.overrides]
     added = [
         each
@@ -172,13 +174,6 @@ def _choices(argument: str, override: Override | None) -> list[str]:
         values = list(map(str, override.sweep_string_iterator()))
         return [f"{key}={each}" for each in (values if override.key_or_group in GROUPS else values[:1])]
     return [f"{key}={value.start!r}"] if isinstance(value, IntervalSweep) else []  # a Glob is only for options
-
-
-def _with_dashes(flag: str, known: Collection[str]) -> str:
-    """Return the message about a flag that Hydra does not have, such as `--rounds`."""
-    key = flag.removeprefix("--").replace("-", "_")
-    advice = f"use {key}=..." if key in known else nearest(key, known)
-    return f"{flag}: expected key=value without dashes; {advice}"
 
 
 def quoted(argument: str) -> str:
@@ -234,7 +229,9 @@ def _with_plus(arguments: Sequence[str]) -> list[str]:
     arguments = [_lengthened(argument) for argument in arguments]
     keys = [key_of(argument) or "" for argument in arguments]
     replaced = {key.removesuffix("_target_") for key in keys if key.endswith("._target_")}
-    replaced |= {f"{key}." for key, each in zip(keys, arguments, strict=True) if key in COMPONENTS and _is_own(each)}
+    replaced |= {
+        f"{key}." for key, each in zip(keys, arguments, strict=True) if key in COMPONENTS and _is_own(key, each)
+    }
 
     def lacks(key: str) -> bool:
         return (
@@ -249,10 +246,9 @@ def _with_plus(arguments: Sequence[str]) -> list[str]:
     ]
 
 
-def _is_own(choice: str) -> bool:
+def _is_own(group: str, choice: str) -> bool:
     """Return whether an override of a group chooses an option that odt_sim does not ship."""
-    group, _, names = choice.lstrip("+").partition("=")
-    return not {*names.split(",")} <= {*option_names(group)}
+    return not {*choice.partition("=")[2].split(",")} <= {*option_names(group)}
 
 
 def _lengthened(argument: str) -> str:

@@ -59,10 +59,9 @@ class _ResumableSweeper(Sweeper):
 
     def __init__(self, params: Mapping[str, Any] | None = None, **unknown: Any) -> None:
         if unknown:
-            key, names = next(iter(unknown)), [name for name in SETTINGS[self._option] if name != "_target_"]
-            why = "; the metric (run.metric) decides whether larger is better" if key == "direction" else ""
+            names = ", ".join(name for name in SETTINGS[self._option] if name != "_target_")
             raise ConfigurationError(
-                f"{GROUP}.{key}: unknown setting of hydra/sweeper={self._option}; expected one of {', '.join(names)}{why}"
+                f"{GROUP}.{next(iter(unknown))}: unknown setting of hydra/sweeper={self._option}; expected one of {names}"
             )
         self._params = [f"{key}={value}" for key, value in (params or {}).items()]
 

@@ -1,7 +1,7 @@
 """Reduce a trainable `.tflite` file to inference with constant weights."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Any
 
@@ -23,7 +23,7 @@ from odt_sim.model.editing.tree import (
     unpacked,
 )
 from odt_sim.model.reading.dataflow import live_ops
-from odt_sim.model.reading.graph import CALLS, RANDOM, Graph, Op
+from odt_sim.model.reading.graph import CALLS, RANDOM
 from odt_sim.model.reading.graph_reader import read_graph
 
 _CALLS = {getattr(OPS, name): CALLS[name] for name in ("WHILE", "IF", "CALL")}
@@ -52,7 +52,13 @@ def inference_only(content: bytes, where: str) -> bytes:
     called = graph.reachable(signature.subgraphIndex)
     # Keras' draws for layers that use them only in training are not live.
     live = {index: ops for index, ops in live_ops(graph, "infer").items() if index in called}
-    _check_sets_nothing(graph, live, where)
+    for access in (access for index, ops in live.items() for access in graph.accesses[index] if access.op in ops):
+        if access.assigns:  # as a constant, it would repeat the same draws in each call
+            raise ModelError(
+                f"{where}: cannot be reduced to inference, because 'infer' sets the variable {access.handle.name}, such "
+                "as the state of random draws; draw only in training, `call(self, x, training=False)`, or deploy only "
+                "the trainable file: --format without values"
+            )
     values = {v.name: v.initial.data for v in graph.variables.values() if v.initial and v.initial.data is not None}
     if INFERENCE in graph.metadata:
         return _native(graph.metadata[INFERENCE], values, where)
@@ -66,7 +72,10 @@ def inference_only(content: bytes, where: str) -> bytes:
                 subgraph.tensors[access.place].buffer = buffers[access.handle.name]
         pairs = zip(subgraph.operators, graph.subgraphs[index].ops, strict=True)
         kept = [operator for operator, op in pairs if op in live[index] and op.kind not in _OF_VARIABLES]
-        subgraph.operators = _renumbered(model, kept, [*live])
+        for operator in kept:
+            for name in _CALLS.get(kind_of(model, operator), ()):
+                setattr(operator.builtinOptions, name, [*live].index(getattr(operator.builtinOptions, name)))
+        subgraph.operators = kept
         subgraph.name = subgraph.name if position else b"main"
     model.subgraphs = [model.subgraphs[index] for index in live]
     signature.subgraphIndex, model.signatureDefs, model.metadata, model.metadataBuffer = 0, [signature], None, None
@@ -97,29 +106,11 @@ def _native(content: bytes, values: Mapping[str, NDArray[np.uint8]], where: str)
     return packed(model)
 
 
-def _check_sets_nothing(graph: Graph, live: Mapping[int, Collection[Op]], where: str) -> None:
-    """Check that `infer` sets no variable that it reads: as constants, they would repeat the same draws in each call."""
-    for access in (access for index, ops in live.items() for access in graph.accesses[index] if access.op in ops):
-        if access.assigns:
-            raise ModelError(
-                f"{where}: cannot be reduced to inference, because 'infer' sets the variable {access.handle.name}, such "
-                "as the state of random draws; draw only in training, `call(self, x, training=False)`, or deploy only "
-                "the trainable file: --format without values"
-            )
-
-
 def _unknown(where: str, variable: str) -> ModelError:
     return ModelError(
         f"{where}: cannot be reduced to inference, because 'infer' reads the variable {variable}, which has no "
         "constant initial value; deploy only the trainable file"
     )
-
-
-def _renumbered(model: Any, operators: list[Any], called: list[int]) -> list[Any]:
-    for operator in operators:
-        for name in _CALLS.get(kind_of(model, operator), ()):
-            setattr(operator.builtinOptions, name, called.index(getattr(operator.builtinOptions, name)))
-    return operators
 
 
 def _fold(model: Any, subgraph: Any) -> None:

@@ -1,14 +1,14 @@
 """Names, layers, roles and groups of a foreign model's weights, and its loss, inferred from its graph."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odt_sim.errors import ModelError
 from odt_sim.model.contract.manifest import GROUPS, Parameter
 from odt_sim.model.foreign.roles import Roles
 from odt_sim.model.reading.dataflow import Flow
-from odt_sim.model.reading.graph import EntryPoint, Handle, Op, Tensor, Variable
+from odt_sim.model.reading.graph import Handle, Variable
 
 NORM = r"gamma|beta|moving_(mean|variance)|running_(mean|var)"
 STATISTIC = r"moving_(mean|variance)|running_(mean|var)"
@@ -137,8 +137,9 @@ def inferred_loss(roles: Roles) -> Loss:
     squares in the training loss decide.
     """
     infer, train = roles.flow("infer"), roles.flow("train")
-    last = _last(list(infer.cone(infer.entry.outputs[roles["infer"].outputs["output"]])))
-    output = _output(infer.graph.subgraphs[infer.entry.subgraph].tensors, infer.entry, roles["infer"].outputs["output"])
+    index = infer.entry.outputs[roles["infer"].outputs["output"]]
+    output = infer.graph.subgraphs[infer.entry.subgraph].tensors[index]
+    last = next((op.kind for op in infer.cone(index) if op.kind not in SAME), "")  # the last op that changes values
     targets = train.graph.subgraphs[train.entry.subgraph].tensors[train.entry.inputs[roles["train"].inputs["y"]]]
     loss = roles["train"].outputs.get("loss")
     kinds = {op.kind for op in (train.cone(train.entry.outputs[loss]) if loss else infer.graph.ops(train.entry.name))}
@@ -168,12 +169,3 @@ def inferred_loss(roles: Roles) -> Loss:
     if squares and not entropy and not one_each:
         return Loss("mean_squared_error", True, "targets of the outputs' shape, and squared differences")
     return Loss(None, True, "the loss cannot be inferred from the graph")
-
-
-def _output(tensors: tuple[Tensor, ...], entry: EntryPoint, name: str) -> Tensor:
-    return tensors[entry.outputs[name]]
-
-
-def _last(cone: Iterable[Op]) -> str:
-    """Return the kind of the last op that changes values; the cone begins at the output."""
-    return next((op.kind for op in cone if op.kind not in SAME), "")

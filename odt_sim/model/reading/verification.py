@@ -139,10 +139,9 @@ _verified = set[str]()
 
 
 def _is_verified(fingerprint: str) -> bool:
-    try:
+    with suppress(FileError, OSError):  # no readable cache
         return fingerprint in _verified or _mark(fingerprint).exists()
-    except (FileError, OSError):  # no readable cache
-        return False
+    return False
 
 
 def _mark(fingerprint: str) -> Path:
