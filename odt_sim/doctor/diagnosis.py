@@ -121,20 +121,20 @@ class _Examination:
         self._path, self._content, self._graph = path, content, graph
         self._corrections, self._flex_python = corrections, flex_python
         self._manifest = manifest_of(graph, str(path))
-        known = {role: role for role in REQUIRED if role in graph.signatures}
-        found = find_roles(graph, str(path), known if METADATA_NAME in graph.metadata else corrections)
-        self._found, self._missing = found, found.missing
+        required = {role: role for role in REQUIRED if role in graph.signatures}
+        roles = find_roles(graph, str(path), required if METADATA_NAME in graph.metadata else corrections)
+        self._all_roles, self._missing = roles, roles.missing
         self._roles: Roles = {
-            role: {"name": found[role].signature, **found[role].inputs, **found[role].outputs}
+            role: {"name": roles[role].signature, **roles[role].inputs, **roles[role].outputs}
             for role in NEEDED
-            if role in found and graph.signatures[found[role].signature].declared
+            if role in roles and graph.signatures[roles[role].signature].declared
         }
         if self._manifest is not None and max(len(self._manifest.inputs), len(self._manifest.outputs)) > 1:
-            self._roles = {role: {"name": role} for role in known}  # others have one input and one output
+            self._roles = {role: {"name": role} for role in required}  # others have one input and one output
             self._missing = ""
 
     def diagnosis(self) -> Diagnosis:
-        findings = list(check_file(self._graph, self._roles, self._found, self._missing))
+        findings = list(check_file(self._graph, self._roles, self._all_roles, self._missing))
         runtime: RuntimeChoice | None = LITERT
         if any(finding.kind is kinds.FLEX_IN_STEP for finding in findings):
             runtime = RuntimeChoice("flex", self._flex_python) if self._flex_python else None  # none here
@@ -156,10 +156,10 @@ class _Examination:
             if refused and not any(finding.kind.prevents for finding in findings):
                 findings.append(Finding(kinds.REFUSED, "", refused))
             measured = self._measured(trial, runtime)
-        shown = tuple(sorted(self._causes(findings), key=lambda f: (not f.kind.prevents, f.kind.id, f.where)))
+        ordered = tuple(sorted(self._causes(findings), key=lambda f: (not f.kind.prevents, f.kind.id, f.where)))
         names = {role: signature["name"] for role, signature in self._roles.items()}
-        verdicts = _verdicts(shown, runtime, browser)
-        return Diagnosis(str(self._path), len(self._content), names, shown, verdicts, measured)
+        verdicts = _verdicts(ordered, runtime, browser)
+        return Diagnosis(str(self._path), len(self._content), names, ordered, verdicts, measured)
 
     def _options(self, runtime: RuntimeChoice) -> dict[str, Any]:
         return {"signatures": self._corrections, "flex": runtime.runs_flex}
@@ -188,8 +188,8 @@ class _Examination:
         if self._manifest is not None:
             losses = [loss_text(output.loss, output.from_logits) or "its own" for output in self._manifest.outputs]
             return {**measured, "loss": " + ".join(losses)}
-        found = trial.result("loss") or {}
-        return {**measured, "loss": loss_text(found.get("loss"), found.get("from_logits", True)) or None}
+        loss = trial.result("loss") or {}
+        return {**measured, "loss": loss_text(loss.get("loss"), loss.get("from_logits", True)) or None}
 
 
 def _refused_by_browsers(model: TrainableModel) -> str:

@@ -169,15 +169,15 @@ def runners(subject: Subject) -> Result:
 
     Either is None where LiteRT cannot load or run the signature.
     """
-    engine, found = subject.runtime(subject.content, subject.where), {}
+    engine, results = subject.runtime(subject.content, subject.where), {}
     for name, signature in flatbuffer.read(subject.content, subject.where).signatures.items():
         try:
             inputs = _zeros(signature, LENGTH)
             duration = milliseconds(lambda name=name, inputs=inputs: engine.call(name, **inputs))  # type: ignore[misc]
         except (OdtSimError, ValueError, RuntimeError, TypeError):
             duration = None
-        found[name] = {"delegated": delegated(subject.content, name), "ms": duration}
-    return found
+        results[name] = {"delegated": delegated(subject.content, name), "ms": duration}
+    return results
 
 
 EXPERIMENTS: Mapping[str, Callable[[Subject], Result]] = {

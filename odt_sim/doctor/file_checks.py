@@ -42,13 +42,13 @@ def manifest_of(graph: Graph, where: str) -> Manifest | None:
         return None
 
 
-def check_file(graph: Graph, roles: Roles, found: FoundRoles, missing: str) -> Iterator[Finding]:
+def check_file(graph: Graph, roles: Roles, all_roles: FoundRoles, missing: str) -> Iterator[Finding]:
     """Yield the findings of the declarations.
 
     Args:
         graph: The file's graph.
         roles: Its signatures by role.
-        found: The roles as found in the graph, with the dependencies in each signature.
+        all_roles: The roles as found in the graph, with the dependencies in each signature.
         missing: Why no signature trains or infers.
     """
     if not any(entry.declared for entry in graph.signatures.values()):
@@ -67,7 +67,7 @@ def check_file(graph: Graph, roles: Roles, found: FoundRoles, missing: str) -> I
         yield from _state(graph, roles)
         yield from _batch(graph, roles)
     if {"parameters", "restore"} <= roles.keys():
-        yield from _order(roles, found)
+        yield from _order(roles, all_roles)
 
 
 def needed_signatures(roles: Roles) -> list[str]:
@@ -173,9 +173,9 @@ def _state(graph: Graph, roles: Roles) -> Iterator[Finding]:
         yield Finding(kinds.UNSAVED, train, few(kept, MOST))
 
 
-def _order(roles: Roles, found: FoundRoles) -> Iterator[Finding]:
+def _order(roles: Roles, all_roles: FoundRoles) -> Iterator[Finding]:
     """Compare the variables that a signature returns with those that another one sets, name by name."""
-    read, written = (found.flows[roles[role]["name"]] for role in ("parameters", "restore"))
+    read, written = (all_roles.flows[roles[role]["name"]] for role in ("parameters", "restore"))
     outputs, inputs = (
         sorted(side, key=lambda name: (len(name), name)) for side in (read.entry.outputs, written.entry.inputs)
     )

@@ -40,25 +40,25 @@ def check_trial(trial: Trial, roles: Roles, frozen: Set[str]) -> Iterator[Findin
     failures = trial.result("declared") or {}
     for role, reason in failures.items():
         yield Finding(kinds.SIGNATURE_FAILS, roles[role]["name"] if role in roles else role, reason)
-    if found := trial.result("loss"):
-        yield from _loss(found, train)
-    if found := trial.result("step"):
-        yield from _step(found, train, frozen)
-    if found := trial.result("mode"):
-        yield from _mode(found, infer)
+    if result := trial.result("loss"):
+        yield from _loss(result, train)
+    if result := trial.result("step"):
+        yield from _step(result, train, frozen)
+    if result := trial.result("mode"):
+        yield from _mode(result, infer)
     if not failures:  # otherwise, experiments fail because the signatures that they call do
         errors = {error: experiment for experiment, error in reversed(trial.errors.items())}
         for error, experiment in errors.items():
             yield Finding(kinds.SIGNATURE_FAILS, experiment, error)
 
 
-def _loss(found: Mapping[str, Any], train: str) -> Iterator[Finding]:
-    if not found["finite"]:
+def _loss(result: Mapping[str, Any], train: str) -> Iterator[Finding]:
+    if not result["finite"]:
         yield Finding(kinds.LOSS_NOT_FINITE, train, "a step returned NaN or infinity")
-    elif found["relation"] in LOSSES:
-        returned = f"returned {', '.join(f'{loss:.4g}' for loss in found['returned'])}"
-        known = loss_text(found["loss"], found["from_logits"])
-        yield Finding(LOSSES[found["relation"]], train, f"compared with {known}" if known else returned)
+    elif result["relation"] in LOSSES:
+        returned = f"returned {', '.join(f'{loss:.4g}' for loss in result['returned'])}"
+        known = loss_text(result["loss"], result["from_logits"])
+        yield Finding(LOSSES[result["relation"]], train, f"compared with {known}" if known else returned)
 
 
 def loss_text(loss: str | None, from_logits: bool) -> str:
@@ -68,21 +68,21 @@ def loss_text(loss: str | None, from_logits: bool) -> str:
     return f"{loss} of {'logits' if from_logits else 'probabilities'}"
 
 
-def _step(found: Mapping[str, Any], train: str, frozen: Set[str]) -> Iterator[Finding]:
-    if found["not_finite"]:
-        yield Finding(kinds.DIVERGES, train, few(found["not_finite"], MOST))
-    elif found["weights"] and len(found["unchanged"]) == found["weights"]:
-        yield Finding(kinds.NO_CHANGE, train, f"none of {found['weights']} weights changed in 5 steps")
-    elif unchanged := [name for name in found["unchanged"] if name not in frozen]:
+def _step(result: Mapping[str, Any], train: str, frozen: Set[str]) -> Iterator[Finding]:
+    if result["not_finite"]:
+        yield Finding(kinds.DIVERGES, train, few(result["not_finite"], MOST))
+    elif result["weights"] and len(result["unchanged"]) == result["weights"]:
+        yield Finding(kinds.NO_CHANGE, train, f"none of {result['weights']} weights changed in 5 steps")
+    elif unchanged := [name for name in result["unchanged"] if name not in frozen]:
         yield Finding(kinds.PARTIAL_CHANGE, train, few(unchanged, MOST))
 
 
-def _mode(found: Mapping[str, Any], infer: str) -> Iterator[Finding]:
-    if found["random"] > SAME:
-        yield Finding(kinds.RANDOM_INFERENCE, infer, f"outputs of the same rows differ by {found['random']:.1%}")
-    elif found["dependent"] > SAME:
+def _mode(result: Mapping[str, Any], infer: str) -> Iterator[Finding]:
+    if result["random"] > SAME:
+        yield Finding(kinds.RANDOM_INFERENCE, infer, f"outputs of the same rows differ by {result['random']:.1%}")
+    elif result["dependent"] > SAME:
         yield Finding(
-            kinds.BATCH_DEPENDENT, infer, f"a row's outputs differ by {found['dependent']:.1%} next to other rows"
+            kinds.BATCH_DEPENDENT, infer, f"a row's outputs differ by {result['dependent']:.1%} next to other rows"
         )
-    if found["changed"]:
-        yield Finding(kinds.INFERENCE_TRAINS, infer, few(found["changed"], MOST))
+    if result["changed"]:
+        yield Finding(kinds.INFERENCE_TRAINS, infer, few(result["changed"], MOST))

@@ -31,22 +31,22 @@ class Trial:
     """The results of the experiments.
 
     Attributes:
-        found: The result of each experiment that ended, by name; it has the key `error` if the experiment failed.
+        results: The result of each experiment that ended, by name; it has the key `error` if the experiment failed.
         deaths: Why the process ended during an experiment, by the experiment's name.
     """
 
-    found: dict[str, dict[str, Any]]
+    results: dict[str, dict[str, Any]]
     deaths: dict[str, str]
 
     def result(self, experiment: str) -> dict[str, Any] | None:
         """Return the result of an experiment; None if it failed, crashed or was not tried."""
-        found = self.found.get(experiment)
-        return None if found is None or "error" in found else found
+        result = self.results.get(experiment)
+        return None if result is None or "error" in result else result
 
     @property
     def errors(self) -> dict[str, str]:
         """The errors of the experiments that failed, by name."""
-        return {name: found["error"] for name, found in self.found.items() if "error" in found}
+        return {name: result["error"] for name, result in self.results.items() if "error" in result}
 
 
 def tried(
@@ -65,8 +65,8 @@ def tried(
         request = json.dumps([where, runtime.name, runtime.python, seconds, waiting])
         ending = run_module("odt_sim.doctor.trial", [request], content, 2 * seconds)
         lines = [json.loads(line) for line in ending.output.splitlines() if line.endswith("}")]
-        trial.found.update({line["ends"]: line["found"] for line in lines if "ends" in line})
-        waiting = [name for name in waiting if name not in trial.found]
+        trial.results.update({line["ends"]: line["result"] for line in lines if "ends" in line})
+        waiting = [name for name in waiting if name not in trial.results]
         if waiting:
             begun = next((line["begins"] for line in reversed(lines) if "begins" in line), waiting[0])
             trial.deaths[begun] = _reason(ending, 2 * seconds)
@@ -96,7 +96,7 @@ def _main() -> None:
         limit_resources(seconds)
     for experiment in experiments:
         print(json.dumps({"begins": experiment}), file=lines)
-        print(json.dumps({"ends": experiment, "found": _measured(experiment, subject)}), file=lines)
+        print(json.dumps({"ends": experiment, "result": _measured(experiment, subject)}), file=lines)
 
 
 def _measured(experiment: str, subject: Subject) -> dict[str, Any]:

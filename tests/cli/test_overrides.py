@@ -31,8 +31,6 @@ from odt_sim.strategies.base import Strategy
         (["run.resume=Läufe[1]"], "run.resume: cannot read Läufe[1]; put text with such characters in a second pair "
                                   "of quotes"),
         (["rounds"], "expected KEY=VALUE, found rounds; odt-sim run --help all lists all keys"),
-        (["/my.keras"], "expected KEY=VALUE, found /my.keras; use model=keras_file model.path=/my.keras"),
-        (["my.tflite"], "expected KEY=VALUE, found my.tflite; use model=tflite model.path=my.tflite"),
         (["-m", "strategy=[local,fedavg]"], "strategy: expected one option, found a list; sweep by -m strategy=local,fedavg"),
         (["strategy=null"], "strategy: expected an option, found null; "),
         (["backend=-1"], "backend: expected an option, found -1; odt-sim run --help backend lists them"),

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from runs import FEW, given, ran
+from runs import FEW, given
 from scipy.io import wavfile
 from sklearn.datasets import load_digits
 
@@ -19,8 +19,8 @@ from odt_sim.cli.hydra.overrides import composed
 DATA = {
     "digits": {},
     "function": {"data.target": "mine.examples", "+data.count": 60},
-    "keras": {"model": "mnist_cnn"},
-    "mnist": {"model": "mnist_cnn"},
+    "keras": {},
+    "mnist": {},
     "npz": {"data.path": "images.npz", "data.y": "labels"},
 }
 
@@ -36,11 +36,9 @@ def inputs(name: str, pictures: Any) -> Any:
     }[name]()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if DATA[name].get("model") else ()) for name in DATA]
-)
+@pytest.mark.parametrize("name", DATA)
 def test_data_is_as_summarized(name, pictures):
-    data = ran(data=name, partition="iid", **DATA[name], **FEW).data()
+    data = federated(composed(given({"data": name, "partition": "iid", **DATA[name], **FEW})))
     np.testing.assert_allclose(data.x[..., 0], inputs(name, pictures), atol=1e-6)
     np.testing.assert_array_equal(data.y, load_digits().target if name == "digits" else np.arange(60) % 10)
     if name in ("keras", "mnist"):

@@ -35,7 +35,7 @@ def deploy(arguments: Sequence[str]) -> int:
 
 def _deploy(run: Path, options: Namespace) -> None:
     from odt_sim.cli.hydra.build import saved_simulation
-    from odt_sim.cli.hydra.saved_config import is_saved
+    from odt_sim.cli.hydra.saved_config import is_saved, saved_config
     from odt_sim.deploy.write import INPUTS, TABLE, deploy_new, deploy_trained
 
     folder = one_run(find_runs([run]), run)
@@ -50,7 +50,11 @@ def _deploy(run: Path, options: Namespace) -> None:
         written = deploy_trained(folder, output, name, tuple(dict.fromkeys(formats)))
         _print(_table(written, []), [f"files and table: {output}, {output / TABLE}", UNMEASURED])
         return
-    _check_examples(folder)
+    if saved_config(folder).get("backend", {}).get("examples") == "own":
+        raise ConfigurationError(
+            f"{folder}: its phones kept their examples, so files cannot be calibrated or measured here; "
+            f"get the models in Python: odt_sim.Results.load({str(folder)!r}).device(0).model()"
+        )
     simulation = saved_simulation(folder, options.overrides)
     rows: Sequence[Mapping[str, Any]] = (
         deploy_new(simulation, output) if options.new else _rows(simulation, output, options)
@@ -105,17 +109,6 @@ def _devices(data: "FederatedData", options: Namespace) -> Sequence[int] | None:
         )
         raise ConfigurationError(f"--user: expected {known}, found {options.user!r}; or use --device")
     return [users.index(options.user)]
-
-
-def _check_examples(folder: Path) -> None:
-    """Refuse a run whose phones kept their examples."""
-    from odt_sim.cli.hydra.saved_config import saved_config
-
-    if saved_config(folder).get("backend", {}).get("examples") == "own":
-        raise ConfigurationError(
-            f"{folder}: its phones kept their examples, so files cannot be calibrated or measured here; "
-            f"get the models in Python: odt_sim.Results.load({str(folder)!r}).device(0).model()"
-        )
 
 
 def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:

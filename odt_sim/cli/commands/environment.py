@@ -60,36 +60,36 @@ def environment() -> dict[str, Any]:
     }
 
 
-def print_environment(found: Mapping[str, Any], console: Console) -> None:
-    """Print an environment, with the install command of each missing extra."""
-    available, ray = found["available_bytes"], found["ray_address"]
+def print_environment(described: Mapping[str, Any], console: Console) -> None:
+    """Print the values of `environment`, with the install command of each missing extra."""
+    available, ray = described["available_bytes"], described["ray_address"]
     rows = {
-        "machine": found["machine"],
+        "machine": described["machine"],
         "system": f"{platform.platform()}, {sys.executable}",
-        "cores": f"{found['cores']} of {found['machine_cores']}",
-        "memory": _size(found["memory_bytes"]) + (f", {_size(available)} available now" if available else ""),
-        "packages": ", ".join(f"{name} {number}" for name, number in found["versions"].items()),
-        "cache": f"{found['cache']}: {_size(found['cache_bytes'])}, {_size(found['cache_free_bytes'])} free; set "
+        "cores": f"{described['cores']} of {described['machine_cores']}",
+        "memory": _size(described["memory_bytes"]) + (f", {_size(available)} available now" if available else ""),
+        "packages": ", ".join(f"{name} {number}" for name, number in described["versions"].items()),
+        "cache": f"{described['cache']}: {_size(described['cache_bytes'])}, {_size(described['cache_free_bytes'])} free; set "
         "ODT_SIM_CACHE to move it",
-        "Ray cluster": found["ray_problem"]
+        "Ray cluster": described["ray_problem"]
         or (f"{ray}; join it by backend.address=auto" if ray else "none; backend.address=local starts Ray for a run"),
-        "Flex ops": found["flex_python"]
+        "Flex ops": described["flex_python"]
         or f"no TensorFlow 2.19; in a separate environment run: pip install 'odt_sim[flex]', then set {PYTHON} to its "
         "bin/python",
-        "Chromium": found["chromium"]
+        "Chromium": described["chromium"]
         or "not found; try pages for phones in another browser, or on Debian: apt-get install chromium",
     }
     grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, text in rows.items():
         grid.add_row(Text(name, style="bold"), Text(text))
     extras = Table("extra", "", "packages, and how to install what is missing", box=None, padding=(0, 2, 0, 0))
-    for name, each in found["extras"].items():
-        if each["missing"]:
-            missing = f"{', '.join(each['missing'])}; run: {each['install']}"
+    for name, packages in described["extras"].items():
+        if packages["missing"]:
+            missing = f"{', '.join(packages['missing'])}; run: {packages['install']}"
             extras.add_row(name, Text("missing", style="yellow"), Text(missing))
         else:
-            packages = ", ".join(f"{package} {number}" for package, number in each["installed"].items())
-            extras.add_row(name, Text("installed", style="green"), Text(packages))
+            installed = ", ".join(f"{package} {number}" for package, number in packages["installed"].items())
+            extras.add_row(name, Text("installed", style="green"), Text(installed))
     console.print(grid)
     console.print(extras)
 
@@ -97,16 +97,17 @@ def print_environment(found: Mapping[str, Any], console: Console) -> None:
 def extra(name: str, packages: Iterable[Requirement]) -> dict[str, Any]:
     """Return an extra: the versions of its fitting packages, its missing ones, and the command that installs it."""
     packages = [*packages, *(further for package in packages for further in _of_extras(package))]
-    found = _versions(packages)
+    versions = _versions(packages)
     fitting = {
-        each.name: found[each.name]
-        for each in packages
-        if each.name in found and each.specifier.contains(found[each.name])
+        package.name: versions[package.name]
+        for package in packages
+        if package.name in versions and package.specifier.contains(versions[package.name])
     }
     missing = [
-        f"{each.name}{each.specifier}" + (f" (found {found[each.name]})" if each.name in found else "")
-        for each in packages
-        if each.name not in fitting
+        f"{package.name}{package.specifier}"
+        + (f" (found {versions[package.name]})" if package.name in versions else "")
+        for package in packages
+        if package.name not in fitting
     ]
     return {
         "installed": fitting,

@@ -175,18 +175,23 @@ def settle(config: DictConfig, folder: Path, swept: bool) -> Summary | None:
         CheckpointError: `run.resume` is `AUTO`, but the folder that the user named contains a run with another
             configuration.
     """
-    known, same = is_saved(folder), is_saved_as(folder, config, *([STORAGE] if swept else []))
+    saved, same = is_saved(folder), is_saved_as(folder, config, *([STORAGE] if swept else []))
     if swept and (config.run.resume is not None or (same and REQUEUED in os.environ)):
-        config.run.resume = str(folder) if known else None
+        config.run.resume = str(folder) if saved else None
         return RunFolder(folder).summary() if same else None
     if config.run.resume == AUTO:
-        if known and not same:
+        if saved and not same:
             raise CheckpointError(
                 f"{folder}: contains a run of another configuration; resume it with run.resume={folder}, or choose "
                 "another folder"
             )
-        config.run.resume, place = (str(folder) if known else None), escape(os.path.relpath(folder))
-        say(f"resuming {place}" if known else f"no unfinished run of this configuration; starting a new one in {place}")
+        config.run.resume = str(folder) if saved else None
+        relative = escape(os.path.relpath(folder))
+        say(
+            f"resuming {relative}"
+            if saved
+            else f"no unfinished run of this configuration; starting a new one in {relative}"
+        )
     return None
 
 

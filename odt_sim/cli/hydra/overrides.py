@@ -29,7 +29,6 @@ HYDRA_FLAGS = frozenset(  # https://hydra.cc/docs/advanced/hydra-command-line-fl
 )
 OPTIMIZER = "model.optimizer"  # accepts the settings of any optimizer
 OPTIONAL = frozenset(f"model.{name}" for name in OPTIONS)
-MODEL_FILES = {".keras": "model=keras_file", ".h5": "model=keras_file", ".tflite": "model=tflite"}
 STRUCTURE = frozenset("'\"\\[](){}")  # characters of values that are not plain text
 SEARCH_KEY = SEARCH_PATH.removesuffix("=")
 
@@ -122,9 +121,7 @@ def explained(error: Exception) -> str:
         if equals:
             quotes = f"put text with such characters in a second pair of quotes, as in '{key}=\"TEXT\"'"
             return f"{key}: cannot read {value}; {quotes}"
-        model = MODEL_FILES.get(Path(key).suffix)
-        use = f"use {model} model.path={key}" if model else "odt-sim run --help all lists all keys"
-        return f"expected KEY=VALUE, found {key}; {use}"
+        return f"expected KEY=VALUE, found {key}; odt-sim run --help all lists all keys"
     lines = [str(each).strip().partition("\n")[0].rstrip(".") for each in (error, error.__cause__) if each]
     return f"{'; '.join(dict.fromkeys(lines))}; odt-sim run --help all lists all keys"
 

@@ -47,8 +47,11 @@ def described(
     layers = _layers(names, variables)
     group = ["norm" if re.search(rf"(^|/)({NORM})$", name) else "body" for name in names]
     if not groups:
-        for i in _last_layer(variables, layers, trained):
-            group[i] = "head"
+        changed = [i for i, v in enumerate(variables) if v.handle in trained]
+        last = ([i for i in changed if len(variables[i].shape or ()) > 1] or changed)[-1:]
+        group = [
+            "head" if last and layer == layers[last[0]] else kind for kind, layer in zip(group, layers, strict=True)
+        ]
     for key, wanted in (groups or {}).items():
         if key not in GROUPS:
             raise ModelError(f"{where}: model.groups: unknown group {key!r}; expected one of {', '.join(GROUPS)}")
@@ -84,12 +87,6 @@ def _layers(names: Sequence[str], variables: Sequence[Variable]) -> list[str]:
         number += len(variable.shape or ()) > 1 or number < 0
         layers.append(path or f"layer{number}")
     return layers
-
-
-def _last_layer(variables: Sequence[Variable], layers: Sequence[str], trained: Sequence[Handle]) -> list[int]:
-    own = [i for i, v in enumerate(variables) if v.handle in trained]
-    matrices = [i for i in own if len(variables[i].shape or ()) > 1] or own
-    return [i for i, layer in enumerate(layers) if matrices and layer == layers[matrices[-1]]]
 
 
 def _selected(wanted: Any, names: Sequence[str], layers: Sequence[str], where: str) -> list[int]:
