@@ -105,7 +105,9 @@ def load_run(path: Path) -> Run:
     summary, failure = folder.summary(), folder.failure() or {}
     unfinished = None if summary else "ended early: summary.json is missing; run it again, or resume it"
     config = _read_yaml(path / ".hydra" / "config.yaml") or {}
-    know(summary.own_metrics or {} if summary else _configured_metrics(config))
+    names = (str(path).rpartition(".")[2] for path in config.get("metrics") or ())
+    configured = {name: True for name in names if not is_metric(name)}  # the summary says whether larger is better
+    know(summary.own_metrics or {} if summary else configured)
     hydra = (_read_yaml(path / ".hydra" / "hydra.yaml") or {}).get("hydra", {})
     return Run(
         path=path,
@@ -119,12 +121,6 @@ def load_run(path: Path) -> Run:
         config_folders=config_folders(hydra),
         code=folder.code(),
     )
-
-
-def _configured_metrics(config: Mapping[str, Any]) -> dict[str, bool]:
-    """Return a run's user-defined metrics; before its summary, it is unknown whether larger values are better."""
-    names = (str(path).rpartition(".")[2] for path in config.get("metrics") or ())
-    return {name: True for name in names if not is_metric(name)}
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:

@@ -168,7 +168,9 @@ def summarize(
         target=target,
         rounds_to_target=None if target is None else rounds_to_target(rounds, metrics[0], target),
         excluded=_total(rounds, "excluded"),
-        excluded_reasons=_reasons(rounds),
+        excluded_reasons=Counter(
+            reason for row in rounds for reason in row.get("excluded_reasons", {}).values()
+        ).most_common(),
         quarantined=[device for row in rounds for device in row.get("newly_quarantined", ())],
         bytes_down=_total(rounds, "bytes_down"),
         bytes_up=_total(rounds, "bytes_up"),
@@ -203,10 +205,6 @@ def _fraction_hurt(rows: Sequence[Row], metric: str, reference: str) -> float | 
 
 def _total(rows: Sequence[Row], name: str) -> Any:
     return sum(row[name] for row in rows)
-
-
-def _reasons(rounds: Sequence[Row]) -> list[tuple[str, int]]:
-    return Counter(reason for row in rounds for reason in row.get("excluded_reasons", {}).values()).most_common()
 
 
 def _known_total(rows: Sequence[Row], name: str, *, mean: bool = False) -> Any:

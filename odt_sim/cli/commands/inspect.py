@@ -132,15 +132,14 @@ def _shortened(lines: Iterable[tuple[str, str]]) -> str:
         lines: The name and the line of each tensor.
     """
     shown: list[str] = []
-    for _, numbered in groupby(lines, lambda named: _list_of(named[0])):
+
+    def list_of(line: tuple[str, str]) -> str:  # inputs and labels are never shortened, since apps pass each
+        return line[0] if line[0].startswith(("x", "y")) else line[0].rstrip("0123456789")
+
+    for _, numbered in groupby(lines, list_of):
         several = [line for _, line in sorted(numbered, key=lambda named: (len(named[0]), named[0]))]  # a2 before a10
         shown += several if len(several) <= LONGEST_LIST else [several[0], f".. {several[-1]} ({len(several)})"]
     return "\n".join(shown)
-
-
-def _list_of(name: str) -> str:
-    """Return the common part of a numbered list's names; inputs and labels are never shortened, since apps pass each."""
-    return name if name.startswith(("x", "y")) else name.rstrip("0123456789")
 
 
 def _variables(graph: Graph) -> Table:
