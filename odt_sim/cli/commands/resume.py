@@ -10,7 +10,6 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from rich.markup import escape
 
 from odt_sim.cli.hydra.overrides import key_of
 from odt_sim.cli.hydra.saved_config import (
@@ -180,6 +179,8 @@ def settle(config: DictConfig, folder: Path, swept: bool) -> Summary | None:
         config.run.resume = str(folder) if saved else None
         return RunFolder(folder).summary() if same else None
     if config.run.resume == AUTO:
+        from rich.markup import escape  # after the checks of the arguments, which must not wait for it
+
         if saved and not same:
             raise CheckpointError(
                 f"{folder}: contains a run of another configuration; resume it with run.resume={folder}, or choose "
