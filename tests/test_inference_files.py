@@ -94,23 +94,6 @@ def test_slices_have_the_type_of_what_they_slice(tmp_path) -> None:
     assert [(tensor.shape, tensor.dtype) for tensor in sliced] == [((2, 4, 4, 2), "int8"), ((2, 3), "float32")]
 
 
-def test_first_place_of_a_recurrent_layer_is_one_row(tmp_path) -> None:
-    import keras
-
-    from odt_sim.export import export_model
-
-    network = keras.Sequential([keras.Input((2, 3)), keras.layers.LSTM(4), keras.layers.Dense(2)])
-    path = export_model(network, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=8)
-    model = TrainableModel.load(path)
-    files = inference_files(model, FORMATS, Examples(rows(model, 0, 8), np.zeros((8, 2), np.float32)))
-    for content in files.values():
-        [part] = read_graph(content, "m").subgraphs
-        constants = {tensor.shape for tensor in part.tensors if tensor.constant}
-        assert (1, 16) in constants
-        assert (8, 16) not in constants
-    assert outputs(files["float32"], model).tobytes() == Runtime(model).infer(rows(model, 9, 8)).tobytes()
-
-
 @pytest.mark.slow
 def test_spectrograms_are_quantized(tmp_path) -> None:
     import keras

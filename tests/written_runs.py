@@ -70,6 +70,7 @@ def write_run(
     references: bool = True,
     settings: Mapping[str, str] | None = None,
     stopped: str | None = None,
+    pruned: bool | None = None,
 ) -> Path:
     """Write a run with random results of devices; everything else is computed from them as in a real run."""
     path.mkdir(parents=True)
@@ -110,6 +111,7 @@ def write_run(
         cohort=None,
         settings=_recorded(strategy, overrides) if settings is None else settings,
         stopped=stopped,
+        pruned=pruned,
     )
     folder.write_summary(summary)
     if hydra:

@@ -1,11 +1,7 @@
 """A command's messages on standard error, and output where an encoding lacks some characters."""
 
-import codecs
 import sys
 from io import TextIOWrapper
-
-LOOKALIKES = {"\N{NO-BREAK SPACE}": " ", "−": "-", "–": "-", "±": "+-", "…": "..."}
-"""Replacements for characters that reports print and an encoding such as ASCII may lack; others become question marks."""
 
 
 def say(line: str) -> None:
@@ -24,13 +20,7 @@ def warn(message: str | None) -> None:
 
 
 def never_fail() -> None:
-    """Replace characters that the encoding of stdout or stderr lacks with lookalikes, to avoid an error after a run."""
-    codecs.register_error("lookalikes", _lookalikes)
+    """Print question marks for characters that the encoding of stdout or stderr lacks, to avoid an error after a run."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="lookalikes")
-
-
-def _lookalikes(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    return "".join(LOOKALIKES.get(each, "?") for each in error.object[error.start : error.end]), error.end
+            stream.reconfigure(errors="replace")

@@ -58,15 +58,12 @@ def deploy(
     if devices is None:
         path = global_file(simulation.directory)
         model = with_content(simulation.model, path.read_bytes(), str(path))
-        yield _write(
-            simulation, "global", model, _pooled(simulation, "train"), _pooled(simulation, "test"), output, formats
-        )
+        pooled = (_pooled(simulation, split) for split in ("train", "test"))
+        yield _write(output, "global", model, formats, simulation, *pooled)
         return
     for device in simulation.deployed(devices):
-        model = personal_model(device)
-        rows = _write(
-            simulation, f"device_{device.id}", model, device.train_examples, device.test_examples, output, formats
-        )
+        name, examples = f"device_{device.id}", (device.train_examples, device.test_examples)
+        rows = _write(output, name, personal_model(device), formats, simulation, *examples)
         if simulation.data.scales:
             write_file(output / INPUTS.format(device.id), _scales(simulation, device.id))
         yield rows
@@ -88,10 +85,7 @@ def deploy_trained(folder: Path, output: Path, name: str, formats: Sequence[str]
     """
     model = TrainableModel.load(global_file(folder))
     _check_ops(model)
-    contents = _contents(name, model, formats, None)
-    rows = [{"file": file, "format": format, "bytes": len(content)} for file, (format, content) in contents.items()]
-    _write_files(output, contents, rows)
-    return rows
+    return _write(output, name, model, formats)
 
 
 def deploy_new(simulation: Simulation, output: Path) -> list[Row]:
@@ -107,8 +101,8 @@ def deploy_new(simulation: Simulation, output: Path) -> list[Row]:
         OdtSimError: There is no such model, or it cannot be made or written.
     """
     _check_ops(simulation.model)
-    train, test = (_pooled(simulation, split) for split in ("train", "test"))
-    return _write(simulation, "new", new_model(simulation), train, test, output, ())
+    pooled = (_pooled(simulation, split) for split in ("train", "test"))
+    return _write(output, "new", new_model(simulation), (), simulation, *pooled)
 
 
 def _check_ops(model: TrainableModel) -> None:
@@ -121,40 +115,30 @@ def _check_ops(model: TrainableModel) -> None:
 
 
 def _write(
-    simulation: Simulation,
+    output: Path,
     name: str,
     model: TrainableModel,
-    train: Examples,
-    test: Examples,
-    output: Path,
     formats: Sequence[str],
+    simulation: Simulation | None = None,
+    train: Examples | None = None,
+    test: Examples | None = None,
 ) -> list[Row]:
-    contents = _contents(name, model, formats, train)
-    rows = [
-        {"file": file, "format": format, **measured(content, model, test, file, simulation.job.own_metrics, train)}
-        for file, (format, content) in contents.items()
-    ]
-    _write_files(output, contents, rows)
-    if names := simulation.data.class_names:
-        write_file(output / CLASSES, json.dumps(names, ensure_ascii=False).encode())
-    return rows
-
-
-def _contents(
-    name: str, model: TrainableModel, formats: Sequence[str], examples: Examples | None
-) -> dict[str, tuple[str, bytes]]:
-    """Return format and content of each file of a model, by the file's name."""
+    """Write the files of a model, measured on test examples if there are any, and return their rows of the table."""
     contents = {f"{name}.tflite": ("trainable", model.content)}
-    for format, content in inference_files(model, formats, examples).items():
+    for format, content in inference_files(model, formats, train).items():
         contents[f"{name}_infer_{format}.tflite"] = (format, content)
-    return contents
-
-
-def _write_files(output: Path, contents: Mapping[str, tuple[str, bytes]], rows: Sequence[Row]) -> None:
+    rows: list[Row] = []
+    for file, (format, content) in contents.items():
+        own = simulation.job.own_metrics if simulation else ()
+        figures = measured(content, model, test, file, own, train) if test is not None else {"bytes": len(content)}
+        rows.append({"file": file, "format": format, **figures})
     table = _with_rows(output / TABLE, rows)
     for file, (_, content) in contents.items():
         write_file(output / file, content)
     write_file(output / TABLE, table)
+    if simulation and (names := simulation.data.class_names):
+        write_file(output / CLASSES, json.dumps(names, ensure_ascii=False).encode())
+    return rows
 
 
 def _scales(simulation: Simulation, device: int) -> bytes:

@@ -11,6 +11,9 @@ from odt_sim.model.contract.manifest import CTC
 from odt_sim.model.reading.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel
 
+LENGTH = 8
+"""The size of an axis that is not fixed, such as the words of a text."""
+
 
 def generator_for(*purpose: str | int) -> np.random.Generator:
     """Return the generator `numpy.random.default_rng(purpose)`, with texts as base-256 numbers.
@@ -47,9 +50,13 @@ def _spelled(labels: NDArray[Any], frames: int) -> NDArray[Any]:
 
 
 def _values(tensor: TensorInfo, random: np.random.Generator, count: int) -> NDArray[Any]:
-    shape = (count, *tensor.shape[1:])
+    shape = _shape(tensor, count)
     integers = np.issubdtype(tensor.dtype, np.integer)
     return (random.integers(0, 2, shape) if integers else random.normal(size=shape)).astype(tensor.dtype)
+
+
+def _shape(tensor: TensorInfo, count: int) -> tuple[int, ...]:
+    return (count, *(LENGTH if size < 0 else size for size in tensor.shape[1:]))
 
 
 def _targets(model: TrainableModel, name: str, random: np.random.Generator, count: int) -> NDArray[Any]:
@@ -57,7 +64,7 @@ def _targets(model: TrainableModel, name: str, random: np.random.Generator, coun
     tensor, classes = model.targets[name], model.classes_by_target[name]
     if classes is None:  # a regression, or a custom loss, which may take labels
         return _values(tensor, random, count)
-    shape = (count, *tensor.shape[1:])
+    shape = _shape(tensor, count)
     if len(shape) > 1 and shape[-1] == classes and not np.issubdtype(tensor.dtype, np.integer):
         return np.eye(classes, dtype=tensor.dtype)[random.integers(0, classes, shape[:-1])]
     return random.integers(0, classes, shape).astype(tensor.dtype)

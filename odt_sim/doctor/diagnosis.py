@@ -8,19 +8,18 @@ from typing import Any
 
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.doctor import findings as kinds
-from odt_sim.doctor.experiments import OF_SEVERAL
-from odt_sim.doctor.file_checks import NEEDED, check_file, manifest_of
+from odt_sim.doctor.experiments import OF_DIAGNOSIS
+from odt_sim.doctor.file_checks import NEEDED, Roles, check_file, manifest_of
 from odt_sim.doctor.findings import Finding, Kind
 from odt_sim.doctor.run_checks import check_trial, loss_text
-from odt_sim.doctor.subject import Roles
-from odt_sim.doctor.trial import tried
+from odt_sim.doctor.trial import Trial, tried
 from odt_sim.errors import ModelError
 from odt_sim.model.contract.browsers import check_for_browsers
 from odt_sim.model.contract.manifest import METADATA_NAME
 from odt_sim.model.contract.signatures import REQUIRED
-from odt_sim.model.foreign.adaptation import adapted
+from odt_sim.model.foreign.adaptation import Adaptation, adapted, with_other_targets
 from odt_sim.model.foreign.roles import Corrections, find_roles
-from odt_sim.model.reading.graph import Graph, Handle
+from odt_sim.model.reading.graph import Graph
 from odt_sim.model.reading.graph_reader import read_graph
 from odt_sim.model.trainable import TrainableModel, read_file
 
@@ -120,94 +119,85 @@ class _Examination:
         self, path: Path, content: bytes, graph: Graph, corrections: Corrections | None, flex_python: str | None
     ) -> None:
         self._path, self._content, self._graph = path, content, graph
-        self._own, self._manifest = METADATA_NAME in graph.metadata, manifest_of(graph, str(path))
-        known = {role: role for role in REQUIRED if role in graph.signatures} if self._own else corrections
-        self._browser = ""  # why browsers cannot train it
-        self._found = found = find_roles(graph, str(path), known)
+        self._corrections, self._flex_python = corrections, flex_python
+        self._manifest = manifest_of(graph, str(path))
+        required = {role: role for role in REQUIRED if role in graph.signatures}
+        roles = find_roles(graph, str(path), required if METADATA_NAME in graph.metadata else corrections)
+        self._all_roles, self._missing = roles, roles.missing
         self._roles: Roles = {
-            role: {"name": found[role].signature, **found[role].inputs, **found[role].outputs}
+            role: {"name": roles[role].signature, **roles[role].inputs, **roles[role].outputs}
             for role in NEEDED
-            if role in found and graph.signatures[found[role].signature].declared
+            if role in roles and graph.signatures[roles[role].signature].declared
         }
-        self._missing, self._corrections, self._flex_python = found.missing, corrections, flex_python
-        self._several = (
-            self._manifest is not None and max(map(len, (self._manifest.inputs, self._manifest.outputs))) > 1
-        )
-        if self._several:  # roles found in the graph assume signatures with one input and one output
-            self._roles, self._missing = {role: {"name": role} for role in REQUIRED if role in graph.signatures}, ""
+        if self._manifest is not None and max(len(self._manifest.inputs), len(self._manifest.outputs)) > 1:
+            self._roles = {role: {"name": role} for role in required}  # others have one input and one output
+            self._missing = ""
 
     def diagnosis(self) -> Diagnosis:
-        declared = list(check_file(self._graph, self._roles, self._missing))
+        findings = list(check_file(self._graph, self._roles, self._all_roles, self._missing))
         runtime: RuntimeChoice | None = LITERT
-        if any(finding.kind is kinds.FLEX_IN_STEP for finding in declared):
+        if any(finding.kind is kinds.FLEX_IN_STEP for finding in findings):
             runtime = RuntimeChoice("flex", self._flex_python) if self._flex_python else None  # none here
-        ran: list[Finding] = []
         measured: dict[str, Any] = {}
+        browser = ""  # why browsers cannot train it
         if runtime is not None:
-            content, roles, refused = self._completed(flex=runtime.runs_flex)
-            parameters = self._manifest.parameters if self._own and self._manifest is not None else ()
-            frozen = {f"a{i}" for i, parameter in enumerate(parameters) if not parameter.moves}
-            trial = tried(content, str(self._path), roles, runtime, OF_SEVERAL if self._several else None)
-            ran = list(check_trial(trial, {**roles, **self._roles}, self._variables(), frozen))
-            if refused and not any(finding.kind.prevents for finding in [*declared, *ran]):
-                ran.append(Finding(kinds.REFUSED, "", refused))
-            measured = self._measured(trial.result("speed"), trial.result("loss"), runtime)
-        found = tuple(sorted(self._causes([*declared, *ran]), key=lambda f: (not f.kind.prevents, f.kind.id, f.where)))
-        names = {role: own["name"] for role, own in self._roles.items()}
-        return Diagnosis(
-            str(self._path), len(self._content), names, found, _verdicts(found, runtime, self._browser), measured
-        )
+            adaptation, model, refused = self._adapted(runtime)
+            browser = _refused_by_browsers(model) if model else ""
+            experiments = OF_DIAGNOSIS if model else OF_DIAGNOSIS[:1]
+            trial = tried(adaptation.content, str(self._path), runtime, experiments)
+            if "train" in (trial.result("declared") or {}) and adaptation.roles and not runtime.runs_flex:
+                other = with_other_targets(self._content, str(self._path), adaptation.roles, self._options(runtime))
+                if other:
+                    trial = tried(other.content, str(self._path), runtime)
+                    findings.append(Finding(kinds.WRONG_SHAPE, adaptation.roles["train"].signature, other.notes[0]))
+            parameters = self._manifest.parameters if self._manifest else ()
+            frozen = {parameter.name for parameter in parameters if not parameter.moves}
+            findings += check_trial(trial, self._roles, frozen)
+            if refused and not any(finding.kind.prevents for finding in findings):
+                findings.append(Finding(kinds.REFUSED, "", refused))
+            measured = self._measured(trial, runtime)
+        ordered = tuple(sorted(self._causes(findings), key=lambda f: (not f.kind.prevents, f.kind.id, f.where)))
+        names = {role: signature["name"] for role, signature in self._roles.items()}
+        verdicts = _verdicts(ordered, runtime, browser)
+        return Diagnosis(str(self._path), len(self._content), names, ordered, verdicts, measured)
 
-    def _completed(self, *, flex: bool) -> tuple[bytes, Roles, str]:
-        """Return the file and its roles, adapted as in a simulation if it cannot read and write its weights.
+    def _options(self, runtime: RuntimeChoice) -> dict[str, Any]:
+        return {"signatures": self._corrections, "flex": runtime.runs_flex}
 
-        The third value says why a simulation refuses the file; empty if it does not.
-        """
+    def _adapted(self, runtime: RuntimeChoice) -> tuple[Adaptation, TrainableModel | None, str]:
+        """Return the file as a simulation adapts it, its model, and why a simulation refuses it: no model, or empty."""
         where = str(self._path)
         try:
-            content = adapted(self._content, where, signatures=self._corrections, flex=flex).content
-            added = TrainableModel.from_content(content, where=where, flex=flex)
+            adaptation = adapted(self._content, where, **self._options(runtime))
+            return adaptation, TrainableModel.from_content(adaptation.content, where=where, flex=runtime.runs_flex), ""
         except ModelError as error:
-            return self._content, self._roles, str(error).removeprefix(f"{where}: ")
-        self._manifest = self._manifest or added.manifest
-        try:
-            check_for_browsers(added)
-        except ModelError as error:
-            self._browser = str(error).removeprefix(f"{where}: ")
-        if {"parameters", "restore"} <= self._roles.keys():
-            return self._content, self._roles, ""
-        return content, {role: {"name": role} for role in REQUIRED}, ""
+            return Adaptation(self._content, None), None, str(error).removeprefix(f"{where}: ")
 
-    def _causes(self, found: list[Finding]) -> list[Finding]:
+    def _causes(self, findings: Sequence[Finding]) -> list[Finding]:
         """Leave out findings that are explained by another one, or by a loss that the manifest names."""
-        ids = {finding.kind for finding in found}
-        explained = set[Kind]()
-        for causes, effects in EXPLAIN:
-            if causes & ids:
-                explained |= effects
-        if self._own and self._manifest is not None and self._manifest.loss is not None:
+        ids = {finding.kind for finding in findings}
+        explained = {kind for causes, effects in EXPLAIN if causes & ids for kind in effects}
+        if self._manifest is not None and (self._manifest.loss is not None or "loss" in self._graph.signatures):
             explained.add(kinds.UNEXPLAINED)
-        return [finding for finding in found if finding.kind not in explained]
+        return [finding for finding in findings if finding.kind not in explained]
 
-    def _variables(self) -> dict[str, str]:
-        """Return the author's name of each output of the reading signature."""
-        if self._manifest is not None and (self._own or "parameters" not in self._found):
-            return {f"a{i}": p.name for i, p in enumerate(self._manifest.parameters)}
-        if "parameters" not in self._found:
-            return {}
-        flow = self._found.flow("parameters")
-        sources = {name: [s for s in flow.of_output(name) if isinstance(s, Handle)] for name in flow.entry.outputs}
-        return {name: handles[0].name for name, handles in sources.items() if len(handles) == 1}
-
-    def _measured(self, speed: Any, loss: Any, runtime: RuntimeChoice) -> dict[str, Any]:
-        figures = {"runtime": runtime.name, **(speed or {})}
+    def _measured(self, trial: Trial, runtime: RuntimeChoice) -> dict[str, Any]:
+        measured = {"runtime": runtime.name, **(trial.result("speed") or {})}
         if runtime.runs_flex:
-            figures.pop("bytes", None)  # the memory of this side of the pipe
-        if self._several and self._manifest is not None:
-            losses = ({"loss": output.loss, "from_logits": output.from_logits} for output in self._manifest.outputs)
-            return {**figures, "loss": " + ".join(loss_text(loss) or "its own" for loss in losses)}
-        named = self._manifest.loss if self._own and self._manifest is not None else None
-        return {**figures, "loss": (loss_text(loss) if loss else None) or named}
+            measured.pop("bytes", None)  # the memory of this side of the pipe
+        if self._manifest is not None:
+            losses = [loss_text(output.loss, output.from_logits) or "its own" for output in self._manifest.outputs]
+            return {**measured, "loss": " + ".join(losses)}
+        loss = trial.result("loss") or {}
+        return {**measured, "loss": loss_text(loss.get("loss"), loss.get("from_logits", True)) or None}
+
+
+def _refused_by_browsers(model: TrainableModel) -> str:
+    try:
+        check_for_browsers(model)
+    except ModelError as error:
+        return str(error).removeprefix(f"{model.where}: ")
+    return ""
 
 
 def _verdicts(found: tuple[Finding, ...], runtime: RuntimeChoice | None, refused: str) -> dict[str, Verdict]:

@@ -1,263 +1,238 @@
 """Experiments on a file; each starts a fresh engine and returns its measurements as JSON types.
 
-They run in the subprocess of `trial`, because native code may crash.
+They run in the subprocess of `trial`, because native code may crash. All but `load` and `runners` need the signatures of
+the contract, which the adaptation of a foreign file adds.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from odt_sim._support.system import peak_memory
-from odt_sim.data.store.columns import Array
+from odt_sim._support.text import one_line
+from odt_sim.data.store.columns import Array, Rows, arrays_of, rows_of
 from odt_sim.device.batches import Batch, batches
-from odt_sim.device.engines import Engine
+from odt_sim.device.engines import RuntimeChoice
 from odt_sim.device.random import random_rows
 from odt_sim.device.runtime import Runtime
 from odt_sim.doctor.loss import Measured, matched
-from odt_sim.doctor.runners import runners
-from odt_sim.doctor.subject import RATE, Inputs, Subject, milliseconds, targets, zeros
-from odt_sim.errors import ModelError
+from odt_sim.doctor.runners import delegated
+from odt_sim.errors import OdtSimError
+from odt_sim.model.contract.signatures import REQUIRED
+from odt_sim.model.reading import flatbuffer
+from odt_sim.model.reading.flatbuffer import Signature
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Weights
 
 STEPS = 5
 """The number of steps of an experiment that trains."""
 
+RATE = 0.01
+"""The learning rate, if the step takes one."""
+
+SCALES = (1.0, 3.0, 0.5, 2.0)
+"""The factors of the inputs in successive batches, so that their losses differ."""
+
+LENGTH = 8
+"""The size of an axis that is not fixed, such as the words of a text."""
+
+SECONDS, MOST_CALLS = 0.4, 200
+"""The limits of the time for which a call is timed, after the first call."""
+
 Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The file that an experiment runs.
+
+    Attributes:
+        content: The file.
+        where: Its name.
+        runtime: The runtime that runs it.
+    """
+
+    content: bytes
+    where: str
+    runtime: RuntimeChoice
+
+    @cached_property
+    def model(self) -> TrainableModel:
+        """The file as a trainable model."""
+        return TrainableModel.from_content(self.content, where=self.where, flex=self.runtime.runs_flex)
+
+    def start(self) -> Runtime:
+        """Return the model on a fresh engine."""
+        return Runtime(self.model, self.runtime)
+
+    def batches(self, seed: int, count: int) -> Iterator[Batch]:
+        """Yield batches of random rows."""
+        random, size = np.random.default_rng(seed), self.model.batch_size
+        for i in range(count):
+            x, y = random_rows(self.model, random, size)
+            yield next(batches(self.model, _scaled(x, SCALES[i % len(SCALES)]), y))
 
 
 def load(subject: Subject) -> Result:
     """Load the file."""
     started = time.perf_counter()
-    subject.start()
+    subject.runtime(subject.content, subject.where)
     return {"seconds": time.perf_counter() - started}
 
 
 def declared(subject: Subject) -> Result:
-    """Call every signature with a role on zeros of its declared shapes; if the step fails, try other target shapes.
-
-    Returns:
-        By role, the error or an empty text; and as `y` the shape with which the step works, if it is not the declared
-        one.
-    """
-    found: Result = {
-        role: _error(partial(_call, subject, role)).removeprefix(f"{subject.where}: ") for role in subject.roles
-    }
-    if found.get("train"):
-        shape = _working_targets(subject)
-        if shape is not None:
-            found["y"] = list(shape)
-    return found
-
-
-def _call(subject: Subject, role: str) -> None:
-    declared = subject.signatures[subject.name(role)].inputs
-    subject.start().call(subject.name(role), **{name: zeros(tensor) for name, tensor in declared.items()})
-
-
-def _error(work: Callable[[], Any]) -> str:
-    try:
-        work()
-    except (ModelError, ValueError, RuntimeError, TypeError) as error:
-        return str(error) or type(error).__name__
-    return ""
-
-
-def _working_targets(subject: Subject) -> tuple[int, ...] | None:
-    """Return a shape of the targets with which the step runs; None if it runs with none, or there is no inference."""
-    if "infer" not in subject.roles:
-        return None
-    random, engine = np.random.default_rng(0), subject.start()
-    x = subject.x(random)
-    outputs = subject.infer(engine, x)
-    first = subject.input("train", "y").shape[:1] or (-1,)
-    for shape in ((*first, *outputs.shape[1:]), first, (*first, 1)):
-        tried = subject.with_targets(shape)
-        y = targets(tried.input("train", "y"), random, outputs.shape, len(x))
-        if not _error(partial(tried.train, tried.start(), subject.trained_on(engine, x), y)):
-            return shape
-    return None
+    """Call every required signature on zeros of its declared shapes, and return the error of each that fails."""
+    failures: Result = {}
+    for name in REQUIRED:
+        try:
+            inputs = _zeros(subject.model.signatures[name], subject.model.batch_size)
+            subject.runtime(subject.content, subject.where).call(name, **inputs)
+        except (OdtSimError, ValueError, RuntimeError, TypeError) as error:
+            failures[name] = one_line(error).removeprefix(f"{subject.where}: ")
+    return failures
 
 
 def loss(subject: Subject) -> Result:
     """Compare the losses of successive steps with losses of the outputs of inference, before and after each step."""
-    random, engine, calls = np.random.default_rng(1), subject.start(), []
-    _write_random(subject, engine, random)
-    for x, y in subject.batches(random, engine, STEPS):
-        before = subject.infer(engine, x)
-        returned = subject.train(engine, subject.trained_on(engine, x), y)
-        calls.append(Measured(returned, y, before, subject.infer(engine, x)))
+    runtime, calls = subject.start(), []
+    runtime.write(_random_weights(runtime.initial))  # shipped weights may be NaN or zero
+    for batch in subject.batches(1, STEPS):
+        before = _first(runtime.infer(batch.x))
+        [returned] = runtime.train([batch], [RATE])
+        calls.append(Measured(returned, _first(batch.y), before, _first(runtime.infer(batch.x))))
     if not np.isfinite([call.returned for call in calls]).all():
         return {"finite": False}
-    match = matched(calls)
-    return {"finite": True, **match._asdict(), "returned": [call.returned for call in calls]}
+    if len(subject.model.outputs) > 1:  # the manifest names their losses
+        return {"finite": True, "relation": None}
+    return {"finite": True, **matched(calls)._asdict(), "returned": [call.returned for call in calls]}
 
 
-def _write_random(subject: Subject, engine: Engine, random: np.random.Generator) -> None:
-    """Write small random weights if the file can take them, because shipped weights may be NaN or zero."""
-    names = _shared_names(subject)
-    if names and _error(lambda: engine.call(subject.name("restore"), **_random_weights(subject, names, random))):
-        raise ModelError("weights cannot be written")
-
-
-def _random_weights(subject: Subject, names: Mapping[str, str], random: np.random.Generator) -> Inputs:
-    """Return random weights near the shipped ones, by the writing signature's names."""
-    read = subject.parameters(subject.start())
-    made = {}
-    for written, name in names.items():
-        value = read[name]
+def _random_weights(shipped: Weights) -> Weights:
+    """Return random weights near the shipped ones."""
+    random, tensors = np.random.default_rng(1), []
+    for value in shipped.tensors():
         noise = random.normal(0, 0.3 / np.sqrt(max(1, value.shape[0] if value.ndim > 1 else 10)), value.shape)
         scale = value.ndim < 2 and value.size > 0 and bool((value > 0).all())  # or a variance: it must stay above 0
-        made[written] = (np.abs(noise) + 0.5 if scale else np.nan_to_num(value) + noise).astype(value.dtype)
-    return made
-
-
-def _shared_names(subject: Subject) -> dict[str, str]:
-    """Return the reading signature's name for each name of the writing signature; empty if they do not match."""
-    if not {"parameters", "restore"} <= subject.roles.keys():
-        return {}
-    read = subject.signatures[subject.name("parameters")].outputs
-    written = subject.signatures[subject.name("restore")].inputs
-    if read.keys() == written.keys():
-        return {name: name for name in written}
-    if len(read) != len(written):
-        return {}
-
-    def numbered(name: str) -> tuple[str, int]:  # a10 comes after a9
-        letters = name.rstrip("0123456789")
-        return letters, int(name[len(letters) :] or 0)
-
-    return dict(zip(sorted(written, key=numbered), sorted(read, key=numbered), strict=True))
+        tensors.append((np.abs(noise) + 0.5 if scale else np.nan_to_num(value) + noise).astype(np.float32))
+    return Weights.from_tensors(shipped.layout, tensors)
 
 
 def step(subject: Subject) -> Result:
     """Take steps and return the names of weights that never change, and of weights that become NaN or infinite."""
-    if subject.several:
-        runtime, rows = _runtime(subject)
-        return _weight_changes(
-            lambda: runtime.call("parameters"), (runtime.train([batch], [float(RATE)]) for batch in rows)
-        )
-    random, engine = np.random.default_rng(2), subject.start()
-    pairs = subject.batches(random, engine, STEPS)
-    steps = (subject.train(engine, subject.trained_on(engine, x), y) for x, y in pairs)
-    return _weight_changes(lambda: subject.parameters(engine), steps)
-
-
-def _runtime(subject: Subject) -> tuple[Runtime, list[Batch]]:
-    """Return a fresh runtime of a file of odt_sim with several inputs or outputs, and batches of random rows."""
-    model = TrainableModel.from_content(subject.content, where=subject.where, flex=subject.runtime.runs_flex)
-    rows = random_rows(model, np.random.default_rng(2), STEPS * model.batch_size)
-    return Runtime(model, subject.runtime), list(batches(model, *rows))
-
-
-def _weight_changes(read: Callable[[], Mapping[str, Array]], steps: Iterable[Any]) -> Result:
-    """Return the names of weights that never change, and of weights that become NaN or infinite.
-
-    Args:
-        read: Returns the weights.
-        steps: An iterator that takes a step for each item.
-    """
-    before = {name: np.array(value) for name, value in read().items()}
-    after: Mapping[str, Array] = before
+    runtime = subject.start()
+    before = after = _weights(runtime)
     changed = set[str]()
-    for _ in steps:
-        after = read()
-        changed |= {name for name, value in after.items() if value.tobytes() != before[name].tobytes()}
+    for batch in subject.batches(2, STEPS):
+        runtime.train([batch], [RATE])
+        after = _weights(runtime)
+        changed |= _differing(before, after)
     broken = [name for name, value in after.items() if np.isfinite(before[name]).all() and not np.isfinite(value).all()]
-    return {
-        "weights": len(before),
-        "unchanged": [name for name in before if name not in changed],
-        "not_finite": broken,
-    }
-
-
-def order(subject: Subject) -> Result:
-    """Write a different value to each weight and read them back.
-
-    Returns:
-        `moved`: pairs of a written name and the name under which its value came back; `lost`: names of values that did not
-        come back; `compared`: the number of weights.
-    """
-    names = _shared_names(subject)
-    engine = subject.start()
-    read = subject.parameters(engine)
-    written = {name: np.full(read[own].shape, 1 + i, read[own].dtype) for i, (name, own) in enumerate(names.items())}
-    if not written:
-        return {"compared": 0, "moved": [], "lost": []}
-    declared = subject.signatures[subject.name("restore")].inputs
-    inputs = dict(written)
-    for name, value in written.items():
-        shape = declared[name].shape
-        if min(shape, default=0) >= 0 and np.prod(shape) == value.size:  # such as a transposed kernel
-            inputs[name] = value.reshape(shape)
-    engine.call(subject.name("restore"), **inputs)
-    found = {name: float(value.reshape(-1)[0]) for name, value in subject.parameters(engine).items() if value.size}
-    numbers = {1.0 + i: name for i, name in enumerate(names)}
-    back = {numbers[value]: name for name, value in found.items() if value in numbers}
-    moved = [[name, own] for name, own in back.items() if names[name] != own]
-    lost = [name for name, own in names.items() if name not in back and own in found]
-    return {"compared": len(names), "moved": moved, "lost": lost}
+    unchanged = [name for name in before if name not in changed]
+    return {"weights": len(before), "unchanged": unchanged, "not_finite": broken}
 
 
 def mode(subject: Subject) -> Result:
     """Infer twice on the same rows, and once with other rows after the first one."""
-    random, engine = np.random.default_rng(3), subject.start()
-    before = {name: np.array(value) for name, value in subject.parameters(engine).items()}
-    static = subject.input("infer", "x").shape[:1]
-    rows = static[0] if static and static[0] > 0 else 4
-    x, others = (subject.x(random, rows) for _ in range(2))
-    others[0] = x[0]
-    one, again, beside = (np.array(subject.infer(engine, batch)) for batch in (x, x, others))
-    after = subject.parameters(engine)
-    scale = max(1e-6, float(np.abs(one).max()))
+    runtime, random = subject.start(), np.random.default_rng(3)
+    before = _weights(runtime)
+    x, others = (random_rows(subject.model, random, subject.model.batch_size)[0] for _ in range(2))
+    pairs = zip(arrays_of(x).items(), arrays_of(others).values(), strict=True)
+    beside = rows_of({name: np.concatenate([array[:1], other[1:]]) for (name, array), other in pairs})
+    once, again, next_to_others = (arrays_of(runtime.infer(rows)) for rows in (x, x, beside))
+    scale = max(1e-6, *(float(np.abs(output).max()) for output in once.values()))
+    first, first_beside = ({name: output[:1] for name, output in answers.items()} for answers in (once, next_to_others))
     return {
-        "rows": rows,
-        "random": float(np.abs(one - again).max()) / scale,
-        "dependent": float(np.abs(one[0] - beside[0]).max()) / scale,
-        "changed": [name for name in before if before[name].tobytes() != after[name].tobytes()],
+        "random": _difference(once, again) / scale,
+        "dependent": _difference(first, first_beside) / scale,
+        "changed": sorted(_differing(before, _weights(runtime))),
     }
 
 
 def speed(subject: Subject) -> Result:
     """Time the step and the inference, and measure the peak memory of this process, Python included."""
-    if subject.several:
-        runtime, [batch, *_] = _runtime(subject)
-        rows, infer = len(batch.x), milliseconds(lambda: runtime.infer(batch.x))
-        train = milliseconds(lambda: runtime.train([batch], [float(RATE)]))
-    else:
-        engine, raw = subject.start(), subject.x(np.random.default_rng(4))
-        x, y = subject.batch(engine)
-        rows, infer = subject.rows, milliseconds(lambda: subject.infer(engine, raw))
-        train = milliseconds(lambda: subject.train(engine, x, y))
-    return {"rows": rows, "infer_ms": infer, "train_ms": train, "bytes": peak_memory()}
+    runtime, [batch] = subject.start(), subject.batches(4, 1)
+    return {
+        "rows": len(batch.x),
+        "infer_ms": milliseconds(lambda: runtime.infer(batch.x)),
+        "train_ms": milliseconds(lambda: runtime.train([batch], [RATE])),
+        "bytes": peak_memory(),
+    }
 
 
-EXPERIMENTS: Mapping[str, tuple[Callable[[Subject], Result], frozenset[str]]] = {
-    "load": (load, frozenset()),
-    "declared": (declared, frozenset()),
-    "loss": (loss, frozenset({"train", "infer"})),
-    "step": (step, frozenset({"train", "infer", "parameters"})),
-    "order": (order, frozenset({"parameters", "restore"})),
-    "mode": (mode, frozenset({"infer"})),
-    "speed": (speed, frozenset({"train", "infer"})),
+def runners(subject: Subject) -> Result:
+    """Return for each signature the numbers of the ops that XNNPACK runs, and the milliseconds of a call on zeros.
+
+    Either is None where LiteRT cannot load or run the signature.
+    """
+    engine, results = subject.runtime(subject.content, subject.where), {}
+    for name, signature in flatbuffer.read(subject.content, subject.where).signatures.items():
+        try:
+            inputs = _zeros(signature, LENGTH)
+            duration = milliseconds(lambda name=name, inputs=inputs: engine.call(name, **inputs))  # type: ignore[misc]
+        except (OdtSimError, ValueError, RuntimeError, TypeError):
+            duration = None
+        results[name] = {"delegated": delegated(subject.content, name), "ms": duration}
+    return results
+
+
+EXPERIMENTS: Mapping[str, Callable[[Subject], Result]] = {
+    experiment.__name__: experiment for experiment in (load, declared, loss, step, mode, speed, runners)
 }
-"""The experiments of a diagnosis, with the roles that each needs, in the order in which they run."""
+
+OF_DIAGNOSIS = ("load", "declared", "loss", "step", "mode", "speed")
+"""The experiments of a diagnosis, in the order in which they run."""
 
 
-OF_SEVERAL = ("load", "declared", "step", "order", "speed")
-"""The experiments on a file with several inputs or outputs; the loss is not compared, since the manifest names it."""
+def milliseconds(call: Callable[[], Any]) -> float:
+    """Return the median time of a call in milliseconds, without the first call."""
+    call()
+    times = list[float]()
+    until = time.perf_counter() + SECONDS
+    while not times or (time.perf_counter() < until and len(times) < MOST_CALLS):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    return median(times) * 1000
 
 
-def possible(roles: Mapping[str, Any]) -> list[str]:
-    """Return the experiments for which a file has the signatures."""
-    return [name for name, (_, needs) in EXPERIMENTS.items() if needs <= roles.keys()]
+def _zeros(signature: Signature, rows: int) -> dict[str, Array]:
+    """Return zeros of the declared shapes of a signature's inputs, by name."""
+    return {
+        name: np.zeros(
+            [size if size >= 0 else LENGTH if axis else rows for axis, size in enumerate(tensor.shape)], tensor.dtype
+        )
+        for name, tensor in signature.inputs.items()
+    }
 
 
-def run(name: str, subject: Subject, y: tuple[int, ...] | None) -> Result:
-    """Run one experiment, with the shape `y` of the targets instead of the declared one if it is given."""
-    if name == "runners":
-        return runners(subject)
-    declared_only = y is None or name == "declared" or (subject.several and name in ("step", "speed"))
-    return EXPERIMENTS[name][0](subject if declared_only or y is None else subject.with_targets(y))
+def _scaled(rows: Rows, factor: float) -> Rows:
+    return rows_of(
+        {
+            name: (array * factor).astype(array.dtype) if array.dtype.kind == "f" else array
+            for name, array in arrays_of(rows).items()
+        }
+    )
+
+
+def _first(rows: Rows) -> Array:
+    return next(iter(arrays_of(rows).values()))
+
+
+def _weights(runtime: Runtime) -> dict[str, Array]:
+    """Return the engine's weights by the parameters' names."""
+    outputs = runtime.call("parameters")
+    return {parameter.name: np.array(outputs[f"a{i}"]) for i, parameter in enumerate(runtime.model.parameters)}
+
+
+def _differing(before: Mapping[str, Array], after: Mapping[str, Array]) -> set[str]:
+    return {name for name, value in after.items() if value.tobytes() != before[name].tobytes()}
+
+
+def _difference(outputs: Mapping[str, Array], others: Mapping[str, Array]) -> float:
+    """Return the largest difference between two inferences."""
+    return max(float(np.abs(output - others[name]).max()) for name, output in outputs.items())

@@ -12,12 +12,16 @@ from odt_sim._support.text import counted, few
 from odt_sim.doctor import findings as kinds
 from odt_sim.doctor.findings import Finding
 from odt_sim.doctor.places import places
-from odt_sim.doctor.subject import Roles
 from odt_sim.errors import ModelError
 from odt_sim.model.contract.browsers import TYPES
 from odt_sim.model.contract.manifest import METADATA_NAME, Manifest
 from odt_sim.model.contract.names import parts
-from odt_sim.model.reading.graph import ACTIVATIONS, Graph, Op, Tensor
+from odt_sim.model.foreign.roles import Roles as FoundRoles
+from odt_sim.model.reading.graph import ACTIVATIONS, Graph, Handle, Op, Tensor
+
+Roles = Mapping[str, Mapping[str, str]]
+"""By role (`train`, `infer`, `embed`, `parameters`, `restore`), the signature's `name`, and its names for `x`, `y`,
+`loss` and `output`."""
 
 NEEDED = ("train", "infer", "embed", "parameters", "restore")
 """The roles that a simulation needs."""
@@ -38,12 +42,13 @@ def manifest_of(graph: Graph, where: str) -> Manifest | None:
         return None
 
 
-def check_file(graph: Graph, roles: Roles, missing: str) -> Iterator[Finding]:
+def check_file(graph: Graph, roles: Roles, all_roles: FoundRoles, missing: str) -> Iterator[Finding]:
     """Yield the findings of the declarations.
 
     Args:
         graph: The file's graph.
         roles: Its signatures by role.
+        all_roles: The roles as found in the graph, with the dependencies in each signature.
         missing: Why no signature trains or infers.
     """
     if not any(entry.declared for entry in graph.signatures.values()):
@@ -61,6 +66,8 @@ def check_file(graph: Graph, roles: Roles, missing: str) -> Iterator[Finding]:
     if "train" in roles:
         yield from _state(graph, roles)
         yield from _batch(graph, roles)
+    if {"parameters", "restore"} <= roles.keys():
+        yield from _order(roles, all_roles)
 
 
 def needed_signatures(roles: Roles) -> list[str]:
@@ -164,6 +171,28 @@ def _state(graph: Graph, roles: Roles) -> Iterator[Finding]:
     kept = [handle.name for handle in slots if handle not in returned or handle not in set_by]
     if kept:
         yield Finding(kinds.UNSAVED, train, few(kept, MOST))
+
+
+def _order(roles: Roles, all_roles: FoundRoles) -> Iterator[Finding]:
+    """Compare the variables that a signature returns with those that another one sets, name by name."""
+    read, written = (all_roles.flows[roles[role]["name"]] for role in ("parameters", "restore"))
+    outputs, inputs = (
+        sorted(side, key=lambda name: (len(name), name)) for side in (read.entry.outputs, written.entry.inputs)
+    )
+    if len(outputs) != len(inputs):
+        return
+    moved, lost = [], []
+    returned = {name: handle for name in outputs for handle in read.of_output(name) if isinstance(handle, Handle)}
+    for output, name in zip(outputs, inputs, strict=True):
+        changed = [handle for handle, sources in written.assigned.items() if name in sources]
+        back = [other for other, handle in returned.items() if handle in changed]
+        if not back:
+            lost.append(name)
+        elif output not in back:
+            moved.append(f"{name} comes back as {back[0]}")
+    for kind, names in ((kinds.OTHER_ORDER, moved), (kinds.NOT_WRITTEN, lost)):
+        if names:
+            yield Finding(kind, roles["restore"]["name"], few(names, MOST))
 
 
 def _uninitialized(graph: Graph, signature: str) -> Iterator[Finding]:

@@ -5,9 +5,8 @@ from typing import Any
 
 from odt_sim._support.text import few
 from odt_sim.doctor import findings as kinds
-from odt_sim.doctor.file_checks import needed_signatures
+from odt_sim.doctor.file_checks import Roles
 from odt_sim.doctor.findings import Finding, Kind
-from odt_sim.doctor.subject import Roles
 from odt_sim.doctor.trial import Trial
 
 SAME = 1e-3
@@ -24,102 +23,66 @@ LOSSES: Mapping[str, Kind] = {
 MOST = 8
 
 
-def check_trial(trial: Trial, roles: Roles, names: Mapping[str, str], frozen: Set[str]) -> Iterator[Finding]:
+def check_trial(trial: Trial, roles: Roles, frozen: Set[str]) -> Iterator[Finding]:
     """Yield the findings of the experiments.
 
     Args:
         trial: The results.
-        roles: The file's signatures by role.
-        names: The variable behind each output of the reading signature.
-        frozen: The outputs that no step should change.
+        roles: The file's own signatures by role.
+        frozen: The weights that no step should change.
     """
     for experiment, reason in trial.deaths.items():
         yield Finding(kinds.CRASH, experiment, reason)
     if "load" in trial.errors:
         yield Finding(kinds.UNLOADABLE, "", trial.errors["load"])
         return
-    declared = trial.result("declared") or {}
-    failing = []
-    for role, signature in roles.items():
-        if not declared.get(role) or signature["name"] not in needed_signatures(roles):
-            continue
-        if role == "train" and "y" in declared:
-            shape = ", ".join("?" if size < 0 else str(size) for size in declared["y"])
-            found = f"{signature.get('y', 'y')} works as [{shape}], not as declared ({declared[role]})"
-            yield Finding(kinds.WRONG_SHAPE, signature["name"], found)
-        else:
-            failing.append(role)
-            yield Finding(kinds.SIGNATURE_FAILS, signature["name"], declared[role])
-    yield from _loss(trial, roles)
-    yield from _step(trial, roles, names, frozen)
-    yield from _order(trial, roles)
-    yield from _mode(trial, roles, names)
-    if not failing:  # otherwise, experiments fail because the signatures that they call do
-        errors = {error: name for name, error in reversed(list(trial.errors.items())) if name != "load"}
+    train, infer = (roles[role]["name"] if role in roles else role for role in ("train", "infer"))
+    failures = trial.result("declared") or {}
+    for role, reason in failures.items():
+        yield Finding(kinds.SIGNATURE_FAILS, roles[role]["name"] if role in roles else role, reason)
+    if result := trial.result("loss"):
+        yield from _loss(result, train)
+    if result := trial.result("step"):
+        yield from _step(result, train, frozen)
+    if result := trial.result("mode"):
+        yield from _mode(result, infer)
+    if not failures:  # otherwise, experiments fail because the signatures that they call do
+        errors = {error: experiment for experiment, error in reversed(trial.errors.items())}
         for error, experiment in errors.items():
             yield Finding(kinds.SIGNATURE_FAILS, experiment, error)
 
 
-def _loss(trial: Trial, roles: Roles) -> Iterator[Finding]:
-    found = trial.result("loss")
-    if found is None:
-        return
-    train = roles["train"]["name"]
-    if not found["finite"]:
+def _loss(result: Mapping[str, Any], train: str) -> Iterator[Finding]:
+    if not result["finite"]:
         yield Finding(kinds.LOSS_NOT_FINITE, train, "a step returned NaN or infinity")
-    elif found["relation"] in LOSSES:
-        returned = f"returned {', '.join(f'{loss:.4g}' for loss in found['returned'])}"
-        known = loss_text(found)
-        yield Finding(LOSSES[found["relation"]], train, f"compared with {known}" if known else returned)
+    elif result["relation"] in LOSSES:
+        returned = f"returned {', '.join(f'{loss:.4g}' for loss in result['returned'])}"
+        known = loss_text(result["loss"], result["from_logits"])
+        yield Finding(LOSSES[result["relation"]], train, f"compared with {known}" if known else returned)
 
 
-def loss_text(found: Mapping[str, Any]) -> str:
-    """Return the name of the loss that was found; empty if it is unknown."""
-    if not found.get("loss"):
-        return ""
-    of = (" of logits" if found["from_logits"] else " of probabilities") if "crossentropy" in found["loss"] else ""
-    return f"{found['loss']}{of}"
+def loss_text(loss: str | None, from_logits: bool) -> str:
+    """Return the description of a loss; empty if it is unknown."""
+    if "crossentropy" not in (loss or ""):
+        return loss or ""
+    return f"{loss} of {'logits' if from_logits else 'probabilities'}"
 
 
-def _step(trial: Trial, roles: Roles, names: Mapping[str, str], frozen: Set[str]) -> Iterator[Finding]:
-    found = trial.result("step")
-    if found is None:
-        return
-    train = roles["train"]["name"]
-    if found["not_finite"]:
-        yield Finding(kinds.DIVERGES, train, _named(found["not_finite"], names))
-    elif found["weights"] and len(found["unchanged"]) == found["weights"]:
-        yield Finding(kinds.NO_CHANGE, train, f"none of {found['weights']} weights changed in 5 steps")
-    elif unchanged := [name for name in found["unchanged"] if name not in frozen]:
-        yield Finding(kinds.PARTIAL_CHANGE, train, _named(unchanged, names))
+def _step(result: Mapping[str, Any], train: str, frozen: Set[str]) -> Iterator[Finding]:
+    if result["not_finite"]:
+        yield Finding(kinds.DIVERGES, train, few(result["not_finite"], MOST))
+    elif result["weights"] and len(result["unchanged"]) == result["weights"]:
+        yield Finding(kinds.NO_CHANGE, train, f"none of {result['weights']} weights changed in 5 steps")
+    elif unchanged := [name for name in result["unchanged"] if name not in frozen]:
+        yield Finding(kinds.PARTIAL_CHANGE, train, few(unchanged, MOST))
 
 
-def _order(trial: Trial, roles: Roles) -> Iterator[Finding]:
-    found = trial.result("order")
-    if found is None:
-        return
-    restore = roles["restore"]["name"]
-    if found["moved"]:
-        pairs = [f"{written} comes back as {read}" for written, read in found["moved"]]
-        yield Finding(kinds.OTHER_ORDER, restore, few(pairs, MOST))
-    if found["lost"]:
-        yield Finding(kinds.NOT_WRITTEN, restore, few(found["lost"], MOST))
-
-
-def _mode(trial: Trial, roles: Roles, names: Mapping[str, str]) -> Iterator[Finding]:
-    found = trial.result("mode")
-    if found is None:
-        return
-    infer = roles["infer"]["name"]
-    if found["random"] > SAME:
-        yield Finding(kinds.RANDOM_INFERENCE, infer, f"outputs of the same rows differ by {found['random']:.1%}")
-    elif found["dependent"] > SAME:
+def _mode(result: Mapping[str, Any], infer: str) -> Iterator[Finding]:
+    if result["random"] > SAME:
+        yield Finding(kinds.RANDOM_INFERENCE, infer, f"outputs of the same rows differ by {result['random']:.1%}")
+    elif result["dependent"] > SAME:
         yield Finding(
-            kinds.BATCH_DEPENDENT, infer, f"a row's outputs differ by {found['dependent']:.1%} next to other rows"
+            kinds.BATCH_DEPENDENT, infer, f"a row's outputs differ by {result['dependent']:.1%} next to other rows"
         )
-    if found["changed"]:
-        yield Finding(kinds.INFERENCE_TRAINS, infer, _named(found["changed"], names))
-
-
-def _named(outputs: list[str], names: Mapping[str, str]) -> str:
-    return few([f"{name} ({names[name]})" if names.get(name, name) != name else name for name in outputs], MOST)
+    if result["changed"]:
+        yield Finding(kinds.INFERENCE_TRAINS, infer, few(result["changed"], MOST))

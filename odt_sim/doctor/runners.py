@@ -1,38 +1,15 @@
-"""The ops that the XNNPACK delegate runs, and the time of each signature; part of the experiments in a subprocess."""
+"""The ops of a signature that the XNNPACK delegate runs."""
 
 from typing import Any
 
-import flatbuffers
 import numpy as np
-from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
-from odt_sim.doctor.subject import Subject, milliseconds, zeros
-from odt_sim.errors import OdtSimError
-from odt_sim.model.reading.graph_reader import IDENTIFIER
+from odt_sim.model.editing.tree import packed, unpacked
+from odt_sim.model.reading.graph import CALLS
 
-_SUBGRAPHS = (
-    *("condSubgraphIndex", "bodySubgraphIndex", "thenSubgraphIndex", "elseSubgraphIndex"),
-    *("subgraph", "initSubgraphIndex", "decompositionSubgraphIndex"),
-)
+_SUBGRAPHS = frozenset(option for options in CALLS.values() for option in options)
 """The options of ops that contain the index of a subgraph."""
-
-
-def runners(subject: Subject) -> dict[str, Any]:
-    """Return for each signature the numbers of the ops that XNNPACK runs, and the milliseconds of a call on zeros.
-
-    Either is None where LiteRT cannot load or run the signature.
-    """
-    engine, found = subject.start(), {}
-    for name, signature in subject.signatures.items():
-        inputs, duration = {}, None
-        try:
-            inputs = {key: zeros(tensor) for key, tensor in signature.inputs.items()}
-            duration = milliseconds(lambda name=name, inputs=inputs: engine.call(name, **inputs))  # type: ignore[misc]
-        except (OdtSimError, ValueError, RuntimeError, TypeError):
-            pass
-        found[name] = {"delegated": delegated(subject.content, name), "ms": duration}
-    return found
 
 
 def delegated(content: bytes, signature: str) -> list[int] | None:
@@ -53,8 +30,8 @@ def delegated(content: bytes, signature: str) -> list[int] | None:
     handles = {tensor["index"] for tensor in interpreter.get_tensor_details() if tensor["dtype"] is np.object_}
     delegates = [op for op in ops if op["op_name"] == "DELEGATE"]
     outputs = {int(i) for op in delegates for i in op["outputs"]}
-    own = [op for op in ops if op["op_name"] != "DELEGATE"]
-    return [op["index"] for op in own if delegates and _is_delegated(interpreter, op, outputs, handles)]
+    others = [op for op in ops if op["op_name"] != "DELEGATE"]
+    return [op["index"] for op in others if delegates and _is_delegated(interpreter, op, outputs, handles)]
 
 
 def _is_delegated(interpreter: Any, op: Any, outputs: set[int], handles: set[int]) -> bool:
@@ -66,26 +43,23 @@ def _is_delegated(interpreter: Any, op: Any, outputs: set[int], handles: set[int
 def _has_no_memory(interpreter: Any, tensor: int) -> bool:
     try:
         interpreter.get_tensor(tensor)
-    except ValueError as error:
-        return "Tensor data is null" in str(error)
+    except ValueError:
+        return True
     return False
 
 
 def _as_main(content: bytes, signature: str) -> bytes:
     """Return a file whose main subgraph is the subgraph of a signature."""
-    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    model = unpacked(content)
     [index] = [s.subgraphIndex for s in model.signatureDefs or [] if s.signatureKey == signature.encode()] or [0]
     places = {0: index, index: 0}
     model.subgraphs[0], model.subgraphs[index] = model.subgraphs[index], model.subgraphs[0]
     for definition in model.signatureDefs or []:
         definition.subgraphIndex = places.get(definition.subgraphIndex, definition.subgraphIndex)
-    for subgraph in model.subgraphs:
-        for op in subgraph.operators if subgraph.operators is not None else ():
-            for options in (op.builtinOptions, op.builtinOptions2):
-                for field in _SUBGRAPHS:
-                    if hasattr(options, field):
-                        number = getattr(options, field)
-                        setattr(options, field, places.get(number, number))
-    builder = flatbuffers.Builder(len(content) + 1024)
-    builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
-    return bytes(builder.Output())
+    operators = (operator for subgraph in model.subgraphs for operator in subgraph.operators or ())
+    for options in (
+        options for operator in operators for options in (operator.builtinOptions, operator.builtinOptions2)
+    ):
+        fields = {} if options is None else vars(options)
+        fields.update({name: places.get(fields[name], fields[name]) for name in _SUBGRAPHS & fields.keys()})
+    return packed(model)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -152,7 +152,8 @@ class Weights:
         """
         if layout == self.layout:
             return self._unshared()
-        return Weights(layout, _gather(self.vector, self._places(layout)))
+        parts = [self.vector[place] for place in self._places(layout)]
+        return Weights(layout, np.concatenate(parts) if parts else np.zeros(0, np.float32))
 
     def replace(self, other: "Weights") -> "Weights":
         """Return a copy with the values of `other` for its parameters; if these are all, `other` itself if read-only.
@@ -262,8 +263,3 @@ def exceeds(arrays: Sequence[Array], limit: float) -> bool:
 def _advice(array: Array) -> str:
     """Return what to do about an array whose shape or dtype does not fit."""
     return "use the weights of the same model" if array.dtype == np.float32 else "convert it by .astype(np.float32)"
-
-
-def _gather(vector: Vector, places: Iterable[slice]) -> Vector:
-    parts = [vector[place] for place in places]
-    return np.concatenate(parts) if parts else np.zeros(0, np.float32)

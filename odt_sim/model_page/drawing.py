@@ -65,7 +65,7 @@ def drawing(graph: Graph, index: int, delegated: Collection[int] | None, layers:
             {
                 "kind": op.kind,
                 "label": handle.name if handle else op.kind,
-                "text": _first_text(subgraph, op),
+                "text": next((subgraph.tensors[i].text for i in (*op.outputs[:1], *op.inputs[1:2]) if i >= 0), ""),
                 "layer": place.layer,
                 "variable": place.variable,
                 "runner": runner(op, number, delegated),
@@ -106,12 +106,6 @@ def _border_name(graph: Graph, index: int, tensor: int, kind: str) -> str:
     return next(
         (name for side in sides for name, i in side.items() if i == tensor), graph.subgraphs[index].tensors[tensor].name
     )
-
-
-def _first_text(subgraph: Subgraph, op: Op) -> str:
-    """Return the dtype and shape of an op's first output, or of the value that it assigns."""
-    tensors = [i for i in (*op.outputs[:1], *op.inputs[1:2]) if i >= 0]
-    return subgraph.tensors[tensors[0]].text if tensors else ""
 
 
 def placed(count: int, edges: Sequence[Edge]) -> list[Point]:

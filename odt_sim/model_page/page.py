@@ -81,7 +81,7 @@ def model_page(content: bytes, where: str) -> str:
         ModelError: The file cannot be read.
     """
     graph = read_graph(content, where)
-    ran = tried(content, where, {}, experiments=["runners"])
+    ran = tried(content, where, experiments=["runners"])
     found = ran.result("runners") or {}
     names = _names(graph, where)
     layers = {variable: name.rpartition("/")[0] or name for variable, name in names.items()}

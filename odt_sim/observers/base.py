@@ -55,12 +55,14 @@ class Observer:
         waits: Whether `on_round` ends a run only after evaluated rounds. Then other short rounds may be committed
             together, and their records arrive in groups, at the first round after which 250 ms have passed.
         decides: Settings of this observer that affect the result, by name; the summary records them.
+        prunes: Whether it ends runs because other runs of a search are better; reports do not compare such runs as equals.
     """
 
     reason: str | None = None
     required: bool = False
     waits: bool = False
     decides: Mapping[str, str] = {}
+    prunes: bool = False
 
     def __init_subclass__(cls) -> None:
         """Warn about methods that nothing calls, such as hooks of Keras' callbacks."""
@@ -183,7 +185,7 @@ class Observers(Observer):
 
     def _stops(self, observer: Observer, stop: bool | None) -> bool:
         if stop:
-            self.reason = observer.reason or _name(observer)
+            self.reason, self.prunes = observer.reason or _name(observer), observer.prunes
         return bool(stop)
 
 

@@ -84,7 +84,9 @@ class Checkpoint:
             try:
                 commit = self._complete(round)
                 check(commit)
-                self._check_earlier(commit)
+                for name in map(commit_name, sorted(commit.earlier - {0})):
+                    if name not in self._present:
+                        raise missing(self._storage.where(name))
                 DeviceStore(self._storage, self._model).check(commit.versions.written(round))
             except VersionError:
                 raise
@@ -197,11 +199,6 @@ class Checkpoint:
             if name not in self._present:
                 raise missing(self._storage.where(name))
         return commit
-
-    def _check_earlier(self, commit: Commit) -> None:
-        for name in map(commit_name, sorted(commit.earlier - {0})):
-            if name not in self._present:
-                raise missing(self._storage.where(name))
 
     def _required(self, round: int) -> Commit:
         try:

@@ -17,9 +17,6 @@ from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.run_folder import SEARCH, TASK, TUNED, TUNING, RunFolder, is_run_folder
 from odt_sim.persistence.summary import Summary
 
-WORSE_THAN_OTHERS = "is worse than that of other trials"
-"""The part of the reason by which runs that the pruner of a search ended are recognized."""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -61,7 +58,7 @@ class Run:
     @property
     def pruned(self) -> bool:
         """Whether the pruner of a search ended the run; False if it ended for another reason, such as a budget."""
-        return self.summary is not None and WORSE_THAN_OTHERS in (self.summary.stopped or "")
+        return self.summary is not None and bool(self.summary.pruned)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -108,7 +105,9 @@ def load_run(path: Path) -> Run:
     summary, failure = folder.summary(), folder.failure() or {}
     unfinished = None if summary else "ended early: summary.json is missing; run it again, or resume it"
     config = _read_yaml(path / ".hydra" / "config.yaml") or {}
-    know(summary.own_metrics or {} if summary else _configured_metrics(config))
+    names = (str(path).rpartition(".")[2] for path in config.get("metrics") or ())
+    configured = {name: True for name in names if not is_metric(name)}  # the summary says whether larger is better
+    know(summary.own_metrics or {} if summary else configured)
     hydra = (_read_yaml(path / ".hydra" / "hydra.yaml") or {}).get("hydra", {})
     return Run(
         path=path,
@@ -122,12 +121,6 @@ def load_run(path: Path) -> Run:
         config_folders=config_folders(hydra),
         code=folder.code(),
     )
-
-
-def _configured_metrics(config: Mapping[str, Any]) -> dict[str, bool]:
-    """Return a run's user-defined metrics; before its summary, it is unknown whether larger values are better."""
-    names = (str(path).rpartition(".")[2] for path in config.get("metrics") or ())
-    return {name: True for name in names if not is_metric(name)}
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
@@ -150,7 +143,11 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
 
 def find_started_runs(folder: Path) -> list[Path]:
     """Return the run folders at or below a folder in natural order, including those without records yet."""
-    return sorted(_runs_below(folder, _is_started, trials=True), key=_natural_order)
+
+    def is_started(path: Path) -> bool:
+        return is_run_folder(path) or (path / ".hydra" / "config.yaml").is_file()
+
+    return sorted(_runs_below(folder, is_started, trials=True), key=_natural_order)
 
 
 def one_run(found: Sequence[Path], where: object) -> Path:
@@ -166,10 +163,6 @@ def one_run(found: Sequence[Path], where: object) -> Path:
     if len(found) > 1:
         raise ConfigurationError(f"{where}: expected one run, found {len(found)}; choose one of {few(found, 5)}")
     return found[0]
-
-
-def _is_started(path: Path) -> bool:
-    return is_run_folder(path) or (path / ".hydra" / "config.yaml").is_file()
 
 
 def _runs_below(folder: Path, is_run: Callable[[Path], bool], trials: bool) -> Iterator[Path]:

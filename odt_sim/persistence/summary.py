@@ -19,7 +19,16 @@ class Summary(Record):
     """A complete run: the content of `summary.json`."""
 
     OPTIONAL = (
-        *("over_time", "stopped", "simulated_seconds", "joules", "bytes_wifi", "bytes_cellular", "fleet_totals"),
+        *(
+            "over_time",
+            "stopped",
+            "pruned",
+            "simulated_seconds",
+            "joules",
+            "bytes_wifi",
+            "bytes_cellular",
+            "fleet_totals",
+        ),
         "deploy_joules",
         *("attack_success", "global_attack_success"),
         *("environment", "model_digest", "split_digest", "own_metrics"),
@@ -83,6 +92,7 @@ class Summary(Record):
         None
     )
     stopped: Annotated[str | None, "why the run ended early; absent if it ran all rounds"] = None
+    pruned: Annotated[bool | None, "whether the pruner of a search ended the run; absent if it did not"] = None
     simulated_seconds: Annotated[float | None, "simulated time of the last round's end; absent without a clock"] = None
     joules: Annotated[float | None, "energy of all selected devices, over all rounds"] = None
     deploy_joules: Annotated[float | None, "energy to compute one deployment to the evaluated devices"] = None
@@ -158,7 +168,9 @@ def summarize(
         target=target,
         rounds_to_target=None if target is None else rounds_to_target(rounds, metrics[0], target),
         excluded=_total(rounds, "excluded"),
-        excluded_reasons=_reasons(rounds),
+        excluded_reasons=Counter(
+            reason for row in rounds for reason in row.get("excluded_reasons", {}).values()
+        ).most_common(),
         quarantined=[device for row in rounds for device in row.get("newly_quarantined", ())],
         bytes_down=_total(rounds, "bytes_down"),
         bytes_up=_total(rounds, "bytes_up"),
@@ -193,10 +205,6 @@ def _fraction_hurt(rows: Sequence[Row], metric: str, reference: str) -> float | 
 
 def _total(rows: Sequence[Row], name: str) -> Any:
     return sum(row[name] for row in rows)
-
-
-def _reasons(rounds: Sequence[Row]) -> list[tuple[str, int]]:
-    return Counter(reason for row in rounds for reason in row.get("excluded_reasons", {}).values()).most_common()
 
 
 def _known_total(rows: Sequence[Row], name: str, *, mean: bool = False) -> Any:

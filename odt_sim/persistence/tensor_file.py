@@ -23,7 +23,13 @@ def packed(tensors: Mapping[str, Array], texts: Mapping[str, str]) -> bytes:
     Raises:
         CheckpointError: A tensor has a type that cannot be stored.
     """
-    arrays = {name: _storable(name, tensor) for name, tensor in tensors.items()}
+    arrays = {}
+    for name, tensor in tensors.items():
+        if tensor.dtype.kind not in "biuf" or tensor.dtype.itemsize > 8:
+            raise CheckpointError(
+                f"{name}: cannot store {tensor.dtype}; use bool, or integers or floats of at most 64 bits"
+            )
+        arrays[name] = np.asarray(tensor, tensor.dtype.newbyteorder("<"), order="C")
     texts = {**texts, "format_version": FORMAT_VERSION}
     texts["checksum"] = _checksum(arrays, texts)
     return save(arrays, {METADATA: json.dumps(texts, sort_keys=True)})
@@ -42,10 +48,7 @@ def unpacked(content: bytes, where: str) -> tuple[dict[str, Array], dict[str, st
     """
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        metadata = header["__metadata__"]
-        if METADATA not in metadata and "format_version" in metadata:  # version 3 and earlier
-            raise _other_version(where, metadata["format_version"])
-        texts: dict[str, str] = dict(json.loads(metadata[METADATA]))
+        texts: dict[str, str] = dict(json.loads(header["__metadata__"][METADATA]))
         tensors = dict(sorted(load(content).items()))  # safetensors returns them in random order
         intact = texts.pop("checksum") == _checksum(tensors, texts)
         version = texts.pop("format_version")
@@ -54,16 +57,11 @@ def unpacked(content: bytes, where: str) -> tuple[dict[str, Array], dict[str, st
     if not intact:
         raise CheckpointError(f"{where}: damaged, its checksum does not match; restore it from a backup")
     if version != FORMAT_VERSION:
-        raise _other_version(where, version)
-    return tensors, texts
-
-
-def _storable(name: str, tensor: Array) -> Array:
-    if tensor.dtype.kind not in "biuf" or tensor.dtype.itemsize > 8:
-        raise CheckpointError(
-            f"{name}: cannot store {tensor.dtype}; use bool, or integers or floats of at most 64 bits"
+        raise VersionError(
+            f"{where}: format version {version}, but this odt_sim reads {FORMAT_VERSION}; use the version of odt_sim "
+            "that wrote it"
         )
-    return np.asarray(tensor, tensor.dtype.newbyteorder("<"), order="C")
+    return tensors, texts
 
 
 def _checksum(tensors: Mapping[str, Array], texts: Mapping[str, str]) -> str:
@@ -74,10 +72,3 @@ def _checksum(tensors: Mapping[str, Array], texts: Mapping[str, str]) -> str:
     for _, tensor in ordered:
         value = zlib.crc32(tensor.data, value)
     return f"{value:08x}"
-
-
-def _other_version(where: str, version: str) -> VersionError:
-    return VersionError(
-        f"{where}: format version {version}, but this odt_sim reads {FORMAT_VERSION}; use the version of odt_sim "
-        "that wrote it"
-    )

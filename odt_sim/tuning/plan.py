@@ -23,8 +23,8 @@ AT_ONCE = ("hydra.sweeper.n_jobs=",)  # the number of trials that run together
 def ranges_of(strategy: str) -> Mapping[str, str]:
     """Return the search ranges of a shipped strategy's hyper-parameters, in Hydra's syntax; empty for other strategies."""
     kinds = (getattr(strategies, name) for name in strategies.__all__)
-    fields = (kind.hyperparameters for kind in kinds if kind.__module__ == f"{strategies.__name__}.{strategy}")
-    return {name: field.search for name, field in next(fields, {}).items() if field.search}
+    parameters = (kind.hyperparameters for kind in kinds if kind.__module__.rpartition(".")[2] == strategy)
+    return {name: parameter.search for name, parameter in next(parameters, {}).items() if parameter.search}
 
 
 def is_fixed(override: str) -> bool:

@@ -18,7 +18,6 @@ from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.names import first_metric, higher_is_better
 from odt_sim.observers.base import Observer, RunInfo
 from odt_sim.persistence.records import RoundRecord
-from odt_sim.persistence.run import WORSE_THAN_OTHERS
 from odt_sim.persistence.run_folder import RunFolder, document
 from odt_sim.persistence.summary import Summary
 from odt_sim.tuning.space import Choice, Interval, Space
@@ -203,7 +202,7 @@ def _settle(study: Any, trial: Any, run: RunFolder) -> None:
     summary = run.summary()
     for record in run.rounds():
         _report(trial, record)
-    if summary and WORSE_THAN_OTHERS in (summary.stopped or ""):
+    if summary and summary.pruned:
         study.tell(trial, state=TrialState.PRUNED)
     elif summary and math.isfinite(value := validation_of(summary)):
         study.tell(trial, value)
@@ -228,6 +227,7 @@ class Pruning(Observer):
     """
 
     waits = True
+    prunes = True
 
     def __init__(self, folder: Path, number: int, earlier: int, name: str, settings: Mapping[str, Any] | None) -> None:
         """Create the observer of a trial.
@@ -257,7 +257,7 @@ class Pruning(Observer):
         if not _report(self._trial, record):
             return False
         figure = record.figures[f"validation_{metric}"]
-        self.reason = f"validation {metric} {figure:.4g} {WORSE_THAN_OTHERS}, round {record.round}"
+        self.reason = f"validation {metric} {figure:.4g} is worse than that of other trials, round {record.round}"
         return True
 
     def _started(self, metric: str) -> Any:

@@ -110,7 +110,7 @@ def by_turns(dataset, devices, seed, width=2):
 
 def test_partition_of_the_user_need_not_take_the_settings_of_dirichlet():
     given = [f"partition._target_={__name__}.by_turns", "partition.width=1"]
-    check_keys(composed(given), ["partition"])
+    check_keys(composed(given))
     assert [*build(composed(given).partition, "partition")(None, 3, 0)[0]] == [0, 3]
     with pytest.raises(
         ConfigurationError, match=r"^partition\.alpha: unknown setting; expected one of partition\.width$"

@@ -114,11 +114,6 @@ def test_report_compares_runs_on_disk(odt_sim, run, folder):
     assert (code, err) == (1, "error: against: expected one of fedper, local, found 'ditto'\n")
 
 
-def test_report_without_runs_is_an_error(odt_sim, folder):
-    code, _, err = odt_sim("report", ".")
-    assert (code, err) == (1, "error: .: no run found there; give a run's folder, or one that contains runs\n")
-
-
 def test_inspect_shows_an_open_batch_size(odt_sim, folder, any_rows):
     Path("any.tflite").write_bytes(any_rows.content)
     code, out, _ = odt_sim("inspect", "any.tflite")

@@ -89,14 +89,6 @@ def test_changed_settings_of_a_resumed_run_are_saved(run, folder):
 
 
 @pytest.mark.slow
-def test_command_line_with_an_added_key_resumes_its_run(run, folder):
-    given = [*FEW, "+user.note=mine", "run.rounds=1", "hydra.run.dir=out"]
-    assert run(*given)[0] == 0
-    assert run(*given, "run.rounds=2", "++run.resume=out")[0] == 0
-    assert rounds(folder / "out") == [1, 2]
-
-
-@pytest.mark.slow
 def test_interrupted_run_prints_how_to_resume_from_the_first_folder(odt_sim, run, folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     given = ["strategy._target_=mine.Interrupted", *FEW, "run.storage=kept", "hydra.run.dir=out"]
@@ -166,13 +158,6 @@ def test_same_command_line_starts_resumes_and_starts_again(run, folder):
     assert runs(folder) == before
     assert run(*AUTO)[0] == 0
     assert len(runs(folder)) == len(before) + 1
-
-
-@pytest.mark.slow
-def test_other_configuration_starts_another_run(run, folder):
-    run(*AUTO)
-    run(*AUTO, "train.epochs=2")
-    assert len(runs(folder)) == 2
 
 
 @pytest.mark.slow

@@ -29,11 +29,6 @@ def test_damaged_option_is_one_line(run, folder):
     assert "bad.yaml" in err
 
 
-def test_unknown_key_of_a_run_is_one_line(run, folder):
-    code, err = run("run.round=3", "strategy=local")
-    assert (code, err) == (1, "error: run.round: unknown setting; did you mean run.rounds?\n")
-
-
 def test_report_reads_runs_by_libyaml(odt_sim, folder, monkeypatch):
     monkeypatch.setattr(yaml, "SafeLoader", yaml.loader.SafeLoader)
     assert odt_sim("report", "nothing")[0] == 1

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -149,18 +150,6 @@ def test_folder_without_an_intact_configuration_is_refused(odt_sim, folder, cont
     assert not (folder / "mine" / "deploy").exists()
 
 
-def test_run_of_phones_that_kept_their_examples_is_refused(odt_sim, run, folder):
-    assert run(*RUN, "strategy=fedavg", "run.rounds=1", "hydra.run.dir=mine")[0] == 0
-    config = folder / "mine" / ".hydra" / "config.yaml"
-    config.write_text(config.read_text().replace("backend:\n", "backend:\n  examples: own\n"))
-    code, _, errors = odt_sim("deploy", "mine", "--device", "0")
-    assert code == 1
-    assert errors.startswith(
-        "error: mine: its phones kept their examples, so files cannot be calibrated or measured here"
-    )
-    assert not (folder / "mine" / "deploy").exists()
-
-
 def test_model_of_a_user_is_that_of_the_users_device(odt_sim, run, folder):
     generator, users = np.random.default_rng(0), np.repeat(["anna", "ben", "cem"], 20)
     np.savez("own.npz", x=generator.random((60, 8, 8, 1), np.float32), y=np.arange(60) % 10, writer=users)
@@ -174,17 +163,36 @@ def test_model_of_a_user_is_that_of_the_users_device(odt_sim, run, folder):
     assert (code, errors) == (1, f"error: {expected}\n")
 
 
-def test_run_that_is_not_complete_is_refused(odt_sim, run, folder):
+def test_run_without_examples_or_a_summary_is_refused(odt_sim, run, folder):
     assert run(*RUN, "strategy=fedavg", "run.rounds=1", "hydra.run.dir=mine")[0] == 0
+    config = folder / "mine" / ".hydra" / "config.yaml"
+    saved = config.read_text()
+    config.write_text(saved.replace("backend:\n", "backend:\n  examples: own\n"))
+    code, _, errors = odt_sim("deploy", "mine", "--device", "0")
+    assert (code, errors.partition(",")[0]) == (1, "error: mine: its phones kept their examples")
+    config.write_text(saved)
     (folder / "mine" / "summary.json").unlink()
     code, _, errors = odt_sim("deploy", "mine", "--device", "0")
     assert (code, errors) == (1, NOT_COMPLETE)
+    assert not (folder / "mine" / "deploy").exists()
 
 
-@pytest.mark.parametrize("chosen", [["--global"], ["--device", "0"], ["--all"]])
-def test_run_that_failed_at_its_data_is_not_complete(chosen, odt_sim, run, folder):
+def test_run_that_failed_at_its_data_is_not_complete(odt_sim, run, folder):
     assert run(*RUN, "strategy=fedavg", "data=npz", "data.path=missing.npz", "hydra.run.dir=mine")[0] == 1
-    code, _, errors = odt_sim("deploy", "mine", *chosen)
-    assert (code, errors) == (1, NOT_COMPLETE)
+    for chosen in (["--global"], ["--device", "0"], ["--all"]):
+        code, _, errors = odt_sim("deploy", "mine", *chosen)
+        assert (code, errors) == (1, NOT_COMPLETE)
     with pytest.raises(CheckpointError, match=r"^mine: the run is not complete; resume it"):
         Results.load("mine").device(0).model()
+
+
+def test_run_started_from_python_is_deployed_without_its_data(odt_sim, run, folder):
+    assert run(*RUN, "strategy=fedavg", "run.rounds=1", "hydra.run.dir=mine")[0] == 0
+    shutil.rmtree(folder / "mine" / ".hydra")
+    for chosen, files in (("--global", 3), ("--new", 4)):
+        code, output, errors = odt_sim("deploy", "mine", chosen)
+        assert (code, errors) == (0, "")
+        assert "not measured: the run was started from Python" in output
+        assert len([*(folder / "mine" / "deploy").glob("*.tflite")]) == files
+    code, _, errors = odt_sim("deploy", "mine", "--device", "0")
+    assert (code, errors.count("\n")) == (1, 1)

@@ -19,27 +19,29 @@ def test_figures_are_those_of_this_machine(monkeypatch, tmp_path):
     monkeypatch.setenv("ODT_SIM_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     found = environment()
-    assert found.versions["odt_sim"] == version("odt_sim")
-    assert found.versions["numpy"] == version("numpy")
-    assert found.cores == cores() <= found.machine_cores
-    assert 0 < found.available_bytes <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert (found.cache, found.cache_bytes) == (str(tmp_path), 1000)
-    assert found.chromium is None
-    assert found.extras["phone"].installed["starlette"] == version("starlette")
-    assert found.extras["phone"].install is None
+    assert {name: found["versions"][name] for name in ("odt_sim", "numpy")} == {
+        name: version(name) for name in ("odt_sim", "numpy")
+    }
+    assert found["cores"] == cores() <= found["machine_cores"]
+    assert 0 < found["available_bytes"] <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert (found["cache"], found["cache_bytes"], found["chromium"]) == (str(tmp_path), 1000, None)
+    assert found["extras"]["phone"]["installed"]["starlette"] == version("starlette")
+    assert found["extras"]["phone"]["install"] is None
 
 
 def test_missing_and_unfit_packages_come_with_their_pip_line():
     found = extra("some", [Requirement("no-such-package>=2"), Requirement("numpy<1"), Requirement("rich")])
-    assert found.missing == ("no-such-package>=2", f"numpy<1 (found {version('numpy')})")
-    assert found.installed == {"rich": version("rich")}
-    assert found.install == "pip install 'odt_sim[some]'"
+    assert found == {
+        "installed": {"rich": version("rich")},
+        "missing": ["no-such-package>=2", f"numpy<1 (found {version('numpy')})"],
+        "install": "pip install 'odt_sim[some]'",
+    }
 
 
 def test_extras_of_packages_count():
     found = extra("some", [Requirement("uvicorn[standard]")])
-    assert "uvicorn" in found.installed
-    assert {"websockets", "httptools"} <= {*found.installed, *(each.partition(">")[0] for each in found.missing)}
+    assert "uvicorn" in found["installed"]
+    assert {"websockets", "httptools"} <= {*found["installed"], *(each.partition(">")[0] for each in found["missing"])}
 
 
 def test_ray_cluster_is_probed(monkeypatch):
@@ -49,8 +51,8 @@ def test_ray_cluster_is_probed(monkeypatch):
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
         answering = environment()
-    assert (answering.ray_address, answering.ray_problem) == (address, None)
-    assert "nothing answers there" in environment().ray_problem
+    assert (answering["ray_address"], answering["ray_problem"]) == (address, None)
+    assert "nothing answers there" in environment()["ray_problem"]
 
 
 def test_command_prints_everything(odt_sim, monkeypatch):

@@ -79,34 +79,6 @@ def test_job_that_fails_again_is_reported_again(odt_sim, folder):
 
 
 @pytest.mark.slow
-def test_job_of_a_version_without_some_settings_is_done_already(run, sweep):
-    before = bits(sweep)
-    for job in runs(sweep):
-        config = OmegaConf.load(job / ".hydra" / "config.yaml")
-        del config["attack"], config.fleet["hostile"], config.train["learning_rate_decay"]
-        OmegaConf.save(config, job / ".hydra" / "config.yaml")
-    code, error = run(RESUME)
-    assert code == 0, error
-    assert re.findall(r"^already done: (\S+)", error, re.M) == ["sweep/0", "sweep/1"]
-    assert bits(sweep) == before
-    code, error = run(RESUME, "strategy=fedavg", "train.learning_rate_decay=0.9")
-    assert code == 0, error
-    assert sorted(bits(sweep)) == ["0", "0-2", "1"]
-
-
-@pytest.mark.slow
-def test_job_of_a_version_with_other_defaults_runs_again(run, sweep):
-    path = sweep / "0" / ".hydra" / "config.yaml"
-    config = OmegaConf.load(path)
-    config.train.epochs = 7
-    OmegaConf.save(config, path)
-    code, error = run(RESUME)
-    assert code == 0, error
-    assert re.findall(r"^already done: (\S+)", error, re.M) == ["sweep/1"]
-    assert (sweep / "0-2" / "summary.json").exists()
-
-
-@pytest.mark.slow
 def test_resumed_sweep_uses_its_models_if_they_are_exported_otherwise_now(run, folder):
     code, error = run("-m", *FEW, "seed=0,1", "model.seed=9", "run.rounds=1", "hydra.sweep.dir=sweep")
     assert code == 0, error

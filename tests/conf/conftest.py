@@ -23,19 +23,6 @@ def build(width):
     inputs = keras.Input((8, 8, 1))
     hidden = keras.layers.Dense(width, activation="relu")(keras.layers.Flatten()(inputs))
     return keras.Model(inputs, keras.layers.Dense(10)(hidden))
-
-def normalized():
-    layers = [keras.layers.Flatten(), keras.layers.Dense(5), keras.layers.BatchNormalization(), keras.layers.Dense(10)]
-    return keras.Sequential([keras.Input((8, 8, 1)), *layers])
-
-def of_sounds():
-    settings = {"num_mel_bins": 20, "sampling_rate": 16000, "top_db": 200}
-    mels = keras.layers.MelSpectrogram(fft_length=512, sequence_stride=160, **settings)
-    return keras.Sequential([keras.Input((2000,)), mels, keras.layers.Flatten(), keras.layers.Dense(3)])
-
-def of_texts():
-    return keras.Sequential([keras.Input((8,), dtype="int32"), keras.layers.Embedding(80, 4), keras.layers.Flatten(),
-                             keras.layers.Dense(80)])
 """
 
 

@@ -19,6 +19,7 @@ from odt_sim import TrainableModel
 from odt_sim.cli.commands.run import launch
 from odt_sim.cli.hydra.build import check, model
 from odt_sim.cli.hydra.components import build
+from odt_sim.cli.hydra.options import option_names
 from odt_sim.cli.hydra.overrides import composed
 from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
@@ -73,69 +74,11 @@ def test_experiment_of_phones_is_a_week_of_six_strategies():
 
 # --- strategy ---------------------------------------------------------------------------------------------------------
 
-MLP = {"model": "digits_mlp"}
-GROUPED = {**MLP, "+model.train_groups": "[head,body]"}
-NORMALIZED = {"model": "keras", "model.build._target_": "network.normalized"}
-STRATEGIES = {
-    "afl": {},
-    "apfl": {},
-    "apple": {},
-    "clustered": {},
-    "ditto": {},
-    "fedadagrad": {},
-    "fedadam": {},
-    "fedala": GROUPED,
-    "fedamp": {},
-    "fedavg": {},
-    "fedavg_finetune": {},
-    "fedavgm": {},
-    "fedbabu": GROUPED,
-    "fedbn": NORMALIZED,
-    "feddbe": {},
-    "feddistill": {},
-    "feddyn": {},
-    "fedem": {},
-    "fedfomo": {},
-    "fedkd": {},
-    "fedlc": {},
-    "fednova": {},
-    "fedntd": {},
-    "fedpac": MLP,
-    "fedper": MLP,
-    "fedphp": {},
-    "fedprox": {},
-    "fedproto": {},
-    "fedrep": GROUPED,
-    "fedrod": {},
-    "fedyogi": {},
-    "head_only": MLP,
-    "ifca": {},
-    "interpolation": {},
-    "knn_per": {"+model.embed": "true"},
-    "lg_fedavg": MLP,
-    "local": {},
-    "lora": MLP,
-    "moon": {},
-    "mr_mtl": {},
-    "perfedavg": {},
-    "pfedhn": {},
-    "pfedme": {},
-    "qffl": {},
-    "reptile": {},
-    "scaffold": {},
-}
 
-
-FAST_STRATEGIES = ("fedavg", "ditto", "fedadam", "fedprox", "local")  # tests/strategies covers all
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FAST_STRATEGIES else pytest.mark.slow) for name in STRATEGIES]
-)
-def test_strategy_runs(name):
-    run = ran(strategy=name, **FEW, **STRATEGIES[name])
-    assert run.summary["strategy"] == name
-    assert [row["strategy"] for row in run.records.rounds()] == [name]
+@pytest.mark.parametrize("name", option_names("strategy"))
+def test_strategy_is_built(name):
+    """The conformance suite in tests/strategies runs all strategies."""
+    assert build(composed([f"strategy={name}"]).strategy, "strategy").name == name
 
 
 def test_fine_tuning_takes_at_most_five_epochs():
@@ -330,7 +273,7 @@ GROUPS = {
     "experiment": (*EXPERIMENTS, *TASKS, "phones"), "fleet": FLEETS, "experiment/reproduce": REPRODUCTIONS,
     "experiment/benchmark": BENCHMARK, "model": MODELS,
     "experiment/reproduce/fedprox_synthetic": ("fedprox",), "experiment/reproduce/uci_har": ("ditto",),
-    "partition": (*PARTITIONS, "flower"), "strategy": STRATEGIES, "tracker": TRACKERS,
+    "partition": (*PARTITIONS, "flower"), "strategy": option_names("strategy"), "tracker": TRACKERS,
 }  # fmt: skip
 
 

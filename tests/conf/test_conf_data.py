@@ -8,18 +8,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from runs import FEW, ran
+from runs import FEW, given
 from scipy.io import wavfile
 from sklearn.datasets import load_digits
 
+from odt_sim.cli.hydra.build import federated
 from odt_sim.cli.hydra.components import build
 from odt_sim.cli.hydra.overrides import composed
 
 DATA = {
     "digits": {},
     "function": {"data.target": "mine.examples", "+data.count": 60},
-    "keras": {"model": "mnist_cnn"},
-    "mnist": {"model": "mnist_cnn"},
+    "keras": {},
+    "mnist": {},
     "npz": {"data.path": "images.npz", "data.y": "labels"},
 }
 
@@ -35,11 +36,9 @@ def inputs(name: str, pictures: Any) -> Any:
     }[name]()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if DATA[name].get("model") else ()) for name in DATA]
-)
+@pytest.mark.parametrize("name", DATA)
 def test_data_is_as_summarized(name, pictures):
-    data = ran(data=name, partition="iid", **DATA[name], **FEW).data()
+    data = federated(composed(given({"data": name, "partition": "iid", **DATA[name], **FEW})))
     np.testing.assert_allclose(data.x[..., 0], inputs(name, pictures), atol=1e-6)
     np.testing.assert_array_equal(data.y, load_digits().target if name == "digits" else np.arange(60) % 10)
     if name in ("keras", "mnist"):
@@ -52,27 +51,21 @@ def test_data_of_keras_has_a_name(name, cache, pictures):
     assert build(composed([f"data={name}"]).data, "data").name == name
 
 
-TEXTS = {"model": "keras", "model.build._target_": "network.of_texts"}
-FLAT = {"model": "softmax", "model.build.input_shape": "[60]"}
 DRAWN = (np.random.default_rng([0, 3]).lognormal(4, 2, 3).astype(int) + 50).tolist()
 OF_USERS: dict[str, tuple[dict[str, Any], list[int]]] = {  # and how many examples each user has
-    "audio": ({"data.path": "words", "model": "keras", "model.build._target_": "network.of_sounds"}, [6, 5, 4]),
-    "femnist": ({"data.path": "femnist", "model": "softmax", "model.build.input_shape": "[28,28,1]",
-                 "model.build.classes": 62}, [5, 4, 3]),
-    "hugging_face": ({"data.path": "saved", "data.x": "x", "data.y": "y", "data.users": "who", "model": "softmax",
-                      "model.build.input_shape": "[2]"}, [6, 5, 4]),
+    "audio": ({"data.path": "words"}, [6, 5, 4]),
+    "femnist": ({"data.path": "femnist"}, [5, 4, 3]),
+    "hugging_face": ({"data.path": "saved", "data.x": "x", "data.y": "y", "data.users": "who"}, [6, 5, 4]),
     "images": ({"data.path": "photos", "data.size": "[8,8]", "data.channels": 1}, [6, 5, 4]),
-    "parquet": ({"data.path": "people.parquet", "data.target": "kind", "data.users": "who", "model": "softmax",
-                 "model.build.input_shape": "[2]", "model.build.classes": 2}, [6, 5, 4]),
-    "pfedme_synthetic": ({**FLAT, "data.users": 3}, [5 * size for size in DRAWN]),
-    "school": ({"data.path": "school.npz", "model": "linear", "model.build.input_shape": "[2]"}, [6, 5, 4]),
-    "sent140": ({"data.path": "sent140", "data.length": 8, **TEXTS}, [5, 4, 3]),
-    "shakespeare": ({"data.path": "shakespeare", **TEXTS}, [5, 4, 3]),
-    "synthetic": ({**FLAT, "data.users": 3}, DRAWN),
-    "table": ({"data.path": "people.csv", "data.target": "kind", "data.users": "who", "model": "softmax",
-               "model.build.input_shape": "[2]", "model.build.classes": 2}, [6, 5, 4]),
-    "uci_har": ({"data.path": "har.npz", "model": "har_cnn", "split.method": "block"}, [7, 7, 7]),  # of 9
-}  # fmt: skip
+    "parquet": ({"data.path": "people.parquet", "data.target": "kind", "data.users": "who"}, [6, 5, 4]),
+    "pfedme_synthetic": ({"data.users": 3}, [5 * size for size in DRAWN]),
+    "school": ({"data.path": "school.npz"}, [6, 5, 4]),
+    "sent140": ({"data.path": "sent140", "data.length": 8}, [5, 4, 3]),
+    "shakespeare": ({"data.path": "shakespeare"}, [5, 4, 3]),
+    "synthetic": ({"data.users": 3}, DRAWN),
+    "table": ({"data.path": "people.csv", "data.target": "kind", "data.users": "who"}, [6, 5, 4]),
+    "uci_har": ({"data.path": "har.npz", "split.method": "block"}, [7, 7, 7]),  # of 9
+}
 
 
 def write_data_of_users(folder: Path) -> None:
@@ -107,7 +100,6 @@ def write_data_of_users(folder: Path) -> None:
         (folder / name / "data.json").write_text(json.dumps({"users": list(of_users), "user_data": of_users}))
 
 
-@pytest.mark.slow  # each exports a model that fits
 @pytest.mark.parametrize("name", OF_USERS)
 def test_data_of_users_has_their_examples(name, folder):
     write_data_of_users(folder)
@@ -117,7 +109,7 @@ def test_data_of_users_has_their_examples(name, folder):
         datasets.Dataset.from_dict(rows).save_to_disk(str(folder / "saved"))
     chosen, sizes = OF_USERS[name]
     fleet = {"partition": "by_user", "fleet.devices": "null", "fleet.unseen": 1}
-    run = ran(data=name, **{**fleet, **chosen, "train.learning_rate": 0.01})
-    assert run.config.data._target_.endswith(name)
-    data = run.data()
+    config = composed(given({"data": name, **fleet, **chosen}))
+    assert config.data._target_.endswith(name)
+    data = federated(config)
     assert sorted(np.diff(data.offsets[:, [0, 3]]).ravel().tolist()) == sorted(sizes)

@@ -8,7 +8,6 @@ from odt_sim.cli.commands.run import launch
 from odt_sim.cli.hydra import build as config
 from odt_sim.cli.hydra.overrides import composed
 from odt_sim.device.plan import own_learning_rate
-from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.run import RunFolder
 
 MODELS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "model").glob("*.yaml"))
@@ -50,26 +49,6 @@ def test_file_carries_the_learning_rate_of_its_optimizer(overrides, rate, slots)
     model = config.model(chosen)
     assert own_learning_rate(model) == rate
     assert len(model.slots) == slots
-
-
-def test_two_different_default_rates_are_refused():
-    both = ["+model.optimizer.learning_rate=0.001", "train.learning_rate=0.1"]
-    message = (
-        r"^train\.learning_rate: expected null or model\.optimizer\.learning_rate, 0\.001, found 0\.1; keep one of"
-    )
-    with pytest.raises(ConfigurationError, match=message):
-        config.check(composed(both))
-    config.check(composed([both[0], "train.learning_rate=0.001"]))
-
-
-@pytest.mark.slow
-def test_adam_learns_at_its_own_learning_rate(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    overrides = ["model=digits_mlp", "model.optimizer.name=Adam", "backend=serial", "run.rounds=20", "train.epochs=5"]
-    assert launch([*overrides, "hydra.run.dir=run"]).failed == 0
-    summary = RunFolder(tmp_path / "run").summary()
-    assert summary.settings["train.learning_rate"] == "0.001"
-    assert summary.metrics["accuracy"]["weighted_mean"] > 0.8
 
 
 @pytest.mark.slow

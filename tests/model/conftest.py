@@ -4,11 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import flatbuffers
 import pytest
-from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.model.reading.graph_reader import IDENTIFIER
+from odt_sim.model.editing.tree import packed, unpacked
 
 Change = Callable[[Any], None]
 
@@ -24,10 +22,8 @@ def edited() -> Callable[[bytes, Change], bytes]:
     """A function that unpacks a file, changes it and repacks it."""
 
     def edit(content: bytes, change: Change) -> bytes:
-        model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+        model = unpacked(content)
         change(model)
-        builder = flatbuffers.Builder(2 * len(content))
-        builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
-        return bytes(builder.Output())
+        return packed(model)
 
     return edit

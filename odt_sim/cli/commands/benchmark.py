@@ -20,15 +20,14 @@ from odt_sim.cli.commands.tune import (
     fixed_overrides,
     resumable,
     run_all,
-    seeds_of,
     split_arguments,
+    trials_of,
     whole_number,
 )
 from odt_sim.cli.hydra.build import check, check_data, model
 from odt_sim.cli.hydra.keys import check_keys
 from odt_sim.cli.hydra.options import SHIPPED, Places, option_names, option_places
 from odt_sim.cli.hydra.overrides import composed
-from odt_sim.cli.hydra.settings import COMPONENTS
 from odt_sim.cli.messages import say, warn
 from odt_sim.errors import ConfigurationError
 from odt_sim.simulation.executors.submitted import lost
@@ -122,8 +121,7 @@ def _plans(
     Raises:
         OdtSimError: An argument does not fit, or a task's data cannot be read or does not fit its model.
     """
-    seeds, tuning_seed = seeds_of("benchmark", values)
-    budget = whole_number("benchmark", "budget", values["budget"], 1)
+    trials = trials_of("benchmark", values)
     shared = [each for each in overrides if each.partition(".")[0] not in tasks]
     plans = {}
     for task in _named(values, "task", tasks):
@@ -137,10 +135,8 @@ def _plans(
         check_data(config, base, rate)
         epochs = any(each.startswith("train.epochs=") for each in of_trials)
         plan = Plan(
+            **trials,
             strategies=strategies,
-            budget=budget,
-            seeds=seeds,
-            tuning_seed=tuning_seed,
             overrides=[
                 *of_trials,
                 *([] if epochs else [f"train.epochs={config.train.epochs}"]),
@@ -157,7 +153,7 @@ def _plans(
 def _task(task: str, overrides: Sequence[str]) -> DictConfig | None:
     """Return the checked configuration of a task; None if the user has not set its data."""
     config = composed(fixed_overrides(overrides))
-    check_keys(config, COMPONENTS)
+    check_keys(config)
     if missing := sorted(OmegaConf.missing_keys(config)):
         needed = " ".join(f"{task}.{key}=..." for key in missing)
         say(f"skipped {task}: {', '.join(missing)} is not set; pass {needed}")

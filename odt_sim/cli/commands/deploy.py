@@ -35,7 +35,7 @@ def deploy(arguments: Sequence[str]) -> int:
 
 def _deploy(run: Path, options: Namespace) -> None:
     from odt_sim.cli.hydra.build import saved_simulation
-    from odt_sim.cli.hydra.saved_config import is_saved
+    from odt_sim.cli.hydra.saved_config import is_saved, saved_config
     from odt_sim.deploy.write import INPUTS, TABLE, deploy_new, deploy_trained
 
     folder = one_run(find_runs([run]), run)
@@ -50,7 +50,11 @@ def _deploy(run: Path, options: Namespace) -> None:
         written = deploy_trained(folder, output, name, tuple(dict.fromkeys(formats)))
         _print(_table(written, []), [f"files and table: {output}, {output / TABLE}", UNMEASURED])
         return
-    _check_examples(folder)
+    if saved_config(folder).get("backend", {}).get("examples") == "own":
+        raise ConfigurationError(
+            f"{folder}: its phones kept their examples, so files cannot be calibrated or measured here; "
+            f"get the models in Python: odt_sim.Results.load({str(folder)!r}).device(0).model()"
+        )
     simulation = saved_simulation(folder, options.overrides)
     rows: Sequence[Mapping[str, Any]] = (
         deploy_new(simulation, output) if options.new else _rows(simulation, output, options)
@@ -62,7 +66,9 @@ def _deploy(run: Path, options: Namespace) -> None:
             "over the phone's own training examples" if options.new or options.shared else f"by {output / INPUTS}"
         )
         lines.append(f"inputs: (x - mean) / deviation, {of_device.format('ID')}")
-    if options.shared and any(row["format"] == "int8" for row in rows) and _promises(folder):
+    summary = RunFolder(folder).summary()
+    private = summary is not None and summary.privacy is not None
+    if options.shared and private and any(row["format"] == "int8" for row in rows):
         lines.append(
             "privacy: the ranges in the int8 file come from the devices' training examples, which epsilon does not "
             "cover; "
@@ -103,23 +109,6 @@ def _devices(data: "FederatedData", options: Namespace) -> Sequence[int] | None:
         )
         raise ConfigurationError(f"--user: expected {known}, found {options.user!r}; or use --device")
     return [users.index(options.user)]
-
-
-def _promises(folder: Path) -> bool:
-    """Return whether a run guarantees differential privacy."""
-    summary = RunFolder(folder).summary()
-    return summary is not None and summary.privacy is not None
-
-
-def _check_examples(folder: Path) -> None:
-    """Refuse a run whose phones kept their examples."""
-    from odt_sim.cli.hydra.saved_config import saved_config
-
-    if saved_config(folder).get("backend", {}).get("examples") == "own":
-        raise ConfigurationError(
-            f"{folder}: its phones kept their examples, so files cannot be calibrated or measured here; "
-            f"get the models in Python: odt_sim.Results.load({str(folder)!r}).device(0).model()"
-        )
 
 
 def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:

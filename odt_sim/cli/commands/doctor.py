@@ -37,7 +37,7 @@ def _environment(as_json: bool) -> int:
 
     found = environment()
     if as_json:
-        print(json.dumps(found.as_json(), indent=2))
+        print(json.dumps(found, indent=2))
     else:
         print_environment(found, Console())
     return 0

@@ -19,7 +19,7 @@ from odt_sim.errors import ModelError
 from odt_sim.model.contract.manifest import METADATA_NAME, NO_LOSS, Output
 from odt_sim.model.foreign.adaptation import Adaptation, tried
 from odt_sim.model.foreign.roles import Roles, find_roles
-from odt_sim.model.reading.flatbuffer import TensorInfo, fingerprint
+from odt_sim.model.reading.flatbuffer import fingerprint
 from odt_sim.model.reading.graph import EntryPoint, Graph, operator_counts
 from odt_sim.model.reading.graph_reader import has_metadata, read_graph
 from odt_sim.model.trainable import TrainableModel, read_file
@@ -64,7 +64,10 @@ def print_model(path: Path) -> None:
             raise  # a damaged file of odt_sim
         reason = str(error).removeprefix(f"{where}: ")
         _print_file(Console(), path, content, f"[red]does not train here[/red]: {escape(reason)}")
-        _print_graph(Console(), graph, find_roles(graph, where))
+        _print_signatures(Console(), graph, find_roles(graph, where))
+        if graph.variables:
+            Console().print(_variables(graph))
+        _print_operators(Console(), graph)
     else:
         _print_trainable(path, content, model, adaptation)
 
@@ -83,44 +86,33 @@ def _print_trainable(path: Path, content: bytes, model: TrainableModel, adaptati
         verdict += f" once it has finite weights: {first} starts with NaN or infinity; give it a signature 'initialize'"
     _print_file(console, path, content, verdict)
     console.print(escape(_training(model)))
-    operators = model.operators
-    if adaptation.roles is None:
-        console.print(_signatures(model))
-    else:
-        graph = read_graph(content, str(path))
-        operators = {name: operator_counts(graph, name) for name in graph.signatures}
+    graph = read_graph(content, str(path))
+    if adaptation.roles is not None:
         notes = "; ".join(["no manifest: exported by another tool", *adaptation.notes])
         console.print(escape(notes), soft_wrap=not console.is_terminal, highlight=False)
-        console.print(_own_signatures(graph, adaptation.roles))
-        _print_reasons(console, adaptation.roles)
+    _print_signatures(console, graph, adaptation.roles)
     console.print(_parameters(model))
     for line in _allowed_strategies(model):
         console.print(escape(line), soft_wrap=not console.is_terminal, highlight=False)
-    _print_operators(console, operators)
+    _print_operators(console, graph)
 
 
-def _print_graph(console: Console, graph: Graph, roles: Roles) -> None:
-    """Print the signatures, variables and ops of a file that cannot be trained."""
-    console.print(_own_signatures(graph, roles))
-    _print_reasons(console, roles)
-    if graph.variables:
-        console.print(_variables(graph))
-    _print_operators(console, {name: operator_counts(graph, name) for name in graph.signatures})
-
-
-def _own_signatures(graph: Graph, roles: Roles) -> Table:
-    """Return a table of the file's own signatures with their roles."""
-    table = Table("signature", "role", "inputs", "outputs", title="Signatures", title_justify="left", box=None)
-    by_signature = {role.signature: role for role in roles.found.values()}
+def _print_signatures(console: Console, graph: Graph, roles: Roles | None) -> None:
+    """Print the file's own signatures; with roles, those of a file of another tool, and the reasons for them."""
+    headings = ["signature", *(["role"] if roles else []), "inputs", "outputs"]
+    table = Table(*headings, title="Signatures", title_justify="left", box=None)
+    by_signature = {role.signature: role for role in roles.found.values()} if roles else {}
     for name, entry in graph.signatures.items():
         role = by_signature.get(name)
         shown = name if entry.declared else "(no signature)"
         names = {own: key for key, own in [*role.inputs.items(), *role.outputs.items()]} if role else {}
-        kind = f"{role.role}, {role.certainty}" if role else ""
-        table.add_row(
-            escape(shown), kind, *(_tensors(graph, entry, side, names) for side in (entry.inputs, entry.outputs))
-        )
-    return table
+        kind = [f"{role.role}, {role.certainty}" if role else ""] if roles else []
+        sides = (_tensors(graph, entry, side, names) for side in (entry.inputs, entry.outputs))
+        table.add_row(escape(shown), *kind, *sides)
+    console.print(table)
+    for role in by_signature.values():
+        text = f"{role.role}: {role.signature}, {role.certainty}: {'; '.join(role.reasons)}"
+        console.print(escape(text), highlight=False)
 
 
 def _tensors(graph: Graph, entry: EntryPoint, side: Mapping[str, int], names: Mapping[str, str]) -> str:
@@ -140,22 +132,14 @@ def _shortened(lines: Iterable[tuple[str, str]]) -> str:
         lines: The name and the line of each tensor.
     """
     shown: list[str] = []
-    for _, numbered in groupby(lines, lambda named: _list_of(named[0])):
+
+    def list_of(line: tuple[str, str]) -> str:  # inputs and labels are never shortened, since apps pass each
+        return line[0] if line[0].startswith(("x", "y")) else line[0].rstrip("0123456789")
+
+    for _, numbered in groupby(lines, list_of):
         several = [line for _, line in sorted(numbered, key=lambda named: (len(named[0]), named[0]))]  # a2 before a10
         shown += several if len(several) <= LONGEST_LIST else [several[0], f".. {several[-1]} ({len(several)})"]
     return "\n".join(shown)
-
-
-def _list_of(name: str) -> str:
-    """Return the common part of a numbered list's names; inputs and labels are never shortened, since apps pass each."""
-    return name if name.startswith(("x", "y")) else name.rstrip("0123456789")
-
-
-def _print_reasons(console: Console, roles: Roles) -> None:
-    for role in roles.found.values():
-        console.print(
-            escape(f"{role.role}: {role.signature}, {role.certainty}: {'; '.join(role.reasons)}"), highlight=False
-        )
 
 
 def _variables(graph: Graph) -> Table:
@@ -193,23 +177,6 @@ def _loss(output: Output) -> str:
     return f"{weight}{output.loss or 'a loss of its own'} of {'logits' if output.from_logits else 'outputs'}{ignored}{name}"
 
 
-def _shape(tensor: TensorInfo) -> str:
-    return escape(
-        f"{tensor.name} {tensor.dtype}[{', '.join(str(size) if size >= 0 else '?' for size in tensor.shape)}]"
-    )
-
-
-def _signatures(model: TrainableModel) -> Table:
-    table = Table("signature", "inputs", "outputs", title="Signatures", title_justify="left", box=None)
-    for name, signature in model.signatures.items():
-        table.add_row(name, *(_all_of(side) for side in (signature.inputs, signature.outputs)))
-    return table
-
-
-def _all_of(tensors: Mapping[str, TensorInfo]) -> str:
-    return _shortened((name, _shape(tensor)) for name, tensor in tensors.items())
-
-
 def _parameters(model: TrainableModel) -> Table:
     title = f"Parameters: {model.layout.size:,} floats"
     name = Column("name", overflow="fold")
@@ -220,9 +187,9 @@ def _parameters(model: TrainableModel) -> Table:
     return table
 
 
-def _print_operators(console: Console, operators: Mapping[str, Mapping[str, int]]) -> None:
+def _print_operators(console: Console, graph: Graph) -> None:
     """Print the ops of each signature; signatures that do not fit side by side follow in further tables."""
-    title = "Ops"
+    operators, title = {name: operator_counts(graph, name) for name in graph.signatures}, "Ops"
     longest = max((len(name) for counts in operators.values() for name in counts), default=0)
     for fitting in _side_by_side(operators, console.width - longest - GAP):
         console.print(_operators({name: operators[name] for name in fitting}, title))

@@ -15,11 +15,11 @@ from rich.markup import escape
 
 from odt_sim._support.text import one_line, typed_line
 from odt_sim._support.user_code import add_working_folder, exits_are_errors
-from odt_sim.cli.commands.resume import is_search, model_before, resume_hint, settle, settle_job
+from odt_sim.cli.commands.resume import is_search, model_before, resume_hint, settle
 from odt_sim.cli.commands.run import Outcome
 from odt_sim.cli.hydra import build as configuration
 from odt_sim.cli.hydra.components import build
-from odt_sim.cli.hydra.saved_config import claim, save_changes, saved_overrides
+from odt_sim.cli.hydra.saved_config import claim, save_changes
 from odt_sim.cli.messages import say
 from odt_sim.data.checks.leakage import find_leakage
 from odt_sim.errors import FileError, OdtSimError
@@ -71,7 +71,8 @@ def run_job(config: DictConfig, outcome: Outcome) -> float:
         message = _one_line(error)
     except KeyboardInterrupt as stop:
         start = Path(get_original_cwd())
-        stop.add_note(resume_hint(outcome.folder, start) if swept else _hint_of_run(folder, start, overrides))
+        begun = swept or RunFolder(folder).holds_results()
+        stop.add_note(resume_hint(outcome.folder, start) if begun else "no round has been committed yet")
         raise
     if swept:
         outcome.failed += 1
@@ -85,11 +86,9 @@ def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | 
     """Run a job in its locked folder; save the configuration there, and the error if the job fails."""
     with locked(folder, lambda line: None):  # the simulation reports the warning
         resumed = config.run.resume is not None
-        if job is not None and (summary := settle_job(config, folder)):
+        if summary := settle(config, folder, job is not None):
             say(escape(" ".join([f"already done: {os.path.relpath(folder)}", *overrides])))
             return summary
-        if message := settle(config, folder):
-            say(escape(message))
         before = model_before(config, folder, job is not None) if resumed else None
         overrides = [*overrides, *(_own_storage(config, job) if job else [])]
         own = claim(folder, config, overrides)
@@ -116,19 +115,15 @@ def _simulate(
     with closing(Display()) as display:
         display.show(title, config.run.rounds)
         simulation = configuration.simulation(config, folder, before, display.on_warning)
-        if decides := _deciding(config):
+        decides = "hydra/sweeper" if is_search() else "run.until"
+        if is_search() or config.run.until:
             check_validates(simulation.data, decides, own_examples=simulation.own_examples)
         if message := find_leakage(simulation.data).message:
             display.on_warning(message)
-        group = Observers(
-            [*observers, display, *_early_stopping(config), *_pruning(), tracker], name=title, settings=settings
-        )
+        run = config.run
+        stopping = [EarlyStopping(run.until, target=run.target, patience=run.patience)] if run.until else []
+        group = Observers([*observers, display, *stopping, *_pruning(), tracker], name=title, settings=settings)
         return simulation.run(resume=config.run.resume is not None, observers=[group])
-
-
-def _deciding(config: DictConfig) -> str | None:
-    """Return the setting that decides by validation figures: early stopping or a search over trials; None without one."""
-    return "hydra/sweeper" if is_search() else "run.until" if config.run.until else None
 
 
 def _pruning() -> list[Pruning]:
@@ -139,11 +134,6 @@ def _pruning() -> list[Pruning]:
     sweeper, number = settings.sweeper, int(settings.job.num)
     earlier = number - number % sweeper.n_jobs
     return [Pruning(Path(settings.sweep.dir), number, earlier, sweeper.pruner, sweeper.pruner_settings)]
-
-
-def _early_stopping(config: DictConfig) -> list[EarlyStopping]:
-    run = config.run
-    return [EarlyStopping(run.until, target=run.target, patience=run.patience)] if run.until else []
 
 
 def _own_storage(config: DictConfig, job: str) -> list[str]:
@@ -167,11 +157,3 @@ def _title(strategy: str, overrides: Sequence[str]) -> str:
     target = next((o.rpartition(".")[2] for o in overrides if o.startswith("strategy._target_=")), strategy)
     omitted = ("strategy=", "strategy._target_=", "experiment=", "run.", "backend", "tracker")
     return " ".join([target, *(each.lstrip("+") for each in overrides if not each.lstrip("+").startswith(omitted))])
-
-
-def _hint_of_run(folder: Path, start: Path, overrides: Sequence[str]) -> str:
-    if not RunFolder(folder).holds_results():
-        return "no round has been committed yet"
-    saved = saved_overrides(folder)
-    unsaved = [override for override in overrides if override not in saved]
-    return resume_hint(folder, start, unsaved)

@@ -22,6 +22,7 @@ from odt_sim.cli.hydra.saved_config import (
     saved_sweep,
 )
 from odt_sim.cli.hydra.sweepers import SEARCH
+from odt_sim.cli.messages import say
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.persistence.run_folder import INITIAL_MODEL, SUMMARY, RunFolder
@@ -99,7 +100,8 @@ def run_folder(resume: str | None, fresh: str, *, _root_: DictConfig) -> str:
     if resume != AUTO:
         return resume or fresh
     folders = sorted(Path(fresh).parents[1].glob("*/*"), reverse=True)
-    same = (folder for folder in folders if _is_unfinished(folder) and is_saved_as(folder, _root_))
+    unfinished = (folder for folder in folders if is_saved(folder) and not (folder / SUMMARY).exists())
+    same = (folder for folder in unfinished if is_saved_as(folder, _root_))
     return str(next(same, fresh))
 
 
@@ -138,21 +140,6 @@ def is_search() -> bool:
     return bool(settings.mode == RunMode.MULTIRUN and settings.sweeper._target_ == SEARCH)
 
 
-def settle_job(config: DictConfig, folder: Path) -> Summary | None:
-    """Replace `run.resume` of a resumed sweep by the job's folder, or by null for a job that has not started.
-
-    A job that SLURM has requeued, after a preemption or its time limit, is resumed as well.
-
-    Returns:
-        The summary of a finished job; None for other jobs.
-    """
-    done = is_saved_as(folder, config, STORAGE)
-    if config.run.resume is None and not (done and REQUEUED in os.environ):
-        return None
-    config.run.resume = str(folder) if is_saved(folder) else None
-    return RunFolder(folder).summary() if done else None
-
-
 def model_before(config: DictConfig, folder: Path, swept: bool) -> Path | None:
     """Return the exported model file with which a resumed run began, or another job of its sweep; None without one.
 
@@ -169,36 +156,49 @@ def model_before(config: DictConfig, folder: Path, swept: bool) -> Path | None:
     return next((path / INITIAL_MODEL for path in begun if same_model(path, config)), None)
 
 
-def settle(config: DictConfig, folder: Path) -> str | None:
-    """Replace `run.resume=auto` by the run's folder, or by null for a new run.
+def settle(config: DictConfig, folder: Path, swept: bool) -> Summary | None:
+    """Replace `run.resume` by the folder of the run to resume, or by null for a new run.
+
+    Of a resumed sweep, a job that has not started is new. A job that SLURM has requeued, after a preemption or its time
+    limit, is resumed.
+
+    Args:
+        config: The configuration of the run.
+        folder: The folder of the run.
+        swept: Whether the run is a job of a sweep.
 
     Returns:
-        A line for the user; None if `run.resume` was not `AUTO`.
+        The summary of a job of a sweep that is done already; None for any other run.
 
     Raises:
-        CheckpointError: The user named a folder that contains a run with another configuration.
+        CheckpointError: `run.resume` is `AUTO`, but the folder that the user named contains a run with another
+            configuration.
     """
-    if config.run.resume != AUTO:
-        return None
-    if not is_saved(folder):
-        config.run.resume = None
-        return f"no unfinished run of this configuration; starting a new one in {os.path.relpath(folder)}"
-    if not is_saved_as(folder, config):
-        raise CheckpointError(
-            f"{folder}: contains a run of another configuration; resume it with run.resume={folder}, or choose "
-            "another folder"
+    saved, same = is_saved(folder), is_saved_as(folder, config, *([STORAGE] if swept else []))
+    if swept and (config.run.resume is not None or (same and REQUEUED in os.environ)):
+        config.run.resume = str(folder) if saved else None
+        return RunFolder(folder).summary() if same else None
+    if config.run.resume == AUTO:
+        from rich.markup import escape  # after the checks of the arguments, which must not wait for it
+
+        if saved and not same:
+            raise CheckpointError(
+                f"{folder}: contains a run of another configuration; resume it with run.resume={folder}, or choose "
+                "another folder"
+            )
+        config.run.resume = str(folder) if saved else None
+        relative = escape(os.path.relpath(folder))
+        say(
+            f"resuming {relative}"
+            if saved
+            else f"no unfinished run of this configuration; starting a new one in {relative}"
         )
-    config.run.resume = str(folder)
-    return f"resuming {os.path.relpath(folder)}"
+    return None
 
 
-def _is_unfinished(folder: Path) -> bool:
-    return is_saved(folder) and not (folder / SUMMARY).exists()
-
-
-def resume_hint(folder: Path, start: Path, overrides: Sequence[str] = ()) -> str:
+def resume_hint(folder: Path, start: Path) -> str:
     """Return the command that resumes a run or a sweep from the folder in which this command started."""
     path = start / folder
     if path.is_relative_to(start) and not is_submitted():
         path = path.relative_to(start)
-    return f"resume with: odt-sim run {shlex.join([f'run.resume={path}', *overrides])}"
+    return f"resume with: odt-sim run {shlex.quote(f'run.resume={path}')}"

@@ -133,20 +133,16 @@ def launch(arguments: Sequence[str]) -> Outcome:
     except Exception as error:
         if outcome.folder is not None:
             raise
-        raise ConfigurationError(_not_started(error)) from error
+        if isinstance(error, OSError) and error.filename:
+            raise ConfigurationError(
+                f"{error.filename}: cannot create the run's folder ({error.strerror}); choose a writable one: "
+                "hydra.run.dir=..., or with -m hydra.sweep.dir=..."
+            ) from error
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise ConfigurationError(f"cannot read a configuration file: {reason}") from error
     finally:
         sys.argv = before
     if outcome.error:
         raise outcome.error
     outcome.folder = outcome.folder or Folders.sweep
     return outcome
-
-
-def _not_started(error: Exception) -> str:
-    """Return why no job started, for exceptions of types other than Hydra's."""
-    if isinstance(error, OSError) and error.filename:
-        return (
-            f"{error.filename}: cannot create the run's folder ({error.strerror}); choose a writable one: "
-            "hydra.run.dir=..., or with -m hydra.sweep.dir=..."
-        )
-    return f"cannot read a configuration file: {type(error).__name__}: {one_line(error)}"

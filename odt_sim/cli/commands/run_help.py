@@ -81,8 +81,11 @@ def _about(topic: str, places: Places) -> Iterator[str]:
         for name in dict.fromkeys([*(section.name for section in groups()), *OPTIONS]):
             yield from [*_group(name, places, in_full=True), ""]
     elif key in OPTIONS and equals:
+        known = option_names(key, places)
         for name in values.split(","):
-            yield from _section(_named(key, name, places))
+            if name not in known:
+                raise ConfigurationError(unknown_option(key, name, known))
+            yield from _section(option(key, name, places))
     elif key in OPTIONS or key in {section.name for section in groups()}:
         yield from _group(key, places)
     else:
@@ -101,24 +104,6 @@ def _group(name: str, places: Places, *, in_full: bool = False) -> Iterator[str]
             yield from _section(each, "  ") if in_full else [_entry(each.name.partition("=")[2], each.summary)]
 
 
-def _all(places: Places) -> Iterator[Section]:
-    yield from groups()
-    for group in OPTIONS:
-        yield from options(group, places)
-
-
-def _named(group: str, name: str, places: Places) -> Section:
-    """Return an option of a group.
-
-    Raises:
-        ConfigurationError: The group has no such option.
-    """
-    known = option_names(group, places)
-    if name in known:
-        return option(group, name, places)
-    raise ConfigurationError(unknown_option(group, name, known))
-
-
 def _found(topic: str, places: Places) -> Iterator[str]:
     """Yield the settings with a key or its beginning, or all settings and options that contain a word.
 
@@ -133,7 +118,7 @@ def _found(topic: str, places: Places) -> Iterator[str]:
         return word in f"{setting.key} {setting.text}".lower()
 
     lines: list[str] = []
-    for section in _all(places):
+    for section in (*groups(), *(each for group in OPTIONS for each in options(group, places))):
         settings = [setting for setting in section.settings if fits(setting)]
         named = "." not in key and word in f"{section.name} {section.summary}".lower()
         if settings or named:

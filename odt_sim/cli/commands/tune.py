@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -24,7 +25,7 @@ from odt_sim.cli.commands.report import print_comparison
 from odt_sim.cli.hydra.build import check_data, model
 from odt_sim.cli.hydra.keys import check_keys, known_keys, takes, unknown_key
 from odt_sim.cli.hydra.overrides import composed, key_of
-from odt_sim.cli.hydra.settings import COMPONENTS, GROUPS
+from odt_sim.cli.hydra.settings import GROUPS
 from odt_sim.cli.messages import say, warn
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
@@ -139,19 +140,16 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
     strategies = [each for each in dict.fromkeys(values["strategy"].split(",")) if each]
     if not strategies:
         raise ConfigurationError("strategy: expected the names of strategies, such as strategy=fedavg,ditto")
-    seeds, tuning_seed = seeds_of("tune", values)
-    budget = whole_number("tune", "budget", values["budget"], 1)
+    trials = trials_of("tune", values)
     check_optuna("tune")
     add_working_folder()
     lacked = lacked_settings(strategies, overrides)
     plan = Plan(
+        **trials,
         strategies=strategies,
-        budget=budget,
-        seeds=seeds,
-        tuning_seed=tuning_seed,
         overrides=[*overrides, *cleared_rate(composed(_of_no_strategy(fixed_overrides(overrides))), overrides)],
         rate=central_rate(checked_model(strategies, overrides, lacked)),
-        folder=Path(values["output"]) if values["output"] else folder_of(overrides, tuning_seed),
+        folder=Path(values["output"]) if values["output"] else folder_of(overrides, trials["tuning_seed"]),
         lacked=lacked,
     )
     return plan, whole_number("tune", "jobs", values["jobs"], 1)
@@ -200,19 +198,19 @@ def check_optuna(command: str) -> None:
     package("optuna", f"odt-sim {command}: needs optuna", "tuning")
 
 
-def seeds_of(command: str, values: Mapping[str, str]) -> tuple[list[int], int]:
-    """Return the seeds of the report, and the seed of the trials, which must differ from them.
+def trials_of(command: str, values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields `budget`, `seeds` and `tuning_seed` of a `Plan`.
 
     Raises:
-        ConfigurationError: The trials' seed is one of the report's, or an argument is no whole number.
+        ConfigurationError: The trials' seed is one of the compared runs', or an argument is no whole number.
     """
-    seeds = [whole_number(command, "seed", each) for each in values["seed"].split(",")]
+    seeds = [whole_number(command, "seed", seed) for seed in values["seed"].split(",")]
     tuning_seed = whole_number(command, "tuning_seed", values["tuning_seed"])
     if tuning_seed in seeds:
         raise ConfigurationError(
             f"tuning_seed: expected a seed that no compared run uses, found {tuning_seed}; change it, or seed"
         )
-    return seeds, tuning_seed
+    return {"budget": whole_number(command, "budget", values["budget"], 1), "seeds": seeds, "tuning_seed": tuning_seed}
 
 
 def fixed_overrides(overrides: Sequence[str]) -> list[str]:
@@ -254,7 +252,7 @@ def lacked_settings(strategies: Sequence[str], overrides: Sequence[str]) -> dict
         strategy: [each for each, key in keys.items() if not takes(config, key)] for strategy, config in configs.items()
     }
     for each in set.intersection(*map(set, lacked.values())) if lacked else ():
-        raise ConfigurationError(unknown_key(keys[each], known_keys(configs[strategies[-1]], COMPONENTS)))
+        raise ConfigurationError(unknown_key(keys[each], known_keys(configs[strategies[-1]])))
     return lacked
 
 
@@ -295,7 +293,7 @@ def checked_model(
         of_strategy = applied(overrides, lacked or {}, strategy)
         fixed = fixed_overrides(of_strategy)
         config = composed([f"strategy={strategy}", *fixed])
-        check_keys(config, COMPONENTS)
+        check_keys(config)
     base = model(config)
     space, _ = parsed_space([each for each in of_strategy if not (is_fixed(each) or each.startswith(OF_THE_SEARCH))])
     complete = composed([f"strategy={strategies[-1]}", *fixed, *first_values(space)])

@@ -11,7 +11,6 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from odt_sim._support.system import in_daemon_thread
 from odt_sim._support.user_code import add_working_folder, imported, user_code_errors
-from odt_sim.aggregators.base import Aggregator
 from odt_sim.cli.hydra.components import build, plain
 from odt_sim.cli.hydra.keys import NO_PATH, check_keys
 from odt_sim.cli.hydra.overrides import key_and_value
@@ -32,7 +31,6 @@ from odt_sim.observers.base import Observer
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RunFolder
 from odt_sim.persistence.storage import is_uri
 from odt_sim.settings import Budget, ConfiguredFleet, ExportedModel, General, ModelFile
-from odt_sim.simulation.executors.backend import Backend
 from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.simulation.run.callbacks import Function
 from odt_sim.simulation.run.checks import check_fit, named_as
@@ -59,13 +57,12 @@ def simulation(
     Raises:
         OdtSimError: The configuration, the model or the data does not fit.
     """
-    strategy = build(config.strategy, "strategy")
-    aggregator = build(config.aggregator, "aggregator")
-    backend = build(config.backend, "backend")
-    metrics, callbacks = _metrics(config), _callbacks(config)
+    parts = {group: build(config[group], group) for group in ("strategy", "aggregator", "backend")}
+    strategy: Strategy = parts["strategy"]
+    parts |= {"metrics": _metrics(config), "callbacks": _callbacks(config)}
     model_begun = in_daemon_thread(lambda: model(config, strategy=strategy))
     data = _checked_data(config)  # before the export ends, so that its errors come early
-    backend.start()
+    parts["backend"].start()
     found = model_begun.result()
     if before:
         own = model(config, before)
@@ -75,7 +72,7 @@ def simulation(
                 f"run uses the one with which it began, {os.path.relpath(before)}"
             )
             found = own
-    return _simulation(config, directory, found, data, strategy, aggregator, backend, metrics, callbacks)
+    return _simulation(config, directory, found, data, **parts)
 
 
 def saved_simulation(folder: Path, overrides: Sequence[str] = ()) -> Simulation:
@@ -101,9 +98,9 @@ def saved_simulation(folder: Path, overrides: Sequence[str] = ()) -> Simulation:
     started_with = model(config, folder / INITIAL_MODEL)
     backend = SerialBackend(config.backend.get("runtime", "litert"), config.backend.get("runtime_python"))
     with named_start(folder):
-        strategy, aggregator = build(config.strategy, "strategy"), build(config.aggregator, "aggregator")
+        parts = {group: build(config[group], group) for group in ("strategy", "aggregator")}
         data, metrics = federated(config), _metrics(config)
-    return _simulation(config, folder, started_with, data, strategy, aggregator, backend, metrics)
+    return _simulation(config, folder, started_with, data, backend=backend, metrics=metrics, **parts)
 
 
 def saved_model(folder: Path, path: Path) -> TrainableModel:
@@ -120,20 +117,12 @@ def saved_model(folder: Path, path: Path) -> TrainableModel:
 
 
 def _simulation(
-    config: DictConfig,
-    directory: Path,
-    model: TrainableModel,
-    data: FederatedData,
-    strategy: Strategy,
-    aggregator: Aggregator,
-    backend: Backend,
-    metrics: Sequence[Callable[..., float | None]],
-    callbacks: Sequence[Function | Observer] = (),
+    config: DictConfig, directory: Path, model: TrainableModel, data: FederatedData, **parts: Any
 ) -> Simulation:
+    """Return the simulation of a configuration with these built parts, such as `strategy`."""
     return Simulation(
         model,
         data,
-        strategy,
         rounds=config.run.rounds,
         directory=directory,
         fleet=_fleet(config),
@@ -142,13 +131,10 @@ def _simulation(
         target=config.run.target,
         seed=config.seed,
         storage=_storage(config.run.storage),
-        backend=backend,
-        aggregator=aggregator,
         attack=build(config.attack, "attack"),
-        metrics=metrics,
         metric=config.run.metric,
         budget=Budget(**(config.run.budget or {})),
-        callbacks=callbacks,
+        **parts,
     )
 
 

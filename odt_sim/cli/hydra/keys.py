@@ -17,17 +17,13 @@ NO_PATH = (
 )
 
 
-def check_keys(config: DictConfig, components: Collection[str] = ()) -> None:
+def check_keys(config: DictConfig) -> None:
     """Refuse unknown keys.
-
-    Args:
-        config: The whole configuration.
-        components: The groups of `COMPONENTS` to check.
 
     Raises:
         ConfigurationError: A key is unknown.
     """
-    known = known_keys(config, components)
+    known = known_keys(config)
     for name, node in config.items_ex(resolve=False):
         group = str(name)
         keys = list(_keys(group, node))
@@ -37,7 +33,7 @@ def check_keys(config: DictConfig, components: Collection[str] = ()) -> None:
             keys = [key for key in keys if key.removeprefix(f"{group}.") not in unused]
         for key in keys if checked else ():
             if key not in known and not key.rpartition(".")[2].startswith("_"):
-                raise ConfigurationError(unknown_key(key, known_keys(config, COMPONENTS)))
+                raise ConfigurationError(unknown_key(key, known))
 
 
 def _keys(group: str, node: Any) -> Iterator[str]:
@@ -69,12 +65,12 @@ def _chosen(config: DictConfig, group: str) -> Component | None:
     return component(group, str(target))
 
 
-def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
+def known_keys(config: DictConfig) -> set[str]:
     """Return the groups and keys that a configuration may have, without components that accept any key or are unknown."""
     model = ExportedModel if "build" in (config.get("model") or {}) else ModelFile
     keys = {key for kind in (*DECLARED, model) for key in kind.hints()}
     keys |= set(GROUPS) - set(COMPONENTS)
-    for group in set(components) & set(COMPONENTS):
+    for group in COMPONENTS:
         found = _chosen(config, group)
         keys |= {group, *(each.key for each in found.settings)} if found and not found.open else set()
     return keys

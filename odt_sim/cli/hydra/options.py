@@ -21,20 +21,8 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.config_folders import SEARCH_PATH
 from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile
 
-OPTIONS = (
-    "strategy",
-    "aggregator",
-    "attack",
-    "data",
-    "partition",
-    "drift",
-    "arrival",
-    "model",
-    "fleet",
-    "backend",
-    "tracker",
-    "experiment",
-)
+OPTIONS = (*COMPONENTS[:7], "model", "fleet", *COMPONENTS[7:], "experiment")
+"""The groups that have options, in the order in which the help shows them."""
 SAME = ("name", "build", "seed", "sys_path")
 """Settings of a model that are not listed again for each option."""
 UNSET = ("_target_", "defaults")

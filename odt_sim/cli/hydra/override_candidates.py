@@ -3,16 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import hydra
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from odt_sim._support.checks import choices
 from odt_sim.cli.command_table import COMMANDS
-from odt_sim.cli.hydra.overrides import CONFIG
+from odt_sim.cli.hydra.options import OPTIONS, option_names
+from odt_sim.cli.hydra.overrides import composed
 from odt_sim.cli.hydra.settings import COMPONENTS, DECLARED, component
 from odt_sim.declarations import Settings, flatten
+from odt_sim.errors import ConfigurationError
 from odt_sim.settings import ExportedModel
 
 
@@ -48,15 +47,17 @@ def _of_searches(command: str, before: Sequence[str], word: str) -> list[str]:
 
 def _overrides(before: Sequence[str], word: str) -> list[str]:
     """Return the groups and keys; if the word contains `=`, the options or values of its key."""
-    with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
-        config = _composed([override for override in before if "=" in override and "," not in override])
-        settings = flatten(cast(Mapping[str, Any], OmegaConf.to_container(config)))
-        key, equals, _ = word.partition("=")
-        if not equals:
-            added = [group for group in _options("") if group not in config]
-            return [*(f"{name}=" for name in (*map(str, config), *settings)), *(f"+{group}=" for group in added)]
-        values: list[Any] = _options(key.lstrip("+")) or choices(_hint(key, settings)) or [settings.get(key)]
-        return _values(word, [value for value in values if value is not None])
+    try:
+        config = composed([override for override in before if "=" in override and "," not in override])
+    except ConfigurationError:
+        config = composed([])
+    settings = flatten(cast(Mapping[str, Any], OmegaConf.to_container(config)))
+    key, equals, _ = word.partition("=")
+    if not equals:
+        added = [group for group in OPTIONS if group not in config]
+        return [*(f"{name}=" for name in (*map(str, config), *settings)), *(f"+{group}=" for group in added)]
+    values: list[Any] = [*option_names(key.lstrip("+")), *choices(_hint(key, settings))] or [settings.get(key)]
+    return _values(word, [value for value in values if value is not None])
 
 
 def _values(word: str, values: Sequence[Any]) -> list[str]:
@@ -72,22 +73,3 @@ def _hint(key: str, settings: Mapping[str, Any]) -> Any:
     declared = {key: hint for kind in kinds for key, hint in kind.hints().items()}
     found = component(group, str(settings.get(f"{group}._target_"))) if group in COMPONENTS else None
     return found.hints.get(name, Any) if found else declared.get(key, Any)
-
-
-def _composed(overrides: Sequence[str]) -> DictConfig:
-    try:
-        return hydra.compose(CONFIG["config_name"], overrides=list(overrides))
-    except HydraException:
-        return hydra.compose(CONFIG["config_name"])
-
-
-def _options(group: str) -> list[str]:
-    """Return the options of a group, including those of nested groups; for an empty name, the groups themselves."""
-    loader = GlobalHydra.instance().config_loader()
-    inner = [name for name in loader.list_groups(group) if name != "hydra"]
-    if not group:
-        return inner
-    return [
-        *loader.get_group_options(group),
-        *(f"{name}/{option}" for name in inner for option in _options(f"{group}/{name}")),
-    ]

@@ -1,6 +1,6 @@
 """Overrides: configuration composition, unknown keys and sweeps."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ HYDRA_FLAGS = frozenset(  # https://hydra.cc/docs/advanced/hydra-command-line-fl
 )
 OPTIMIZER = "model.optimizer"  # accepts the settings of any optimizer
 OPTIONAL = frozenset(f"model.{name}" for name in OPTIONS)
-MODEL_FILES = {".keras": "model=keras_file", ".h5": "model=keras_file", ".tflite": "model=tflite"}
 STRUCTURE = frozenset("'\"\\[](){}")  # characters of values that are not plain text
 SEARCH_KEY = SEARCH_PATH.removesuffix("=")
 
@@ -59,10 +58,10 @@ def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
         raise ConfigurationError(_misfit(error, overrides, folder) or explained(error)) from error
 
 
-def _composed(overrides: Sequence[str], folder: str | None, *, with_hydra: bool = False) -> DictConfig:
+def _composed(overrides: Sequence[str], folder: str | None) -> DictConfig:
     path = [f"hydra.searchpath=[file://{Path(folder).absolute()}]"] if folder else []
     with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
-        return hydra.compose(CONFIG["config_name"], overrides=[*overrides, *path], return_hydra_config=with_hydra)
+        return hydra.compose(CONFIG["config_name"], overrides=[*overrides, *path])
 
 
 def _swept(argument: str, override: Override) -> str:
@@ -76,48 +75,30 @@ def _swept(argument: str, override: Override) -> str:
 
 
 def _misfit(error: HydraException, overrides: Sequence[str], folder: str | None) -> str | None:
-    """Return the message about an override that does not fit the configuration that the others choose; None without one."""
+    """Return the message about a key that the configuration lacks which the other overrides choose; None without one."""
     if isinstance(error, OverrideParseException | MissingConfigException):
         return None
-    parsed = [(text, override) for text in overrides if (override := _parsed(text)) and not override.is_delete()]
-    chosen = [text for text, override in parsed if _chooses(override)]
+    parsed = {text: override for text in overrides if (override := _parsed(text)) and not override.is_delete()}
     try:
-        config = _composed(chosen, folder, with_hydra=True)
+        config = _composed([text for text, override in parsed.items() if _chooses(override)], folder)
     except HydraException:
         return None
     values = OmegaConf.to_container(config)
-    messages = (_refused(text, override, config, values) for text, override in parsed if text not in chosen)
-    return next(filter(None, messages), None)
+    given = (override for override in parsed.values() if not (override.is_add() or override.is_force_add()))
+    keys = (override.key_or_group for override in given if not _chooses(override))
+    missing = next(filter(None, (_missing(key, values) for key in keys if not key.startswith("hydra."))), None)
+    if missing is None:
+        return None
+    free = missing.count(".") > 1 and missing.rpartition(".")[0] not in NESTED
+    if free or takes_any(config, missing.partition(".")[0]):
+        return f"{missing}: expected +, since the key is new; use +{missing}=..."
+    return unknown_key(missing, known_keys(config))
 
 
 def _chooses(override: Override) -> bool:
     """Return whether an override chooses an option of a group, or adds places of options."""
     name = override.key_or_group
     return "/" in name or name in default_options() or (name in GROUPS and override.is_add()) or name == SEARCH_KEY
-
-
-def _refused(text: str, override: Override, config: DictConfig, values: Any) -> str | None:
-    """Return the message about an override of an unknown key, or about a + or a list that does not fit."""
-    key, _, value = text.lstrip("+").partition("=")
-    missing = _missing(key, values)
-    if missing is None:
-        if override.is_add():
-            return f"{key}: expected no +, since the key exists; use {key}=..."
-        mapping = isinstance(OmegaConf.select(config, key), DictConfig)
-        if mapping and isinstance(override.value(), list):
-            return f"{key}: expected a mapping, found {value}; set its keys: {key}.KEY=..."
-        return None
-    if override.is_add() or override.is_force_add():
-        return None
-    if key.startswith("hydra."):
-        group = missing.rpartition(".")[0]
-        siblings = sorted(f"{group}.{name}" for name in OmegaConf.select(config, group) if not name.startswith("_"))
-        return f"{missing}: unknown setting; expected one of {', '.join(siblings)}"
-    if missing.count(".") > 1 and missing.rpartition(".")[0] not in NESTED:
-        return f"{missing}: expected +, since the key is new; use +{missing}=..."
-    if takes_any(config, missing.partition(".")[0]):
-        return f"{missing}: expected +, since this adds an argument to the chosen option or its function; use +{missing}=..."
-    return unknown_key(missing, known_keys(config, COMPONENTS))
 
 
 def _missing(key: str, values: Any) -> str | None:
@@ -140,9 +121,7 @@ def explained(error: Exception) -> str:
         if equals:
             quotes = f"put text with such characters in a second pair of quotes, as in '{key}=\"TEXT\"'"
             return f"{key}: cannot read {value}; {quotes}"
-        model = MODEL_FILES.get(Path(key).suffix)
-        use = f"use {model} model.path={key}" if model else "odt-sim run --help all lists all keys"
-        return f"expected KEY=VALUE, found {key}; {use}"
+        return f"expected KEY=VALUE, found {key}; odt-sim run --help all lists all keys"
     lines = [str(each).strip().partition("\n")[0].rstrip(".") for each in (error, error.__cause__) if each]
     return f"{'; '.join(dict.fromkeys(lines))}; odt-sim run --help all lists all keys"
 
@@ -160,7 +139,9 @@ def check_overrides(arguments: Sequence[str], *, composes: bool = True) -> None:
     options, flags = parsed_arguments(arguments)
     for flag in (flag.partition("=")[0] for flag in flags):
         if flag.startswith("--") and flag not in HYDRA_FLAGS:
-            raise ConfigurationError(_with_dashes(flag, known_keys(composed([]), COMPONENTS)))
+            known, key = known_keys(composed([])), flag.removeprefix("--").replace("-", "_")
+            advice = f"use {key}=..." if key in known else nearest(key, known)
+            raise ConfigurationError(f"{flag}: expected key=value without dashes; {advice}")
     overrides = [_parsed(each) for each in options.overrides]
     added = [
         each
@@ -170,9 +151,8 @@ def check_overrides(arguments: Sequence[str], *, composes: bool = True) -> None:
     if flags or not overrides or (composes and not options.multirun and not added):
         return
     jobs = _jobs(options.overrides, overrides) if options.multirun else [options.overrides]
-    components = {each.key_or_group.partition(".")[0] for each in overrides if each and "." in each.key_or_group}
     for job in jobs:
-        check_keys(composed(job, options.config_dir), components)
+        check_keys(composed(job, options.config_dir))
 
 
 def _jobs(arguments: Sequence[str], overrides: Sequence[Override | None]) -> Iterator[list[str]]:
@@ -191,13 +171,6 @@ def _choices(argument: str, override: Override | None) -> list[str]:
         values = list(map(str, override.sweep_string_iterator()))
         return [f"{key}={each}" for each in (values if override.key_or_group in GROUPS else values[:1])]
     return [f"{key}={value.start!r}"] if isinstance(value, IntervalSweep) else []  # a Glob is only for options
-
-
-def _with_dashes(flag: str, known: Collection[str]) -> str:
-    """Return the message about a flag that Hydra does not have, such as `--rounds`."""
-    key = flag.removeprefix("--").replace("-", "_")
-    advice = f"use {key}=..." if key in known else nearest(key, known)
-    return f"{flag}: expected key=value without dashes; {advice}"
 
 
 def quoted(argument: str) -> str:
@@ -253,7 +226,9 @@ def _with_plus(arguments: Sequence[str]) -> list[str]:
     arguments = [_lengthened(argument) for argument in arguments]
     keys = [key_of(argument) or "" for argument in arguments]
     replaced = {key.removesuffix("_target_") for key in keys if key.endswith("._target_")}
-    replaced |= {f"{key}." for key, each in zip(keys, arguments, strict=True) if key in COMPONENTS and _is_own(each)}
+    replaced |= {
+        f"{key}." for key, each in zip(keys, arguments, strict=True) if key in COMPONENTS and _is_own(key, each)
+    }
 
     def lacks(key: str) -> bool:
         return (
@@ -268,10 +243,9 @@ def _with_plus(arguments: Sequence[str]) -> list[str]:
     ]
 
 
-def _is_own(choice: str) -> bool:
+def _is_own(group: str, choice: str) -> bool:
     """Return whether an override of a group chooses an option that odt_sim does not ship."""
-    group, _, names = choice.lstrip("+").partition("=")
-    return not {*names.split(",")} <= {*option_names(group)}
+    return not {*choice.partition("=")[2].split(",")} <= {*option_names(group)}
 
 
 def _lengthened(argument: str) -> str:

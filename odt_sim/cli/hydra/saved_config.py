@@ -125,29 +125,15 @@ def named_start(folder: Path | None) -> Iterator[None]:
     try:
         yield
     except OdtSimError as error:
-        started = (
-            _working_folder(folder)
-            if folder and (isinstance(error, DataError | ExportError) or _imports(error))
-            else None
-        )
+        of_files = isinstance(error, DataError | ExportError) or isinstance(error.__cause__, ImportError)
+        started = _working_folder(folder) if folder and of_files else None
         if started and started != Path.cwd():
-            data = isinstance(error, DataError) and not _imports(error)
-            moved = ", or say where the data is: data.path=..." if data else ""
+            moved = ", or say where the data is: data.path=..." if isinstance(error, DataError) else ""
             error.args = (
                 f"{error}; its paths are relative to {started}, where the run was started; run the command "
                 f"there{moved}",
             )
         raise
-
-
-def _imports(error: BaseException) -> bool:
-    """Return whether a failed import caused an error; with Hydra, an error and its cause may cause each other."""
-    causes: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in causes:
-        causes.append(cause)
-        cause = cause.__cause__
-    return any(isinstance(each, ImportError) for each in causes)
 
 
 def _working_folder(folder: Path) -> Path | None:
@@ -203,7 +189,10 @@ def saved_sweep(folder: Path) -> tuple[list[str], list[str]]:
         ConfigurationError: The file is damaged.
     """
     config_dirs = _read(folder / SWEEP, lambda saved: list(config_folders(saved.hydra)))
-    overrides = _read(folder / SWEEP, _sweep_overrides)
+    kinds = ("hydra", "task")
+    overrides = _read(
+        folder / SWEEP, lambda saved: [text for kind in kinds for text in _overrides(saved.hydra.overrides[kind])]
+    )
     return config_dirs, [each for each in overrides if each not in config_dirs]
 
 
@@ -237,7 +226,8 @@ def _comparable(config: DictConfig, *ignored: str) -> Any:
 
 def _completed(config: DictConfig) -> DictConfig:
     """Return the configuration with defaults for what an earlier version lacked, and with current names of targets."""
-    options = {group: settings for group, settings in _default_components().items() if group not in config}
+    missing = (group for group in COMPONENTS if group not in (*IRRELEVANT, *config))
+    options = {group: default_settings(group) for group in missing}
     completed = cast(DictConfig, OmegaConf.merge(OmegaConf.create(defaults() | options), config))
     for settings in completed.values():
         if isinstance(settings, DictConfig) and "_target_" in settings:
@@ -261,11 +251,6 @@ def _current_name(target: str) -> str:
     return ".".join(("odt_sim", *moved[0], name)) if moved else f"{package}.{name}"
 
 
-def _default_components() -> dict[str, Any]:
-    """Return the settings of the default option of each component group that affects results."""
-    return {group: default_settings(group) for group in COMPONENTS if group not in IRRELEVANT}
-
-
 def _config(saved: Any) -> DictConfig:
     if not isinstance(saved, DictConfig):
         raise ValueError("expected a configuration")
@@ -276,10 +261,6 @@ def _overrides(saved: Any) -> list[str]:
     if not isinstance(saved, ListConfig) or any(not isinstance(item, str) or item.startswith("-") for item in saved):
         raise ValueError("expected a list of overrides")
     return list(saved)
-
-
-def _sweep_overrides(saved: Any) -> list[str]:
-    return [*_overrides(saved.hydra.overrides.hydra), *_overrides(saved.hydra.overrides.task)]
 
 
 def _read(path: Path, take: Callable[[Any], Saved]) -> Saved:

@@ -20,7 +20,7 @@ from odt_sim.cli.messages import say
 from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.run_folder import BEST, SUMMARY, SWEEP, document
-from odt_sim.tuning.space import Space, first_values, parsed_space
+from odt_sim.tuning.space import first_values, parsed_space
 
 GROUP = "hydra.sweeper"
 PACKAGE = (
@@ -59,10 +59,9 @@ class _ResumableSweeper(Sweeper):
 
     def __init__(self, params: Mapping[str, Any] | None = None, **unknown: Any) -> None:
         if unknown:
-            key, names = next(iter(unknown)), [name for name in SETTINGS[self._option] if name != "_target_"]
-            why = "; the metric (run.metric) decides whether larger is better" if key == "direction" else ""
+            names = ", ".join(name for name in SETTINGS[self._option] if name != "_target_")
             raise ConfigurationError(
-                f"{GROUP}.{key}: unknown setting of hydra/sweeper={self._option}; expected one of {', '.join(names)}{why}"
+                f"{GROUP}.{next(iter(unknown))}: unknown setting of hydra/sweeper={self._option}; expected one of {names}"
             )
         self._params = [f"{key}={value}" for key, value in (params or {}).items()]
 
@@ -179,6 +178,7 @@ class SearchSweeper(_ResumableSweeper):
         """
         from rich.markup import escape
 
+        from odt_sim.cli.hydra.build import compares_upwards
         from odt_sim.tuning.search import Search
 
         space, fixed = parsed_space([*self._params, *arguments], self._loader)
@@ -189,11 +189,12 @@ class SearchSweeper(_ResumableSweeper):
             )
         with locked(self._folder, lambda line: None):
             self._check_folder()
+            config = self._loader.load_sweep_config(self._config, [*fixed, *first_values(space)])
             search = Search(
                 space,
                 fixed,
                 self._folder,
-                maximize=self._maximizes(space, fixed),
+                maximize=compares_upwards(config),
                 sampler=self._sampler,
                 pruner=self._pruner,
                 seed=self._seed,
@@ -210,10 +211,3 @@ class SearchSweeper(_ResumableSweeper):
                 job = os.path.relpath(self._folder / str(best["trial"]))
                 drawn = " ".join(best["overrides"])
                 say(escape(f"best trial: {job}, validation {best['validation']:.4g}: {drawn}"))
-
-    def _maximizes(self, space: Space, fixed: Sequence[str]) -> bool:
-        """Return whether larger values are better for the metric that decides."""
-        from odt_sim.cli.hydra.build import compares_upwards
-
-        config = self._loader.load_sweep_config(self._config, [*fixed, *first_values(space)])
-        return compares_upwards(config)

@@ -55,7 +55,10 @@ def make_fully_connected(model: Any, subgraph: Any) -> None:
                     weights[key] = add_constant(model, subgraph, tensor.name + b"/weights", values)
                 if options.adjX and left not in turned:
                     turned[left] = _turned(subgraph, left)
-                    operators.append(_transposing(model, subgraph, left, turned[left]))
+                    name, axes = subgraph.tensors[left].name + b"/axes", _order(subgraph.tensors[left])
+                    order = add_constant(model, subgraph, name, axes)
+                    exchange = made(model, OPS.TRANSPOSE, [left, order], [turned[left]], schema.TransposeOptionsT())
+                    operators.append(exchange)
                 connect_fully(model, operator, turned[left] if options.adjX else left, weights[key])
         operators.append(operator)
     subgraph.operators = operators
@@ -95,13 +98,6 @@ def _turned(subgraph: Any, index: int) -> int:
         turned.shapeSignature = turned.shapeSignature[_order(turned)]
     subgraph.tensors.append(turned)
     return len(subgraph.tensors) - 1
-
-
-def _transposing(model: Any, subgraph: Any, index: int, result: int) -> Any:
-    """Return the op that exchanges the last two axes of a tensor."""
-    tensor = subgraph.tensors[index]
-    order = add_constant(model, subgraph, tensor.name + b"/axes", _order(tensor))
-    return made(model, OPS.TRANSPOSE, [index, order], [result], schema.TransposeOptionsT())
 
 
 def _order(tensor: Any) -> NDArray[np.int32]:

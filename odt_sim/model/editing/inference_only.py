@@ -1,7 +1,7 @@
 """Reduce a trainable `.tflite` file to inference with constant weights."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Any
 
@@ -23,7 +23,7 @@ from odt_sim.model.editing.tree import (
     unpacked,
 )
 from odt_sim.model.reading.dataflow import live_ops
-from odt_sim.model.reading.graph import CALLS, RANDOM, Graph, Op
+from odt_sim.model.reading.graph import CALLS, RANDOM
 from odt_sim.model.reading.graph_reader import read_graph
 
 _CALLS = {getattr(OPS, name): CALLS[name] for name in ("WHILE", "IF", "CALL")}
@@ -34,7 +34,6 @@ INFERENCE = "odt_sim.inference"
 
 _WEIGHT = re.compile(rb"a\d+")
 _OF_VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "CALL_ONCE")
-_ARITHMETIC = (OPS.ADD, OPS.SUB, OPS.MUL, OPS.DIV)
 _RANDOM = tuple(getattr(OPS, name) for name in RANDOM)
 
 
@@ -53,7 +52,13 @@ def inference_only(content: bytes, where: str) -> bytes:
     called = graph.reachable(signature.subgraphIndex)
     # Keras' draws for layers that use them only in training are not live.
     live = {index: ops for index, ops in live_ops(graph, "infer").items() if index in called}
-    _check_sets_nothing(graph, live, where)
+    for access in (access for index, ops in live.items() for access in graph.accesses[index] if access.op in ops):
+        if access.assigns:  # as a constant, it would repeat the same draws in each call
+            raise ModelError(
+                f"{where}: cannot be reduced to inference, because 'infer' sets the variable {access.handle.name}, such "
+                "as the state of random draws; draw only in training, `call(self, x, training=False)`, or deploy only "
+                "the trainable file: --format without values"
+            )
     values = {v.name: v.initial.data for v in graph.variables.values() if v.initial and v.initial.data is not None}
     if INFERENCE in graph.metadata:
         return _native(graph.metadata[INFERENCE], values, where)
@@ -67,7 +72,10 @@ def inference_only(content: bytes, where: str) -> bytes:
                 subgraph.tensors[access.place].buffer = buffers[access.handle.name]
         pairs = zip(subgraph.operators, graph.subgraphs[index].ops, strict=True)
         kept = [operator for operator, op in pairs if op in live[index] and op.kind not in _OF_VARIABLES]
-        subgraph.operators = _renumbered(model, kept, [*live])
+        for operator in kept:
+            for name in _CALLS.get(kind_of(model, operator), ()):
+                setattr(operator.builtinOptions, name, [*live].index(getattr(operator.builtinOptions, name)))
+        subgraph.operators = kept
         subgraph.name = subgraph.name if position else b"main"
     model.subgraphs = [model.subgraphs[index] for index in live]
     signature.subgraphIndex, model.signatureDefs, model.metadata, model.metadataBuffer = 0, [signature], None, None
@@ -98,29 +106,11 @@ def _native(content: bytes, values: Mapping[str, NDArray[np.uint8]], where: str)
     return packed(model)
 
 
-def _check_sets_nothing(graph: Graph, live: Mapping[int, Collection[Op]], where: str) -> None:
-    """Check that `infer` sets no variable that it reads: as constants, they would repeat the same draws in each call."""
-    for access in (access for index, ops in live.items() for access in graph.accesses[index] if access.op in ops):
-        if access.assigns:
-            raise ModelError(
-                f"{where}: cannot be reduced to inference, because 'infer' sets the variable {access.handle.name}, such "
-                "as the state of random draws; draw only in training, `call(self, x, training=False)`, or deploy only "
-                "the trainable file: --format without values"
-            )
-
-
 def _unknown(where: str, variable: str) -> ModelError:
     return ModelError(
         f"{where}: cannot be reduced to inference, because 'infer' reads the variable {variable}, which has no "
         "constant initial value; deploy only the trainable file"
     )
-
-
-def _renumbered(model: Any, operators: list[Any], called: list[int]) -> list[Any]:
-    for operator in operators:
-        for name in _CALLS.get(kind_of(model, operator), ()):
-            setattr(operator.builtinOptions, name, called.index(getattr(operator.builtinOptions, name)))
-    return operators
 
 
 def _fold(model: Any, subgraph: Any) -> None:
@@ -136,30 +126,9 @@ def _fold(model: Any, subgraph: Any) -> None:
     needed = {i for operator in kept for i in tensors_of(operator.inputs)} | set(tensors_of(subgraph.outputs))
     results = [i for operator in folded for i in tensors_of(operator.outputs) if i in needed]
     for index, array in zip(results, _computed(model, subgraph, folded, results), strict=True):
-        one_row = _repeats_a_row(array) and _is_broadcast(model, subgraph, kept, index)
-        stored = array[:1] if one_row else array
-        subgraph.tensors[index].buffer = add_buffer(model, stored)
-        subgraph.tensors[index].shape = np.array(stored.shape, np.int32)
+        subgraph.tensors[index].buffer = add_buffer(model, array)
+        subgraph.tensors[index].shape = np.array(array.shape, np.int32)
     subgraph.operators = kept
-
-
-def _repeats_a_row(array: NDArray[Any]) -> bool:
-    """Return whether an array repeats one row per example, as results of an RNN's first step from its initial state."""
-    if array.ndim < 2 or len(array) < 2 or not array.size:
-        return False
-    rows = np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)
-    return bool((rows == rows[:1]).all())
-
-
-def _is_broadcast(model: Any, subgraph: Any, operators: list[Any], index: int) -> bool:
-    """Return whether everything computed from a tensor stays the same if one row of it is broadcast."""
-    shapes = [tensor.shape for tensor in subgraph.tensors]
-    users = [operator for operator in operators if index in tensors_of(operator.inputs)]
-    return index not in tensors_of(subgraph.outputs) and all(
-        kind_of(model, user) in _ARITHMETIC
-        and all(np.array_equal(shapes[i], shapes[int(user.outputs[0])]) for i in tensors_of(user.inputs) if i != index)
-        for user in users
-    )
 
 
 def _computed(model: Any, subgraph: Any, operators: list[Any], results: list[int]) -> Iterator[NDArray[Any]]:

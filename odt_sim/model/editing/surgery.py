@@ -304,17 +304,12 @@ def add_chain(model: Any, first: int, second: int, link: tuple[int, int], name: 
     added.operators = list(before.operators)
     for operator in after.operators:
         moved = copy(operator)
-        moved.inputs = [_moved(i, shift, link) for i in integers(operator.inputs)]
+        inputs = integers(operator.inputs)
+        moved.inputs = [i if i < 0 else link[0] if i == link[1] else i + shift for i in inputs]
         moved.outputs = [i + shift for i in integers(operator.outputs)]
         added.operators.append(moved)
     model.subgraphs.append(added)
     return len(model.subgraphs) - 1, shift
-
-
-def _moved(index: int, shift: int, link: tuple[int, int]) -> int:
-    if index < 0:
-        return index
-    return link[0] if index == link[1] else index + shift
 
 
 def _named(tensors: Mapping[str, int]) -> list[Any]:

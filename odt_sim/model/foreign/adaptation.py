@@ -291,24 +291,19 @@ class _Adapter:
 
     # --- manifest
 
-    def _check_loss(self, loss: str | None) -> None:
-        """Check that the loss of a step is known: the step returns it, or it is computed from inference's outputs."""
-        if "loss" in self._roles["train"].outputs:
-            return
-        train = self._roles["train"].signature
-        if loss is None:
-            raise ModelError(
-                f"{self._where}: {train!r} returns no loss (a float32 number), and the loss cannot be inferred from the "
-                "graph; set it: model.loss=..., or name the output: +model.signatures.train.loss=NAME"
-            )
-        self._notes.append(f"{train!r} returns no loss, so it is computed by 'infer' before each step")
-
     def _manifest(self, groups: Groups | None, loss: str | None, from_logits: bool) -> Manifest:
         if loss is None:
             found = inferred_loss(self._roles)
             loss, from_logits = found.name, found.from_logits
             self._notes.append(f"the loss is {loss}: {found.reason}" if loss else f"{found.reason}: set model.loss")
-        self._check_loss(loss)
+        if "loss" not in self._roles["train"].outputs:
+            train = self._roles["train"].signature
+            if loss is None:
+                raise ModelError(
+                    f"{self._where}: {train!r} returns no loss (a float32 number), and the loss cannot be inferred from "
+                    "the graph; set it: model.loss=..., or name the output: +model.signatures.train.loss=NAME"
+                )
+            self._notes.append(f"{train!r} returns no loss, so it is computed by 'infer' before each step")
         flow = self._roles.flow("train")
         x = flow.graph.subgraphs[flow.entry.subgraph].tensors[flow.entry.inputs[self._roles["train"].inputs["x"]]]
         rows = x.shape_signature[0] if x.shape_signature else 0
@@ -354,14 +349,15 @@ def tried(content: bytes, where: str, **options: Any) -> Adaptation:
     try:
         verify(adaptation.content, fingerprint(adaptation.content), where)
     except InvocationError:
-        other = adaptation.roles and _with_other_targets(content, where, adaptation.roles, options)
+        other = adaptation.roles and with_other_targets(content, where, adaptation.roles, options)
         if not other:
             raise
         return other
     return adaptation
 
 
-def _with_other_targets(content: bytes, where: str, roles: Roles, options: Mapping[str, Any]) -> Adaptation | None:
+def with_other_targets(content: bytes, where: str, roles: Roles, options: Mapping[str, Any]) -> Adaptation | None:
+    """Return a file adapted with a shape of y with which LiteRT trains it; None if there is none; see `tried`."""
     train, infer = roles["train"], roles["infer"]
     graph = read_graph(content, where)
     tensors = graph.subgraph(train.signature).tensors

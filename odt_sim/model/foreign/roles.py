@@ -122,7 +122,8 @@ class _Finder:
         reads = "it reads {n} of the variables that training updates, and sets none"
         self._choose("infer", self._infers, reads if known else "it takes one input and sets no variable")
         if "train" not in self._found:
-            missing = self._why_not_trained()
+            updates = "signature updates a variable from its inputs and its old value"
+            missing = f"inference only: {f'no {updates}' if self._graph.variables else 'it has no variables'}"
         elif "infer" not in self._found:
             missing = self._why_not_inferred()
         else:
@@ -310,11 +311,6 @@ class _Finder:
 
     def _takes_path(self, flow: Flow) -> bool:
         return [_tensor(flow, i).dtype for i in flow.entry.inputs.values()] == ["string"]
-
-    def _why_not_trained(self) -> str:
-        if not self._graph.variables:
-            return "inference only: it has no variables"
-        return "inference only: no signature updates a variable from its inputs and its old value"
 
     def _why_not_inferred(self) -> str:
         trained = set(self._trained())

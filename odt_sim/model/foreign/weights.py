@@ -1,14 +1,14 @@
 """Names, layers, roles and groups of a foreign model's weights, and its loss, inferred from its graph."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odt_sim.errors import ModelError
 from odt_sim.model.contract.manifest import GROUPS, Parameter
 from odt_sim.model.foreign.roles import Roles
 from odt_sim.model.reading.dataflow import Flow
-from odt_sim.model.reading.graph import EntryPoint, Handle, Op, Tensor, Variable
+from odt_sim.model.reading.graph import Handle, Variable
 
 NORM = r"gamma|beta|moving_(mean|variance)|running_(mean|var)"
 STATISTIC = r"moving_(mean|variance)|running_(mean|var)"
@@ -47,8 +47,11 @@ def described(
     layers = _layers(names, variables)
     group = ["norm" if re.search(rf"(^|/)({NORM})$", name) else "body" for name in names]
     if not groups:
-        for i in _last_layer(variables, layers, trained):
-            group[i] = "head"
+        changed = [i for i, v in enumerate(variables) if v.handle in trained]
+        last = ([i for i in changed if len(variables[i].shape or ()) > 1] or changed)[-1:]
+        group = [
+            "head" if last and layer == layers[last[0]] else kind for kind, layer in zip(group, layers, strict=True)
+        ]
     for key, wanted in (groups or {}).items():
         if key not in GROUPS:
             raise ModelError(f"{where}: model.groups: unknown group {key!r}; expected one of {', '.join(GROUPS)}")
@@ -84,12 +87,6 @@ def _layers(names: Sequence[str], variables: Sequence[Variable]) -> list[str]:
         number += len(variable.shape or ()) > 1 or number < 0
         layers.append(path or f"layer{number}")
     return layers
-
-
-def _last_layer(variables: Sequence[Variable], layers: Sequence[str], trained: Sequence[Handle]) -> list[int]:
-    own = [i for i, v in enumerate(variables) if v.handle in trained]
-    matrices = [i for i in own if len(variables[i].shape or ()) > 1] or own
-    return [i for i, layer in enumerate(layers) if matrices and layer == layers[matrices[-1]]]
 
 
 def _selected(wanted: Any, names: Sequence[str], layers: Sequence[str], where: str) -> list[int]:
@@ -137,8 +134,9 @@ def inferred_loss(roles: Roles) -> Loss:
     squares in the training loss decide.
     """
     infer, train = roles.flow("infer"), roles.flow("train")
-    last = _last(list(infer.cone(infer.entry.outputs[roles["infer"].outputs["output"]])))
-    output = _output(infer.graph.subgraphs[infer.entry.subgraph].tensors, infer.entry, roles["infer"].outputs["output"])
+    index = infer.entry.outputs[roles["infer"].outputs["output"]]
+    output = infer.graph.subgraphs[infer.entry.subgraph].tensors[index]
+    last = next((op.kind for op in infer.cone(index) if op.kind not in SAME), "")  # the last op that changes values
     targets = train.graph.subgraphs[train.entry.subgraph].tensors[train.entry.inputs[roles["train"].inputs["y"]]]
     loss = roles["train"].outputs.get("loss")
     kinds = {op.kind for op in (train.cone(train.entry.outputs[loss]) if loss else infer.graph.ops(train.entry.name))}
@@ -168,12 +166,3 @@ def inferred_loss(roles: Roles) -> Loss:
     if squares and not entropy and not one_each:
         return Loss("mean_squared_error", True, "targets of the outputs' shape, and squared differences")
     return Loss(None, True, "the loss cannot be inferred from the graph")
-
-
-def _output(tensors: tuple[Tensor, ...], entry: EntryPoint, name: str) -> Tensor:
-    return tensors[entry.outputs[name]]
-
-
-def _last(cone: Iterable[Op]) -> str:
-    """Return the kind of the last op that changes values; the cone begins at the output."""
-    return next((op.kind for op in cone if op.kind not in SAME), "")

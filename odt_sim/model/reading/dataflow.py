@@ -1,6 +1,6 @@
 """The inputs and variables that a signature's tensors, and the new values of its variables, depend on."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from odt_sim.model.reading.graph import ASSIGNS, HANDLES, READS, EntryPoint, Graph, Handle, Op
@@ -65,7 +65,7 @@ def flow_of(graph: Graph, signature: str) -> Flow:
     assigned: dict[Handle, frozenset[str | Handle]] = {}
     for op in subgraph.ops:
         handle = handles.get(op.inputs[0]) if op.inputs else None
-        mixed = _union(sources.get(i) for i in op.inputs)
+        mixed = frozenset[str | Handle]().union(*(sources.get(i, ()) for i in op.inputs))
         if op.kind in READS and handle:
             mixed = assigned.get(handle, frozenset([handle]))
         elif op.kind in ASSIGNS and handle:
@@ -126,7 +126,3 @@ def _live_in(graph: Graph, index: int, read: Collection[Handle]) -> set[Op]:
 
 def _reachable(graph: Graph, op: Op) -> list[int]:
     return list(dict.fromkeys(i for callee in op.calls for i in graph.reachable(callee)))
-
-
-def _union(sets: Iterable[frozenset[str | Handle] | None]) -> frozenset[str | Handle]:
-    return frozenset().union(*(found for found in sets if found))

@@ -93,11 +93,7 @@ def read(content: bytes, where: str) -> FlatModel:
     Raises:
         ModelError: The bytes are not a readable `.tflite` file.
     """
-    return declarations(read_graph(content, where))
-
-
-def declarations(graph: Graph) -> FlatModel:
-    """Return the declarations of a file's graph."""
+    graph = read_graph(content, where)
     declared = {name: entry for name, entry in graph.signatures.items() if entry.declared}
     return FlatModel(
         signatures={name: _signature(graph, entry) for name, entry in declared.items()},

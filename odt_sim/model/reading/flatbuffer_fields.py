@@ -8,7 +8,7 @@ schema, which never change.
 import struct
 from collections.abc import Iterator
 
-SUBGRAPHS, BUFFERS, METADATA = 2, 4, 6
+OPERATOR_CODES, SUBGRAPHS, DESCRIPTION, BUFFERS, METADATA, SIGNATURES = 1, 2, 3, 4, 6, 7
 """Slots of the root of a `.tflite` file."""
 
 _INT, UNSIGNED, UNSIGNED_64, _SHORT = (struct.Struct(f"<{code}") for code in "iIQH")

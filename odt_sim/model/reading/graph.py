@@ -270,14 +270,14 @@ class Graph:
     @cached_property
     def accesses(self) -> tuple[tuple["Access", ...], ...]:
         """By subgraph, the reads and assignments of variables in the order of execution."""
-        return tuple(tuple(self._accesses(i)) for i in range(len(self.subgraphs)))
-
-    def _accesses(self, index: int) -> Iterator["Access"]:
-        subgraph, handles = self.subgraphs[index], self.handles[index]
-        for op in subgraph.ops:
-            value = op.outputs[:1] if op.kind in READS else op.inputs[1:2] if op.kind in ASSIGNS else ()
-            if value and value[0] >= 0 and op.inputs and op.inputs[0] in handles:
-                yield Access(handles[op.inputs[0]], op.kind in ASSIGNS, op, value[0], subgraph.tensors[value[0]])
+        found: list[list[Access]] = [[] for _ in self.subgraphs]
+        for subgraph, handles, accesses in zip(self.subgraphs, self.handles, found, strict=True):
+            for op in subgraph.ops:
+                value = op.outputs[:1] if op.kind in READS else op.inputs[1:2] if op.kind in ASSIGNS else ()
+                if value and value[0] >= 0 and op.inputs and op.inputs[0] in handles:
+                    handle, tensor = handles[op.inputs[0]], subgraph.tensors[value[0]]
+                    accesses.append(Access(handle, op.kind in ASSIGNS, op, value[0], tensor))
+        return tuple(map(tuple, found))
 
     def read_by(self, signature: str) -> tuple[Handle, ...]:
         """Return the variables that a signature reads, in the order of the first reads."""
@@ -301,7 +301,9 @@ class Graph:
                     touched[handle].append(name)
         for access in (access for found in self.accesses for access in found):
             tensors[access.handle].append(access.tensor)
-        initial = self._initial_values()
+        reached = dict.fromkeys(i for index in self.initializers for i in self.reachable(index))
+        set_first = [access for i in reached for access in self.accesses[i] if access.assigns]
+        initial = {access.handle: access.tensor if access.tensor.constant else None for access in set_first}
         return {
             handle: Variable(
                 handle,
@@ -313,12 +315,6 @@ class Graph:
             )
             for handle in dict.fromkeys(handle for found in self.handles for handle in found.values())
         }
-
-    def _initial_values(self) -> dict[Handle, Tensor | None]:
-        """Return the constants that initializers assign; None where they compute the value."""
-        reached = dict.fromkeys(i for index in self.initializers for i in self.reachable(index))
-        found = [access for i in reached for access in self.accesses[i] if access.assigns]
-        return {access.handle: access.tensor if access.tensor.constant else None for access in found}
 
 
 def operator_counts(graph: Graph, signature: str) -> dict[str, int]:

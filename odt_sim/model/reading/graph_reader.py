@@ -1,6 +1,6 @@
 """Read the typed graph of a `.tflite` file; any bytes lead to a graph or to an error of one line."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,16 @@ from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim._support.text import typed_line
 from odt_sim.errors import ModelError
-from odt_sim.model.reading.flatbuffer_fields import BUFFERS, SUBGRAPHS, UNSIGNED_64, Fields
+from odt_sim.model.reading.flatbuffer_fields import (
+    BUFFERS,
+    DESCRIPTION,
+    METADATA,
+    OPERATOR_CODES,
+    SIGNATURES,
+    SUBGRAPHS,
+    UNSIGNED_64,
+    Fields,
+)
 from odt_sim.model.reading.graph import CALLS, EntryPoint, Graph, Op, Subgraph, Tensor
 
 IDENTIFIER = b"TFL3"
@@ -60,9 +69,7 @@ def damaged(where: str, error: Exception) -> ModelError:
 def has_metadata(content: bytes, name: str) -> bool:
     """Return whether a file has a metadata entry, without reading its graph; False for a damaged file."""
     try:
-        model = schema.Model.GetRootAs(content, 0)
-        count = min(model.MetadataLength(), len(content))
-        return any(text_of(model.Metadata(i).Name()) == name for i in range(count))
+        return any(text_of(entry.text(0)) == name for entry in Fields.root(content).tables(METADATA))
     except Exception:  # a damaged flatbuffer causes any exception
         return False
 
@@ -83,44 +90,33 @@ class _Reader:
     """Reads a flatbuffer whose counts and indices may be wrong."""
 
     def __init__(self, content: bytes) -> None:
-        self._content, self._count = content, 0
-        self._model = schema.Model.GetRootAs(content, 0)
-        root = Fields.root(content)
-        self._subgraphs, self._buffers = (list(self._tables(root, slot)) for slot in (SUBGRAPHS, BUFFERS))
-        self._codes = [self._kind(code) for code in self._each(self._model.OperatorCodes, "OperatorCodes")]
+        self._content, self._count, self._root = content, 0, Fields.root(content)
+        self._subgraphs, self._buffers = (list(self._tables(self._root, slot)) for slot in (SUBGRAPHS, BUFFERS))
+        self._codes = [self._kind(code) for code in self._tables(self._root, OPERATOR_CODES)]
 
     def graph(self) -> Graph:
         subgraphs = tuple(map(self._subgraph, self._subgraphs))
-        declared = [self._entry_point(s, subgraphs) for s in self._each(self._model.SignatureDefs, "SignatureDefs")]
+        declared = [self._entry_point(signature, subgraphs) for signature in self._tables(self._root, SIGNATURES)]
         entry_points = declared or [_main(subgraph) for subgraph in subgraphs[:1]]
-        entries = self._each(self._model.Metadata, "Metadata")
-        metadata = {text_of(entry.Name()): self._data(entry.Buffer()) for entry in entries}
+        entries = self._tables(self._root, METADATA)
+        metadata = {text_of(entry.text(0)): self._data(entry.unsigned(1)) for entry in entries}
         return Graph(
             subgraphs,
             {entry.name: entry for entry in entry_points},
             {name: b"" if data is None else data.tobytes() for name, data in metadata.items()},
-            text_of(self._model.Description()),
+            text_of(self._root.text(DESCRIPTION)),
         )
-
-    def _each(self, item: Callable[[int], Any], name: str, of: Any = None) -> Iterator[Any]:
-        """Yield the items of a vector of the file, within the limit."""
-        length = getattr(of or self._model, f"{name}Length")()
-        self._add(length)
-        return (item(i) for i in range(length))
 
     def _tables(self, fields: Fields, slot: int) -> Iterator[Fields]:
         """Yield the tables of a vector of a table, within the limit."""
-        self._add(fields.length(slot))
-        return fields.tables(slot)
-
-    def _add(self, items: int) -> None:
-        self._count += items
+        self._count += fields.length(slot)
         if self._count > min(LARGEST, len(self._content)):
             raise ValueError(f"more than {min(LARGEST, len(self._content)):,} tensors and ops")
+        return fields.tables(slot)
 
-    def _kind(self, code: Any) -> str:
-        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-        return text_of(code.CustomCode()) or _KINDS.get(number, str(number))
+    def _kind(self, code: Fields) -> str:
+        number = max(code.unsigned(3), code.byte(0))  # files before 2020 have the number in a byte only
+        return text_of(code.text(1)) or _KINDS.get(number, str(number))
 
     def _subgraph(self, subgraph: Fields) -> Subgraph:
         tensors = tuple(self._tensor(fields) for fields in self._tables(subgraph, 0))
@@ -164,15 +160,13 @@ class _Reader:
         options: dict[str, Any] = vars(kind.InitFromBuf(self._content, op.table(slot).position))
         return options
 
-    def _entry_point(self, signature: Any, subgraphs: tuple[Subgraph, ...]) -> EntryPoint:
-        subgraph = subgraphs[signature.SubgraphIndex()]
-        names = []
-        for side in ("Inputs", "Outputs"):
-            entries = list(self._each(getattr(signature, side), side, signature))
-            _within(tuple(entry.TensorIndex() for entry in entries), len(subgraph.tensors))
-            names.append({_name(entry.Name()): int(entry.TensorIndex()) for entry in entries})
-        inputs, outputs = names
-        return EntryPoint(_name(signature.SignatureKey()), signature.SubgraphIndex(), inputs, outputs)
+    def _entry_point(self, signature: Fields, subgraphs: tuple[Subgraph, ...]) -> EntryPoint:
+        index = signature.unsigned(4)
+        inputs, outputs = (
+            {_name(entry.text(0)): entry.unsigned(1) for entry in self._tables(signature, slot)} for slot in (0, 1)
+        )
+        _within((*inputs.values(), *outputs.values()), len(subgraphs[index].tensors))
+        return EntryPoint(_name(signature.text(2)), index, inputs, outputs)
 
 
 def _main(subgraph: Subgraph) -> EntryPoint:

@@ -7,6 +7,7 @@ exhaust the memory. `odt_sim.device.verification_process` is the subprocess.
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -84,15 +85,17 @@ def remember(fingerprint: str) -> None:
 
 def run(content: bytes, where: str, seconds: float) -> Ending:
     """Run the subprocess with a limit of CPU time in seconds."""
+    return run_module("odt_sim.device.verification_process", [where, str(seconds)], content, PATIENCE * seconds)
+
+
+def run_module(module: str, arguments: Sequence[str], content: bytes, timeout: float) -> Ending:
+    """Run a module that takes a file from standard input, in a subprocess with a limit of wall-clock time in seconds."""
     variables = environment({"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
-    # -P: modules in the working folder must not shadow installed ones.
-    command = [sys.executable, "-P", "-m", "odt_sim.device.verification_process", where, str(seconds)]
+    command = [sys.executable, "-P", "-m", module, *arguments]  # -P: ignore modules in the working folder
     try:
-        child = subprocess.run(
-            command, input=content, capture_output=True, env=variables, timeout=PATIENCE * seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return Ending(None)
+        child = subprocess.run(command, input=content, capture_output=True, env=variables, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        return Ending(None, (error.output or b"").decode(errors="replace"))
     return Ending(child.returncode, *(text.decode(errors="replace") for text in (child.stdout, child.stderr)))
 
 
@@ -136,10 +139,9 @@ _verified = set[str]()
 
 
 def _is_verified(fingerprint: str) -> bool:
-    try:
+    with suppress(FileError, OSError):  # no readable cache
         return fingerprint in _verified or _mark(fingerprint).exists()
-    except (FileError, OSError):  # no readable cache
-        return False
+    return False
 
 
 def _mark(fingerprint: str) -> Path:

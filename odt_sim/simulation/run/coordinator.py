@@ -303,6 +303,7 @@ class Simulation:
             privacy=self._spent_privacy(),
             conditions=self._conditions,
             stopped=self._ended_early(observers.reason if stopped else self._spending.reason),
+            pruned=self._ended_early(observers.reason) is not None if stopped and observers.prunes else None,
             backend=self._backend.choice,
         )
 

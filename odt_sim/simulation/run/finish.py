@@ -81,6 +81,7 @@ def write_results(
     privacy: Mapping[str, Any] | None,
     conditions: Conditions | None,
     stopped: str | None,
+    pruned: bool | None = None,
     backend: str | None = None,
 ) -> Summary:
     """Write the devices' records and the summary; return the summary."""
@@ -110,6 +111,7 @@ def write_results(
         settings=settings,
         privacy=privacy,
         stopped=stopped,
+        pruned=pruned,
         fleet_totals=_fleet_totals(job, conditions, costs),
         own_metrics={own.name: own.higher_is_better for own in job.own_metrics} or None,
         environment={**environment(), "runtime": job.runtime.name, **({"backend": backend} if backend else {})},
