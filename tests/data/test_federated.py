@@ -361,12 +361,7 @@ def odd(dataset, devices, seed):
     [
         (
             dirichlet,
-            r"^federate: partition: dirichlet needs alpha, found none; bind it with functools.partial: "
-            r"partial\(dirichlet, alpha=...\)$",
-        ),
-        (
-            partial(dirichlet, min_examples=3),
-            r"^federate: partition: dirichlet min_examples=3 needs alpha, .*: partial\(dirichlet, alpha=...\)$",
+            r"^partition: dirichlet failed with TypeError: .* missing .* argument: 'alpha'.*; correct it$",
         ),
         (
             partial(pathological, classes=2),

@@ -1,7 +1,6 @@
 """Data set partitioned over a fleet, as index lists into shared arrays."""
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -311,11 +310,6 @@ def _described_split(method: str, validation: float, test: float, gap: int) -> s
 def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, seed: int) -> IndexLists:
     """Run the partition, check its result, and return the index lists."""
     where, name = f"the partition of data {dataset.name}", described(partition)
-    if missing := _missing_settings(partition):
-        raise ConfigurationError(
-            f"federate: partition: {name} needs {' and '.join(missing)}, found none; bind it with functools.partial: "
-            f"partial({name.partition(' ')[0]}, {', '.join(f'{each}=...' for each in missing)})"
-        )
     with user_code_errors(partition, f"partition: {name} failed", ConfigurationError):
         parts = partition(dataset, devices, seed)
         if not hasattr(parts, "__len__"):
@@ -335,19 +329,6 @@ def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, se
     if times.max() > 1:
         raise DataError(f"{where}: uses example {times.argmax()} {times.max()} times, expected at most once")
     return lists
-
-
-def _missing_settings(partition: Partition) -> list[str]:
-    """Return the required keyword settings that a partition was not given."""
-    try:
-        parameters = inspect.signature(partition).parameters.values()
-    except ValueError:  # built-in functions, and a `partial` with a setting that its function does not accept
-        return []
-    return [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
-    ]
 
 
 def _users(dataset: Dataset, lists: IndexLists) -> Array | None:

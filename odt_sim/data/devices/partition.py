@@ -9,7 +9,7 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim._support.checks import Range, check_value, checked, fits, names_arguments
+from odt_sim._support.checks import Range, check_value, checked, fits
 from odt_sim.data.dataset import Dataset, Indices
 from odt_sim.data.devices.split import IndexLists
 from odt_sim.errors import ConfigurationError, DataError
@@ -18,7 +18,6 @@ _STREAM = 1  # separates these random numbers from those of the splits
 _MAX_REDRAWS = 300
 
 
-@names_arguments
 def iid(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     """Distribute the examples evenly and at random.
 
@@ -107,7 +106,6 @@ def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_pe
     return IndexLists.grouped(owner, devices)
 
 
-@names_arguments
 def by_user(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     """Make each user of the data a device, in the order of the ids; text ids sort as text, "10" before "2".
 

@@ -24,7 +24,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from odt_sim._support.checks import names_arguments
 from odt_sim._support.text import one_line
 from odt_sim.data.checks.dataset_checks import check
 from odt_sim.data.dataset import Array, Dataset, Indices
@@ -50,7 +49,6 @@ class _Examples(NamedTuple):
     users: list[str]
 
 
-@names_arguments
 def femnist(path: str | os.PathLike[str]) -> Dataset:
     """Read handwritten digits and letters; a user is a writer.
 
@@ -66,7 +64,6 @@ def femnist(path: str | os.PathLike[str]) -> Dataset:
     return _dataset("femnist", path, _pictures, _whole_numbers, 62, SYMBOLS)
 
 
-@names_arguments
 def shakespeare(path: str | os.PathLike[str]) -> Dataset:
     """Read the lines of Shakespeare's roles; a user is a role. Examples overlap: use `split.method=block`.
 
@@ -82,7 +79,6 @@ def shakespeare(path: str | os.PathLike[str]) -> Dataset:
     return _dataset("shakespeare", path, _characters, lambda y: _characters(y)[:, 0], len(CHARACTERS))
 
 
-@names_arguments
 def sent140(path: str | os.PathLike[str], words: int = 1000, length: int = 32) -> Dataset:
     """Read tweets with their sentiment; a user is an account.
 
@@ -179,7 +175,6 @@ SIGNALS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_ac
 ACTIVITIES = ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "laying")
 
 
-@names_arguments
 def uci_har(path: str | os.PathLike[str]) -> Dataset:
     """Read the raw signals of the published training and test people; each person is a user.
 
@@ -249,7 +244,6 @@ def _sequences(x: Array, subject: Array) -> Indices:
 LOWEST_SCORE, HIGHEST_SCORE = 1, 70
 
 
-@names_arguments
 def school(path: str | os.PathLike[str]) -> Dataset:
     """Read the School data; each school is a user.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim._support.checks import names_arguments, shown
+from odt_sim._support.checks import shown
 from odt_sim._support.system import package
 from odt_sim._support.text import one_line
 from odt_sim.data.checks.dataset_checks import check
@@ -29,7 +29,6 @@ from odt_sim.data.store.columns import Rows, only, rows_of
 from odt_sim.errors import ConfigurationError, DataError
 
 
-@names_arguments
 def table(
     path: str | os.PathLike[str],
     target: str | list[str] | Mapping[str, str | list[str]],
@@ -69,7 +68,6 @@ def table(
     return replace(dataset, name=path.stem, standardize=standardize)
 
 
-@names_arguments
 def data_frame(
     frame: Any,
     target: str | list[str] | Mapping[str, str | list[str]],
@@ -195,11 +193,6 @@ def _read(path: Path, users: str | None) -> Any:
         raise DataError(f"data {path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
     except (ValueError, OSError, ImportError) as error:
         raise DataError(f"data {path}: cannot be read ({one_line(error)}); write it again") from error
-    if len(frame.columns) == 1 and (separator := next((each for each in ";\t|" if each in frame.columns[0]), None)):
-        raise DataError(
-            f"data {path}: expected columns separated by commas, found {separator!r} in {frame.columns[0]!r}; write it with "
-            "commas, or read it with pandas and pass the frame to odt_sim.data.data_frame"
-        )
     if texts and users in frame.columns:
         frame[users] = _ids(frame[users])
     return frame
