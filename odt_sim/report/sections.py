@@ -25,7 +25,7 @@ from odt_sim.report.formatting import (
     signed,
     signed_range,
 )
-from odt_sim.report.notes import excluded, notes, optimism, reported, undefined_others
+from odt_sim.report.notes import excluded, notes, optimism, reported
 from odt_sim.report.pairing import Paired
 from odt_sim.report.provenance import differences
 from odt_sim.report.style import strokes
@@ -80,7 +80,6 @@ def sections(comparison: Comparison) -> list[Table]:
             OTHER,
             "Means over the seen devices, weighted by examples: the other metrics on test examples, and "
             f"{metric} on training and validation examples. {optimism(comparison) or ''}".rstrip(),
-            [note] if (note := undefined_others(comparison)) else [],
         ),
     ]
     return [section for section in tables if section.rows or section.notes]
@@ -128,8 +127,8 @@ def figure_cell(comparison: Comparison, row: Configuration, column: Column, fact
     """Return a configuration's figure in a column, with its deviation over seeds or its interval below."""
     spread, hurt = row.values[column.key], row.hurt.get(column.key)
     text, deviation = cell(spread and spread.times(factor), column.unit)
-    below = (hurt.range or deviation, hurt.one_example) if hurt else (deviation,)
-    return Cell(text, [*filter(None, below)], comparison.is_best(row, column))
+    below = (hurt and hurt.range) or deviation
+    return Cell(text, [below] if below else [], comparison.is_best(row, column))
 
 
 def paired_table(comparison: Comparison) -> Table:
@@ -296,8 +295,7 @@ def _served_caption(comparison: Comparison) -> str:
         f"Test {title_of(comparison.metric)} of the devices that take part in training. The best value in each "
         f"column is marked{on_each_data(comparison)}. Hurt: share of devices that the local-only or the global "
         "model would serve better, with its 95 % confidence interval (Wilson over devices, Student's t over seeds that draw "
-        "different devices) and the number of hurt devices that lose at most one test example; – if unknown, or if the "
-        "strategy is that model itself."
+        "different devices); – if unknown, or if the strategy is that model itself."
     ]
     if "attack_success" in keys:
         sentences.append(
