@@ -1,7 +1,6 @@
 """Checks of values against a declared type, range or set of names; errors say what, where, expected and found."""
 
 import collections.abc
-import math
 import types
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -105,41 +104,6 @@ def check_instance(where: str, kind: type, value: Any, advice: str) -> None:
     """
     if isinstance(value, type) or not isinstance(value, kind):
         raise ConfigurationError(f"{where}: expected {_with_article(kind.__name__)}, found {shown(value)}; {advice}")
-
-
-def checked(
-    name: str,
-    value: float,
-    low: float,
-    high: float = math.inf,
-    *,
-    above: bool = False,
-    below: bool = False,
-    group: str = "strategy",
-) -> float:
-    """Return a hyper-parameter, checked to be a finite number within its range.
-
-    Args:
-        name: Key below the group.
-        value: The number.
-        low: Lower bound.
-        high: Upper bound.
-        above: Whether the lower bound is excluded.
-        below: Whether the upper bound is excluded.
-        group: Group of the configuration.
-
-    Raises:
-        ConfigurationError: The value is not a finite number, or out of range.
-    """
-    least, most = (None if math.isinf(bound) else bound for bound in (low, high))
-    bounds = Range(
-        least=None if above else least,
-        above=least if above else None,
-        most=None if below else most,
-        below=most if below else None,
-    )
-    check_value(f"{group}.{name}", float, value, bounds)
-    return value if isinstance(value, int | float) else float(value)  # numpy's number
 
 
 def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy") -> int:

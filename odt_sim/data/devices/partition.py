@@ -9,7 +9,7 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim._support.checks import Range, check_value, checked, fits
+from odt_sim._support.checks import Range, check_value, fits
 from odt_sim.data.dataset import Dataset, Indices
 from odt_sim.data.devices.split import IndexLists
 from odt_sim.errors import ConfigurationError, DataError
@@ -150,7 +150,7 @@ def _generator(seed: int) -> np.random.Generator:
 def _dirichlet(
     name: str, labels: NDArray[np.int32], devices: int, seed: int, alpha: float, min_examples: int
 ) -> IndexLists:
-    checked("alpha", alpha, 0, above=True, group="partition")
+    check_value("partition.alpha", float, alpha, Range(above=0))
     check_value("partition.min_examples", int, min_examples)
     generator = _generator(seed)
     classes, label, sizes = np.unique(labels, return_inverse=True, return_counts=True)

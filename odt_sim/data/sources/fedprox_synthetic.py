@@ -13,7 +13,7 @@ with 10 classes; alpha and beta are standard deviations. In the iid variant all 
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim._support.checks import checked
+from odt_sim._support.checks import Range, check_value
 from odt_sim.data.checks.dataset_checks import check
 from odt_sim.data.dataset import Dataset
 
@@ -77,7 +77,7 @@ def drawn(stream: int, seed: int, **settings: tuple[float, float]) -> np.random.
         ConfigurationError: A setting is out of range.
     """
     for name, (value, least) in {**settings, "seed": (seed, 0)}.items():
-        checked(name, value, least, group="data")
+        check_value(f"data.{name}", float, value, Range(least=least))
     return np.random.default_rng([seed, stream])
 
 
