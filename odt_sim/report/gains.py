@@ -48,8 +48,7 @@ def join_local(runs: Sequence[Run], match_key: Callable[[Run], Hashable]) -> lis
 
 def training_key(run: Run) -> tuple[Any, ...]:
     """Return a key that is equal for runs with the same local training: all settings except the strategy's own."""
-    settings = run.settings or {}
-    return tuple(sorted(item for item in settings.items() if item[0].split(".")[0] not in _WITHOUT_EFFECT))
+    return tuple(sorted(item for item in run.settings.items() if item[0].split(".")[0] not in _WITHOUT_EFFECT))
 
 
 def known_gains(rows: Sequence[Row], metrics: Sequence[str], reference: str) -> NDArray[np.float64]:

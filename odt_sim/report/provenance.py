@@ -75,15 +75,13 @@ def machines(runs: Sequence[Run]) -> str:
 
 
 def _in_words(run: Run, names: Sequence[str], *, named: bool = True) -> str:
-    known = run.complete.environment
-    if known is None:
-        return NOT_RECORDED
-    return ", ".join(f"{name} {known[name]}" if named else known[name] for name in names if name in known)
+    recorded = run.complete.environment or {}
+    return ", ".join(f"{name} {recorded[name]}" if named else recorded[name] for name in names if name in recorded)
 
 
 def _facts(run: Run) -> dict[str, str]:
     """Return the facts on a run's provenance, by name."""
-    settings, summary = run.settings or {}, run.complete
+    settings, summary = run.settings, run.complete
     data = {name: value for name, value in data_settings(run).items() if name != "data.digest"}
     named = {group: str(settings.get(group) or run.choices.get(group, NOT_RECORDED)) for group in ("data", "model")}
     environment = summary.environment or {}

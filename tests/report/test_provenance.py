@@ -75,17 +75,6 @@ def test_seeds_that_ran_on_other_code_of_one_version_differ(tmp_path):
     assert difference.text == "odt_sim code: 1f2e3d4c5b6a (fedavg); 6a5b4c3d2e1f (fedavg)"
 
 
-def test_old_runs_are_read_with_what_they_did_not_record(tmp_path):
-    write(tmp_path / "old", recorded={}, data__digest="")
-    write(tmp_path / "new", "fedper")
-    ((names, values),) = found(tmp_path).items()
-    assert {"data content with seed 0", "data split with seed 0", "odt_sim", "processor"} <= {*names}
-    assert "model" not in names  # the same file
-    assert set(values[("fedavg",)]) == {"not recorded"}
-    assert differences_text(compare([tmp_path])).plain.endswith("; not recorded (fedavg)")
-    assert settings(compare([tmp_path / "old"]))["versions"] == "not recorded"
-
-
 @pytest.mark.parametrize("hydra", [False, True])
 def test_exports_of_one_model_for_several_strategies_are_one_model(tmp_path, hydra):
     for number, strategy in enumerate(("local", "fedavg", "fedper")):
