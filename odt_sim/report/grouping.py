@@ -42,7 +42,12 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     def identity(run: Run) -> dict[str, str]:
         return _identity(run) | code(run)
 
-    groups = [part for group in _grouped(runs, identity) for part in _split(group)]
+    groups = [
+        part
+        for group in _grouped(runs, identity)
+        # a repeated seed may differ in overrides that do not affect results, such as the backend
+        for part in ([group] if _seeds_differ(group) else _grouped(group, shown_overrides))
+    ]
     labels = _labels(groups, differing_overrides(runs), identity)
     labelled: dict[str, list[Run]] = {}
     for label in dict.fromkeys(labels):
@@ -103,11 +108,6 @@ def _grouped(runs: Sequence[Run], describe: Callable[[Run], Mapping[str, str]]) 
     for run in runs:
         groups.setdefault((run.name, *sorted(describe(run).items())), []).append(run)
     return list(groups.values())
-
-
-def _split(group: list[Run]) -> list[list[Run]]:
-    """Split a group with repeated seeds by overrides that do not affect results, such as the backend."""
-    return [group] if _seeds_differ(group) else _grouped(group, shown_overrides)
 
 
 def _seeds_differ(runs: Sequence[Run]) -> bool:

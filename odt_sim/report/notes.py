@@ -1,8 +1,7 @@
 """Remarks on a comparison, in words: what its figures leave out, and by what they are limited."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from odt_sim._support.text import counted, few
 from odt_sim.metrics.names import title_of
@@ -147,7 +146,8 @@ def privacy(comparison: Comparison) -> str | None:
     ]
     promises: dict[str, list[str]] = {}
     for label, promise in recorded:
-        promises.setdefault(label, []).append(f"epsilon {_epsilon(promise)} at delta {promise['delta']:g}")
+        epsilon = "infinite" if promise["epsilon"] is None else significant(promise["epsilon"])
+        promises.setdefault(label, []).append(f"epsilon {epsilon} at delta {promise['delta']:g}")
     relations = distinct(promise.get("neighbours") for _, promise in recorded)
     meaning = f" (one device is one user; adjacency: {relations})" if relations else ""
     return _note(
@@ -155,10 +155,6 @@ def privacy(comparison: Comparison) -> str | None:
         (f"{label}, {distinct(texts)}" for label, texts in promises.items()),
         "; ",
     )
-
-
-def _epsilon(promise: Mapping[str, Any]) -> str:
-    return "infinite" if promise["epsilon"] is None else significant(promise["epsilon"])
 
 
 def optimism(comparison: Comparison) -> str | None:

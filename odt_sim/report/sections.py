@@ -52,7 +52,7 @@ def sections(comparison: Comparison) -> list[Table]:
             "Differences between the runs",
             "Differences between the runs in data, model, versions and machine, in addition to strategies and settings. "
             "Only devices with the same examples are paired.",
-            notes=[difference.text for difference in differences(comparison)],
+            notes=differences(comparison),
         ),
         figures_table(comparison, NEW_USERS, _new_users_caption(comparison)),
         figures_table(
@@ -140,7 +140,12 @@ def paired_table(comparison: Comparison) -> Table:
         return Table(name, "No configuration could be paired.", notes=refused)
     names, cells = named_rows(comparison), [_paired_cells(row, comparison.metric) for row in pairs]
     if len({row.reference for row in pairs}) > 1:
-        cells = [{"reference": _label_cell(row), **of_row} for row, of_row in zip(pairs, cells, strict=True)]
+        # one override per line leaves more width for the figures
+        references = [str(row.reference).split(" ") for row in pairs]
+        cells = [
+            {"reference": Cell(first, overrides), **of_row}
+            for (first, *overrides), of_row in zip(references, cells, strict=True)
+        ]
     return Table(
         name,
         pairs_result(comparison),
@@ -148,12 +153,6 @@ def paired_table(comparison: Comparison) -> Table:
         [names[row.label]._replace(cells=[*of_row.values()]) for row, of_row in zip(pairs, cells, strict=True)],
         [pairs_method(comparison), *refused],
     )
-
-
-def _label_cell(row: Paired) -> Cell:
-    """Return a reference with one override per line, which leaves more width for the figures."""
-    first, *overrides = str(row.reference).split(" ")
-    return Cell(first, overrides)
 
 
 def _paired_cells(row: Paired, metric: str) -> dict[str, Cell]:

@@ -98,5 +98,5 @@ def paired_text(comparison: Comparison, width: int = 100) -> Group | None:
 
 def differences_text(comparison: Comparison) -> Text | None:
     """Return the differences between runs apart from strategies and settings, one per line; None without any."""
-    lines = [Text.assemble(("differs  ", "bold"), found.text) for found in differences(comparison)]
+    lines = [Text.assemble(("differs  ", "bold"), difference) for difference in differences(comparison)]
     return Text("\n").join(lines) if lines else None
