@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odt_sim._support.checks import check_instance, check_value
+from odt_sim._support.checks import check_value
 from odt_sim._support.text import counted
 from odt_sim._support.user_code import user_code_errors
 from odt_sim.data.checks.dataset_checks import check
@@ -216,17 +216,11 @@ def federate(
     Raises:
         DataError: Lengths differ, a value is not a finite number, a label is out of range, or the partition is invalid,
             uses an example twice, or gives a device too few examples for its parts.
-        ConfigurationError: A setting is out of range, an argument has a wrong type, or the partition lacks a setting or
-            fails.
+        ConfigurationError: A setting is out of range, or the partition lacks a setting or fails.
     """
     Split(method, validation, test, gap)
     General(seed)
     check_value("fleet.devices", int | None, devices)
-    check_instance("federate: dataset", Dataset, dataset, "create one: Dataset(name, x, y)")
-    if not callable(partition):
-        raise ConfigurationError(
-            f"federate: partition: expected a function, such as odt_sim.data.iid, found {partition!r}; pass one"
-        )
     dataset = check(dataset)
     lists = _partitioned(dataset, partition, devices, seed)
     spread = f"{described(partition)} {_described_split(method, validation, test, gap)}"
