@@ -120,7 +120,7 @@ CASES = {
     "targets of a regression": ([*NPZ, "data.path=values.npz"], r"data values: y has (shape|dtype) .* takes"),
     "labels too large": (
         [*NPZ, "data.path=labels.npz"],
-        r"data labels: 4 labels out of range, the first is 10 in example 9; expected 0\.\.9 for 10 classes; the labels",
+        r"data labels: 4 labels out of range, the first is 10 in example 9; expected 0\.\.9 for 10 classes; ",
     ),
     "NaN": ([*NPZ, "data.path=hole.npz"], r"data hole: x has 1 value that is NaN or infinite .*, the first in example 7; "),
     "a device with too few examples": (
