@@ -7,7 +7,6 @@ separates the random numbers of data sets.
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim._support.checks import names_arguments
 from odt_sim.data.checks.dataset_checks import check
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.devices.partition import dirichlet
@@ -19,7 +18,6 @@ from odt_sim.errors import ConfigurationError
 BACKGROUND, DISK, SQUARE = 0, 1, 2
 
 
-@names_arguments
 def shapes(users: int = 20, examples: int = 30, size: int = 16, seed: int = 0) -> Dataset:
     """Draw images of one disk and one square in noise; users differ in brightness, contrast and the sizes of their shapes.
 
@@ -69,7 +67,6 @@ WORDS = 1 + TAGS * (EXCLUSIVE + SHARED)
 """The size of the vocabulary of the sentences, padding included."""
 
 
-@names_arguments
 def tagged_sentences(users: int = 20, examples: int = 40, length: int = 10, seed: int = 0) -> Dataset:
     """Draw sentences in a synthetic language with the class of each word, for a tagger.
 
@@ -93,7 +90,6 @@ def tagged_sentences(users: int = 20, examples: int = 40, length: int = 10, seed
     return check(Dataset(f"tagged_sentences seed={seed}", words, np.where(words > 0, tags, 0), owners, TAGS))
 
 
-@names_arguments
 def next_words(users: int = 20, examples: int = 40, length: int = 10, seed: int = 0) -> Dataset:
     """Draw the sentences of `tagged_sentences` with the next word at each position, for a language model.
 
@@ -136,7 +132,6 @@ def _sentences(
     return np.where(np.arange(length) < lengths[:, np.newaxis], words, 0), tags, owners
 
 
-@names_arguments
 def arm(users: int = 20, examples: int = 40, seed: int = 0) -> Dataset:
     """Draw poses of an arm with the position of its hand; users differ in arm lengths and movements.
 
@@ -170,7 +165,6 @@ def arm(users: int = 20, examples: int = 40, seed: int = 0) -> Dataset:
 _TASTES, _SHARPNESS, _POPULARITY = 6, 2.0, 2.0
 
 
-@names_arguments
 def recommendations(
     users: int = 30, items: int = 300, interactions: int = 20, negatives: int = 4, candidates: int = 99, seed: int = 0
 ) -> Dataset:
@@ -242,7 +236,6 @@ PROPERTIES = {
 """The digits with each property, in the order of the labels."""
 
 
-@names_arguments
 def digit_properties(users: int = 20, seed: int = 0) -> Dataset:
     """Return the 1,797 bundled handwritten digits with four labels each: even, prime, above four, with a closed loop.
 
@@ -280,7 +273,6 @@ WIDTH = 8 * LONGEST + WIDEST_GAP * (LONGEST - 1)
 """Number of columns of each image; columns after the last digit are empty."""
 
 
-@names_arguments
 def digit_numbers(users: int = 20, examples: int = 60, seed: int = 0) -> Dataset:
     """Return numbers of two to five of the 1,797 bundled handwritten digits, side by side, as users would write them.
 

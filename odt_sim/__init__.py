@@ -12,68 +12,46 @@ if sys.platform == "win32":
     )
 
 if TYPE_CHECKING:
-    from odt_sim import plot
-    from odt_sim.device.device import Device
-    from odt_sim.device.plan import TrainingPlan
-    from odt_sim.errors import OdtSimError
-    from odt_sim.model.tensors import ServerState, Tensors, array_of, weights_of
-    from odt_sim.model.trainable import TrainableModel
-    from odt_sim.model.weights import Weights
-    from odt_sim.results import Results
-    from odt_sim.settings import Fleet
-    from odt_sim.simulation.run.coordinator import Simulation
-    from odt_sim.strategies.base import Strategy, Update, Updates
-    from odt_sim.strategies.state import keep, keep_optimizer, recall, recall_optimizer, receive, trained_by_gradients
+    from odt_sim import plot as plot
+    from odt_sim.device.device import Device as Device
+    from odt_sim.device.plan import TrainingPlan as TrainingPlan
+    from odt_sim.errors import OdtSimError as OdtSimError
+    from odt_sim.model.tensors import ServerState as ServerState
+    from odt_sim.model.tensors import Tensors as Tensors
+    from odt_sim.model.tensors import array_of as array_of
+    from odt_sim.model.tensors import weights_of as weights_of
+    from odt_sim.model.trainable import TrainableModel as TrainableModel
+    from odt_sim.model.weights import Weights as Weights
+    from odt_sim.results import Results as Results
+    from odt_sim.settings import Fleet as Fleet
+    from odt_sim.simulation.run.coordinator import Simulation as Simulation
+    from odt_sim.strategies.base import Strategy as Strategy
+    from odt_sim.strategies.base import Update as Update
+    from odt_sim.strategies.base import Updates as Updates
+    from odt_sim.strategies.state import keep as keep
+    from odt_sim.strategies.state import keep_optimizer as keep_optimizer
+    from odt_sim.strategies.state import recall as recall
+    from odt_sim.strategies.state import recall_optimizer as recall_optimizer
+    from odt_sim.strategies.state import receive as receive
+    from odt_sim.strategies.state import trained_by_gradients as trained_by_gradients
 
-__all__ = [
-    "Device",
-    "Fleet",
-    "OdtSimError",
-    "Results",
-    "ServerState",
-    "Simulation",
-    "Strategy",
-    "Tensors",
-    "TrainableModel",
-    "TrainingPlan",
-    "Update",
-    "Updates",
-    "Weights",
-    "array_of",
-    "keep",
-    "keep_optimizer",
-    "plot",
-    "recall",
-    "recall_optimizer",
-    "receive",
-    "trained_by_gradients",
-    "weights_of",
-]
-
+_STATE = ("keep", "keep_optimizer", "recall", "recall_optimizer", "receive", "trained_by_gradients")
 _HOMES = {
     "Device": "odt_sim.device.device",
     "TrainingPlan": "odt_sim.device.plan",
     "OdtSimError": "odt_sim.errors",
-    "ServerState": "odt_sim.model.tensors",
-    "Tensors": "odt_sim.model.tensors",
-    "array_of": "odt_sim.model.tensors",
-    "weights_of": "odt_sim.model.tensors",
+    **dict.fromkeys(("ServerState", "Tensors", "array_of", "weights_of"), "odt_sim.model.tensors"),
     "TrainableModel": "odt_sim.model.trainable",
     "Weights": "odt_sim.model.weights",
     "Results": "odt_sim.results",
     "Fleet": "odt_sim.settings",
     "Simulation": "odt_sim.simulation.run.coordinator",
-    "Strategy": "odt_sim.strategies.base",
-    "Update": "odt_sim.strategies.base",
-    "Updates": "odt_sim.strategies.base",
-    "keep": "odt_sim.strategies.state",
-    "keep_optimizer": "odt_sim.strategies.state",
-    "recall": "odt_sim.strategies.state",
-    "recall_optimizer": "odt_sim.strategies.state",
-    "receive": "odt_sim.strategies.state",
-    "trained_by_gradients": "odt_sim.strategies.state",
+    **dict.fromkeys(("Strategy", "Update", "Updates"), "odt_sim.strategies.base"),
+    **dict.fromkeys(_STATE, "odt_sim.strategies.state"),
 }
 """The module of each name; a name is imported on first use, because subprocesses need few of them."""
+
+__all__ = sorted([*_HOMES, "plot"])
 
 _PACKAGES = (
     "aggregators",

@@ -8,12 +8,13 @@ class FedProx(Strategy):
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, Literal, dataclass_transform
 
-from odt_sim._support.checks import checked, checked_count
-from odt_sim.errors import ConfigurationError
+import numpy as np
+
+from odt_sim._support.checks import Range, check_value
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,26 @@ class HyperParameter:
 
     Attributes:
         default: Its value if it is not given; a class attribute of a subclass replaces it.
-        checked: Returns a checked value, given the group of the configuration, the setting's name and the value.
+        hint: Its type.
+        bounds: The range of a number.
         search: The range in which `odt-sim tune` searches by default, in Hydra's syntax; None for no search.
         kw_only: Whether it must be passed by name.
     """
 
     default: Any
-    checked: Callable[[str, str, Any], Any]
+    hint: Any
+    bounds: Range
     search: str | None
     kw_only: bool
+
+    def checked(self, key: str, value: Any) -> Any:
+        """Return a checked value as a value of Python.
+
+        Raises:
+            ConfigurationError: The value has another type, or is out of range.
+        """
+        check_value(key, self.hint, value, self.bounds)
+        return value.item() if isinstance(value, np.generic) else value
 
 
 def number(
@@ -54,34 +66,22 @@ def number(
         search: The range to search, in Hydra's syntax.
         kw_only: Whether it must be passed by name.
     """
-
-    def check(group: str, name: str, value: Any) -> float:
-        return checked(name, value, low, high, above=above, below=below, group=group)
-
-    return HyperParameter(default, check, search, kw_only)
+    bounds = {"above" if above else "least": low, "below" if below else "most": high}
+    finite = {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
+    return HyperParameter(default, float, Range(**finite), search, kw_only)
 
 
 def count(
     default: int | None, low: int = 0, *, optional: bool = False, search: str | None = None, kw_only: bool = False
 ) -> Any:
     """Declare a whole number of at least `low`, or None if it is optional; see `HyperParameter`."""
-
-    def check(group: str, name: str, value: Any) -> int | None:
-        return None if optional and value is None else checked_count(name, value, low, group=group)
-
-    return HyperParameter(default, check, search, kw_only)
+    return HyperParameter(default, int | None if optional else int, Range(least=low), search, kw_only)
 
 
 def choice(default: Any, *others: Any, kw_only: bool = False) -> Any:
     """Declare a choice between values; see `HyperParameter`."""
-
-    def check(group: str, name: str, value: Any) -> Any:
-        if value not in (default, *others):
-            *first, last = map(str, (default, *others))
-            raise ConfigurationError(f"{group}.{name}: expected {', '.join(first)} or {last}, found {value!r}")
-        return value
-
-    return HyperParameter(default, check, None, kw_only)
+    hint: Any = Literal[(default, *others)]
+    return HyperParameter(default, hint, Range(), None, kw_only)
 
 
 class _SignatureOfClass:
@@ -145,7 +145,7 @@ class Configured:
             raise TypeError(f"{type(self).__name__}() {error}") from None
         given.apply_defaults()
         for name, value in given.arguments.items():
-            setattr(self, name, self.hyperparameters[name].checked(self._group, name, value))
+            setattr(self, name, self.hyperparameters[name].checked(f"{self._group}.{name}", value))
         self.__post_init__()
 
     def __post_init__(self) -> None:

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from odt_sim._support.checks import shown
 from odt_sim.errors import ConfigurationError
 from odt_sim.results import Results
 
@@ -42,7 +41,7 @@ def rounds(runs: Runs, ax: "Axes | None" = None) -> "Axes":
         The axes, with a line per configuration in the order of the comparison.
 
     Raises:
-        ConfigurationError: No evaluated round has a value of the metric, or an argument has the wrong type.
+        ConfigurationError: No evaluated round has a value of the metric.
     """
     from odt_sim.report.lines_plot import ROUNDS, draw_over
 
@@ -93,7 +92,7 @@ def gains(runs: Runs, ax: "Axes | Iterable[Axes] | None" = None) -> "list[Axes]"
         )
     if ax is None:
         return _new(partial(draw_gains, comparison=comparison))
-    given = [_checked_axes(each) for each in (ax if isinstance(ax, Iterable) else [ax])]
+    given = [*ax] if isinstance(ax, Iterable) else [ax]
     if len(given) != len(known):
         raise ConfigurationError(
             f"odt_sim.plot.gains: ax: expected {len(known)} axes, for {', '.join(known)}; found {len(given)}"
@@ -141,36 +140,11 @@ def _comparison(runs: Runs) -> "Comparison":
     elif isinstance(runs, Results):
         comparison = compare_runs(runs._runs)  # already read
     else:
-        comparison = compare(_folders(runs))
+        folders = [runs] if isinstance(runs, str | os.PathLike) else runs
+        comparison = compare([Path(folder) for folder in folders])
     if not comparison.rows:
         raise ConfigurationError("odt_sim.plot: no run is complete; resume the runs first")
     return comparison
-
-
-def _folders(runs: Any) -> list[Path]:
-    """Return the paths of runs.
-
-    Raises:
-        ConfigurationError: An element is no path.
-    """
-    folders = [runs] if isinstance(runs, str | os.PathLike) or not isinstance(runs, Iterable) else [*runs]
-    for folder in folders:
-        if not isinstance(folder, str | os.PathLike):
-            raise ConfigurationError(
-                f"odt_sim.plot: expected the Results of runs, or the paths of folders, found {shown(folder)}; pass, "
-                "for example, Results.load('outputs')"
-            )
-    return [Path(folder) for folder in folders]
-
-
-def _checked_axes(ax: Any) -> "Axes":
-    from matplotlib.axes import Axes
-
-    if not isinstance(ax, Axes):
-        raise ConfigurationError(
-            f"odt_sim.plot: ax: expected matplotlib's axes, found {shown(ax)}; create some with matplotlib.pyplot.subplots"
-        )
-    return ax
 
 
 def _drawn(draw: "Callable[..., None]", comparison: "Comparison", ax: "Axes | None", **options: Any) -> "Axes":
@@ -179,7 +153,7 @@ def _drawn(draw: "Callable[..., None]", comparison: "Comparison", ax: "Axes | No
 
     if ax is None:
         return _new(on_figure(draw, comparison, **options))[0]
-    draw(_checked_axes(ax), comparison, **options)
+    draw(ax, comparison, **options)
     return ax
 
 

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from odt_sim._support.checks import names_arguments
 from odt_sim._support.system import package
 from odt_sim._support.text import counted
 from odt_sim.declarations import flatten
@@ -86,7 +85,6 @@ class Results:
         """
         return self._frame(lambda run: [flatten(run.summary)] if run.summary else [])
 
-    @names_arguments
     def comparison(
         self,
         *,

@@ -11,7 +11,6 @@ from odt_sim.aggregators import Aggregator
     [
         (Strategy, "loca", "local"),
         (Strategy, "keep_updates", "keeps_updates"),
-        (Strategy, "aggregate_fit", "aggregate"),
         (Aggregator, "combined", "combine"),
     ],
 )
@@ -23,7 +22,5 @@ def test_misspelt_member_is_warned_of(base, name, meant):
 def test_other_members_are_not_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mine = type(
-            "Mine", (Strategy,), {"local": None, "locals": None, "_deploys": None, "distance": None, "fit": None}
-        )
+        mine = type("Mine", (Strategy,), {"local": None, "locals": None, "_deploys": None, "distance": None})
         type("Derived", (mine,), {"locals": None})

@@ -110,13 +110,6 @@ def test_what_cannot_be_drawn_is_one_line(sweep, tmp_path):
         odt_sim.plot.pareto(sweep, cost="euros")
     with pytest.raises(ConfigurationError, match="no run recorded joules"):
         odt_sim.plot.pareto(sweep, cost="joules")
-    with pytest.raises(ConfigurationError, match="ax: expected matplotlib's axes, found 'text'; create some with"):
-        odt_sim.plot.rounds(sweep, "text")
-    for runs, found in ((None, "None"), ([3], "3"), (odt_sim.Results, "the class Results")):
-        with pytest.raises(
-            ConfigurationError, match=f"expected the Results of runs, or the paths .*, found {found}; pass"
-        ):
-            odt_sim.plot.devices(runs)
     alone = write_run(tmp_path / "alone", references=False)
     with pytest.raises(ConfigurationError, match="add a run of strategy=local"):
         odt_sim.plot.gains(alone)

@@ -53,16 +53,6 @@ def test_value_that_does_not_fit_is_refused_in_one_line(kind, values, message):
     assert str(caught.value) == message.replace("1e10", "10000000000.0")
 
 
-@pytest.mark.parametrize(
-    ("value", "advice"),
-    [("1:8", "; a shell expands braces, so quote the mapping: 'model.class_weight={...,1:8}'"), ("8", "")],
-)
-def test_pair_that_a_shell_has_left_of_a_mapping_is_explained(value, advice):
-    with pytest.raises(ConfigurationError) as caught:
-        check_values(ExportedModel, {"class_weight": value})
-    assert str(caught.value) == f"model.class_weight: expected a mapping or null, found '{value}'{advice}"
-
-
 @pytest.mark.parametrize("value", ["last", ["hidden", "last"], None])
 def test_head_is_one_layer_or_several(value):
     check_values(ExportedModel, {"head": value})

@@ -1,22 +1,15 @@
 """Checks of values against a declared type, range or set of names; errors say what, where, expected and found."""
 
 import collections.abc
-import inspect
-import math
-import re
 import types
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import wraps
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from odt_sim.errors import ConfigurationError
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
 
 NAMES: Mapping[Any, str] = {
     int: "a whole number",
@@ -28,15 +21,6 @@ NAMES: Mapping[Any, str] = {
     types.NoneType: "null",
 }
 """The types of settings in words."""
-PYTHON_NAMES: Mapping[Any, str] = {
-    **NAMES,
-    bool: "True or False",
-    types.NoneType: "None",
-    PathLike: "a path",
-    bytes: "bytes",
-    collections.abc.Callable: "a function",
-}
-"""The types of arguments in words; classes of odt_sim are called by their name."""
 CONTAINERS: Mapping[Any, Any] = {
     PathLike: PathLike,
     collections.abc.Callable: collections.abc.Callable,
@@ -103,8 +87,7 @@ def check_value(key: str, hint: Any, value: Any, bounds: Range | None = None) ->
         ConfigurationError: The value does not fit.
     """
     if not fits(value, hint, bounds):
-        advice = braces_advice(key, value) if dict in _alternatives(hint) else ""
-        raise ConfigurationError(f"{key}: expected {expected(hint, bounds)}, found {value!r}{advice}")
+        raise ConfigurationError(f"{key}: expected {expected(hint, bounds)}, found {value!r}")
 
 
 def check_instance(where: str, kind: type, value: Any, advice: str) -> None:
@@ -123,41 +106,6 @@ def check_instance(where: str, kind: type, value: Any, advice: str) -> None:
         raise ConfigurationError(f"{where}: expected {_with_article(kind.__name__)}, found {shown(value)}; {advice}")
 
 
-def checked(
-    name: str,
-    value: float,
-    low: float,
-    high: float = math.inf,
-    *,
-    above: bool = False,
-    below: bool = False,
-    group: str = "strategy",
-) -> float:
-    """Return a hyper-parameter, checked to be a finite number within its range.
-
-    Args:
-        name: Key below the group.
-        value: The number.
-        low: Lower bound.
-        high: Upper bound.
-        above: Whether the lower bound is excluded.
-        below: Whether the upper bound is excluded.
-        group: Group of the configuration.
-
-    Raises:
-        ConfigurationError: The value is not a finite number, or out of range.
-    """
-    least, most = (None if math.isinf(bound) else bound for bound in (low, high))
-    bounds = Range(
-        least=None if above else least,
-        above=least if above else None,
-        most=None if below else most,
-        below=most if below else None,
-    )
-    check_value(f"{group}.{name}", float, value, bounds)
-    return value if isinstance(value, int | float) else float(value)  # numpy's number
-
-
 def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy") -> int:
     """Return a hyper-parameter, checked to be a whole number of at least `low`.
 
@@ -166,12 +114,6 @@ def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy
     """
     check_value(f"{group}.{name}", int, value, Range(least=low))
     return int(value)
-
-
-def braces_advice(key: str, value: Any) -> str:
-    """Return advice to quote a mapping that a shell expanded, such as `{0:1,1:8}` to `1:8`; empty for other values."""
-    left = isinstance(value, str) and re.fullmatch(r"\w+:\S+", value)
-    return f"; a shell expands braces, so quote the mapping: '{key}={{...,{value}}}'" if left else ""
 
 
 def choices(hint: Any) -> list[str]:
@@ -187,28 +129,6 @@ def choices(hint: Any) -> list[str]:
     return written
 
 
-def names_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a public function so that a `TypeError` or `AttributeError` names the argument of the wrong type.
-
-    A call that succeeds is not checked, so compatible arguments of other types are accepted. Functions that a round
-    calls for each device are not decorated, because the extra call costs time.
-
-    Raises:
-        ConfigurationError: The call failed, and an argument does not have the type of its annotation.
-    """
-
-    @wraps(function)
-    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        try:
-            return function(*args, **kwargs)
-        except (TypeError, AttributeError) as error:
-            if message := _mismatch(function, args, kwargs):
-                raise ConfigurationError(message) from error
-            raise
-
-    return call
-
-
 def shown(value: Any) -> str:
     """Return an argument's text for an error: the `repr` of a short value, otherwise the type."""
     if isinstance(value, type):
@@ -220,21 +140,19 @@ def shown(value: Any) -> str:
     return _with_article(type(value).__name__)
 
 
-def warn_of_misspelt(kind: type, base: type, elsewhere: Mapping[str, str], declared: Collection[str] = ()) -> None:
-    """Warn about public members of a class whose names are nearly those of its base class, or from another library.
+def warn_of_misspelt(kind: type, base: type, declared: Collection[str]) -> None:
+    """Warn about public members of a class whose names are nearly those of its base class.
 
     Args:
         kind: A subclass.
         base: The class whose members may be overridden.
-        elsewhere: The names of members of `base` by their names in another library.
         declared: Names that the class declares on purpose, such as hyper-parameters.
     """
     members = [name for name in dir(base) if not name.startswith("_")]
     for name in vars(kind):
         if name.startswith("_") or name in declared or any(name in vars(other) for other in kind.__mro__[1:]):
             continue
-        near = [elsewhere[name]] if name in elsewhere else get_close_matches(name, members, 1, ALIKE)
-        meant = [match for match in near if match not in vars(kind)]
+        meant = [match for match in get_close_matches(name, members, 1, ALIKE) if match not in vars(kind)]
         if meant:
             warnings.warn(
                 f"{kind.__name__}.{name}: {base.__name__} has no {name}; rename it if you mean {meant[0]}",
@@ -255,51 +173,6 @@ def _is_a(value: Any, kind: Any, bounds: Range) -> bool:
         number = Integral if kind is int else Real
         return isinstance(value, number) and not isinstance(value, bool) and bounds.holds(value)
     return kind not in (*NAMES, PathLike) or isinstance(value, kind)
-
-
-def _mismatch(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """Return the error for the first argument of the wrong type; None if there is none, or if the arguments do not bind."""
-    signature = inspect.signature(function)
-    try:
-        arguments = signature.bind(*args, **kwargs).arguments
-    except TypeError:
-        return None
-    for name, value in arguments.items():
-        kinds = _alternatives(_hint(function, signature.parameters[name]))
-        if not any(_is_argument(value, kind) for kind in kinds):
-            where = function.__qualname__.removesuffix(".__init__")
-            return f"{where}: {name}: expected {_argument_words(kinds)}, found {shown(value)}"
-    return None
-
-
-def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """Return a parameter's type; `Any` for classes imported only for type checkers, and for `*args` and `**kwargs`."""
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        return Any
-    holder = types.SimpleNamespace(__annotations__={"hint": parameter.annotation})
-    try:
-        return get_type_hints(holder, inspect.unwrap(function).__globals__)["hint"]
-    except NameError:
-        return Any
-
-
-def _is_argument(value: Any, kind: Any) -> bool:
-    if kind is list:
-        return isinstance(value, Iterable) and not isinstance(value, str | bytes)
-    if kind in (bytes, Callable) or getattr(kind, "__module__", "").startswith("odt_sim."):
-        return isinstance(value, kind)
-    return _is_a(value, kind, Range())  # NumPy or another library checks other types
-
-
-def _argument_words(kinds: Sequence[Any]) -> str:
-    """Return types of arguments in words; a path as text or object is a path."""
-    words = list[str]()
-    for kind in kinds:
-        if get_origin(kind) is Literal:
-            words += map(repr, get_args(kind))
-        elif kind is not str or PathLike not in kinds:
-            words.append(PYTHON_NAMES[kind] if kind in PYTHON_NAMES else _with_article(kind.__name__))
-    return _either(words)
 
 
 def _with_article(noun: str) -> str:

@@ -32,7 +32,9 @@ def cores(groups: Path = GROUPS, own: Path = OWN) -> int:
         for quota, period in [_quota(folder, version)]
         if quota.isdecimal() and period.isdecimal()  # "max" and "-1" are no limits
     ]
-    return max(1, min([_allowed(), *limits]))
+    # macOS has no call for the cores that a process may run on
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([allowed, *limits]))
 
 
 def folders(controller: str, groups: Path = GROUPS, own: Path = OWN) -> Iterator[tuple[Path, int]]:
@@ -58,11 +60,6 @@ def lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:
         return []
-
-
-def _allowed() -> int:
-    """Return the number of cores that this process may run on; on macOS, which has no such call, the machine's cores."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _quota(folder: Path, version: int) -> tuple[str, str]:

@@ -36,7 +36,7 @@ class Aggregator(Configured):
     def __init_subclass__(cls, **options: Any) -> None:
         """Check that no member is misspelt."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Aggregator, {}, cls.hyperparameters)
+        warn_of_misspelt(cls, Aggregator, cls.hyperparameters)
 
     def __repr__(self) -> str:
         """Return the class with its settings, in one line."""

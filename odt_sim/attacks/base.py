@@ -25,7 +25,7 @@ class Attack(Configured):
     def __init_subclass__(cls, **options: Any) -> None:
         """Warn about misspelt members."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Attack, {}, cls.hyperparameters)
+        warn_of_misspelt(cls, Attack, cls.hyperparameters)
 
     def __repr__(self) -> str:
         """Return the class with its settings, in one line."""

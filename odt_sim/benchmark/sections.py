@@ -89,7 +89,12 @@ def sections(results: Results) -> list[Table]:
         *(_figures(results, key, title) for key, title in _TITLES.items()),
         *(_costs(results, key, title, caption) for key, (title, caption) in _COST_SECTIONS.items()),
         _tasks(results),
-        _settings(results),
+        Table(
+            SETTINGS,
+            "Settings of the trial with the best validation mean, and the number of failed trials.",
+            ["strategy", *(task.name for task in results.tasks)],
+            [Row(name, [_settings_cell(task, name) for task in results.tasks]) for name in _ordered(results)],
+        ),
         _left_out(results),
     ]
     return [section for section in tables if section.rows or section.notes]
@@ -216,12 +221,6 @@ def _tasks(results: Results) -> Table:
         if count := sum(bool(row.improving) for row in task.rows.values()):
             notes.append(f"{task.name}: {count} of {len(task.rows)} strategies were still improving at the end.")
     return Table("Tasks", "", ["task", *names], rows, notes)
-
-
-def _settings(results: Results) -> Table:
-    rows = [Row(name, [_settings_cell(task, name) for task in results.tasks]) for name in _ordered(results)]
-    caption = "Settings of the trial with the best validation mean, and the number of failed trials."
-    return Table(SETTINGS, caption, ["strategy", *(task.name for task in results.tasks)], rows)
 
 
 def _settings_cell(task: TaskResult, name: str) -> Cell:

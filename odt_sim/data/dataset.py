@@ -101,7 +101,8 @@ class Dataset:
         if not targets:
             raise DataError(
                 f"data {self.name}: expected one class label for each example, found {self._kinds()}; "
-                f"{self._label_advice()}use a partition that needs no labels: iid, quantity_skew or by_user"
+                "make labels integers, set the classes of one-hot rows (data.classes, or Dataset(..., classes=...)), or "
+                "use a partition that needs no labels: iid, quantity_skew or by_user"
             )
         y = targets[0]
         return y if y.ndim == 1 else y.argmax(axis=1).astype(np.int32)
@@ -114,23 +115,6 @@ class Dataset:
             for name, y in arrays_of(self.y).items()
         }
         return ", ".join(f"{kind} ({name})" if name else kind for name, kind in kinds.items())
-
-    def _label_advice(self) -> str:
-        """Return advice for targets that look like labels: whole numbers stored as floats, or one-hot rows."""
-        y = self.y
-        if isinstance(y, Columns):
-            return ""
-        if y.ndim == 1 and y.dtype == np.float32 and (y >= 0).all() and (y % 1 == 0).all():
-            return "if they are labels, make them integers: y.astype(int); else "
-        if y.ndim != 2 or y.shape[1] < 2 or (y < 0).any() or not np.allclose(y.sum(axis=1), 1):
-            return ""
-        classes = y.shape[1]
-        if y.dtype != np.float32:
-            return f"if its rows are one-hot, pass labels: y.argmax(axis=1), or y.astype(float) with classes={classes}; else "
-        return (
-            f"if its rows are one-hot, set data.classes={classes} for an .npz file, or return "
-            f"odt_sim.data.Dataset(name, x, y, classes={classes}) from a function; else "
-        )
 
 
 def summarized(examples: int, x: Rows, classes: Classes) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim._support.checks import names_arguments
 from odt_sim.data.store.columns import Array, Rows
 from odt_sim.device.batches import Batch, given_batch
 from odt_sim.device.checkpoint import write_checkpoint
@@ -342,7 +341,6 @@ class Device:
         if trained is not None:
             self._training.epochs, self._training.steps = trained
 
-    @names_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights, optimizer slots and the counts of epochs and steps to a checkpoint.
 

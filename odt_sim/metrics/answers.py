@@ -6,8 +6,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.metrics.losses import label_losses, labels_of, log_softmax, normalizers
-from odt_sim.metrics.scores import Decisions, Ranking, auc, auc_of_labels, balanced_accuracy, mean_iou, r2, top_k
+from odt_sim.metrics.scores import auc, auc_of_labels
 from odt_sim.model.weights import Array
+
+
+class Decisions:
+    """Binary decisions for several labels, counted by label.
+
+    Attributes:
+        right: `[labels]`, the number of true positives.
+        predicted: `[labels]`, the number of predicted positives.
+        positive: `[labels]`, the number of actual positives.
+    """
+
+    def __init__(self, predicted: NDArray[np.bool_], positive: NDArray[np.bool_]) -> None:
+        """Count decisions `[examples, labels]`."""
+        self.right = (predicted & positive).sum(axis=0)
+        self.predicted, self.positive = predicted.sum(axis=0), positive.sum(axis=0)
+
+    def precision(self) -> float:
+        """Return the fraction of true positives among predicted positives; 0 without any."""
+        return float(self.right.sum() / max(self.predicted.sum(), 1))
+
+    def recall(self) -> float:
+        """Return the fraction of true positives among actual positives; 0 without any."""
+        return float(self.right.sum() / max(self.positive.sum(), 1))
+
+    def micro_f1(self) -> float:
+        """Return the F1 score of all decisions together; 0 without predicted or actual positives."""
+        return float(2 * self.right.sum() / max((self.predicted + self.positive).sum(), 1))
+
+    def macro_f1(self) -> float:
+        """Return the unweighted mean of the labels' F1 scores; a label without predicted or actual positives has 0."""
+        return float((2 * self.right / np.maximum(self.predicted + self.positive, 1)).mean())
 
 
 class Values:
@@ -51,8 +82,16 @@ class Values:
         return float(((vectors[0] * vectors[1]).sum(axis=-1) / (lengths[0] * lengths[1])).mean())
 
     def r2(self) -> float | None:
-        """Return the coefficient of determination."""
-        return r2(self.outputs, self.y)
+        """Return the coefficient of determination: 1 minus the squared error relative to that of predicting the mean.
+
+        For several outputs, it is the unweighted mean over the outputs whose targets vary; None if none varies.
+        """
+        targets, errors = (array.reshape(len(array), -1).astype(np.float64) for array in (self.y, self._errors))
+        total = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)
+        varies = total > 0
+        if not varies.any():
+            return None
+        return float((1 - (errors**2).sum(axis=0)[varies] / total[varies]).mean())
 
 
 class Classes:
@@ -84,9 +123,10 @@ class Classes:
         """Return the fraction of correct predictions."""
         return float(self.right.mean())
 
-    def balanced_accuracy(self) -> float | None:
+    def balanced_accuracy(self) -> float:
         """Return the mean recall of the classes that occur."""
-        return balanced_accuracy(self.right, self.labels)
+        _, classes = np.unique(self.labels.ravel(), return_inverse=True)
+        return float((np.bincount(classes, weights=self.right.ravel()) / np.bincount(classes)).mean())
 
     def auc(self) -> float | None:
         """Return the area under the ROC curve, each class against the rest."""
@@ -115,12 +155,25 @@ class Classes:
         return float(np.exp(label_losses(self.outputs, self.labels, self._from_logits).mean(dtype=np.float64)))
 
     def iou(self) -> float | None:
-        """Return the mean over classes of intersection / union; None if an output is NaN."""
-        return mean_iou(self.predicted, self.labels, self.classes) if self._known.all() else None
+        """Return the mean over classes of intersection / union; None if an output is NaN.
+
+        A class without predictions and labels does not count.
+        """
+        if not self._known.all():
+            return None
+        chosen = (self.predicted, self.labels, self.predicted[self.right])
+        predicted, labels, both = (
+            np.bincount(classes.ravel().astype(np.int64), minlength=self.classes) for classes in chosen
+        )
+        union = predicted + labels - both
+        return float((both[union > 0] / union[union > 0]).mean())
 
     def top(self, k: int) -> float | None:
-        """Return the fraction of labels among the `k` classes with the highest scores."""
-        return None if self._binary or not self._known.all() else top_k(self.outputs, self.labels, k)
+        """Return the fraction of labels with fewer than `k` classes scored above them, as in Keras."""
+        if self._binary or not self._known.all():
+            return None
+        of_labels = np.take_along_axis(self.outputs, self.labels[..., np.newaxis], axis=-1)
+        return float(((self.outputs > of_labels).sum(axis=-1) < k).mean())
 
     def precision(self) -> float:
         """Return the fraction of correct classes among those with a probability above one half."""
@@ -165,21 +218,52 @@ class Labels(Classes):
 
 
 class Ranked(Classes):
-    """Scores of relevant and irrelevant candidates."""
+    """Scores of candidates of queries, such as a held-out item among sampled ones (leave-one-out).
+
+    He et al., "Neural Collaborative Filtering", WWW 2017, section 4.1; Jaervelin and Kekaelaeinen, "Cumulated gain-based
+    evaluation of IR techniques", 2002; for the AUC of each query Zhu et al., "Optimized Cost per Click in Taobao Display
+    Advertising", KDD 2017. In hit rate and NDCG, ties count against the model: with equal scores for all candidates,
+    relevant ones rank last.
+
+    Attributes:
+        ranked: `[queries, candidates]` whether the candidate at each rank is relevant, for the queries with a relevant
+            candidate; None without such a query, or if a score is not finite.
+    """
 
     def __init__(self, outputs: Array, y: Array, from_logits: bool) -> None:
-        """Set a score per candidate; each row of `[examples, candidates]` is a query, `[examples, 1]` is one query."""
+        """Rank the candidates.
+
+        Args:
+            outputs: `[queries, candidates]`, or `[candidates, 1]` for a single query, such as one user's examples.
+            y: The relevance of each candidate, of the same size: above 0.5 is relevant.
+            from_logits: Whether the outputs are logits rather than probabilities.
+        """
         super().__init__(outputs, y, from_logits, binary=True)
-        self._ranking = Ranking(outputs.astype(np.float64), y)
+        scores = outputs.astype(np.float64)
+        self._scores = scores if scores.ndim == 2 and scores.shape[1] > 1 else scores.reshape(1, -1)
+        self._relevant = y.reshape(self._scores.shape) > 0.5
+        answered = self._relevant.any(axis=1)
+        self.ranked: NDArray[np.bool_] | None = None
+        if answered.any() and np.isfinite(scores).all():
+            order = np.lexsort((self._relevant, -self._scores), axis=-1)  # among equal scores, irrelevant ones first
+            self.ranked = np.take_along_axis(self._relevant, order, axis=-1)[answered]
 
     def auc(self) -> float | None:
-        """Return the mean area under the ROC curve over the queries with both kinds of candidates."""
-        return self._ranking.auc()
+        """Return the mean area under the ROC curve over the queries with both kinds of candidates.
+
+        Scores of different queries are not compared, so they need no common scale.
+        """
+        return auc(self._scores.T, self._relevant.T)
 
     def hit_rate(self, k: int) -> float | None:
         """Return the fraction of queries with a relevant candidate among the first `k`."""
-        return self._ranking.hit_rate(k)
+        return None if self.ranked is None else float(self.ranked[:, :k].any(axis=1).mean())
 
     def ndcg(self, k: int) -> float | None:
-        """Return the mean normalized discounted cumulative gain at `k`."""
-        return self._ranking.ndcg(k)
+        """Return the mean over queries of the gain of the first `k`, 1 / log2(1 + rank), relative to the best order."""
+        if self.ranked is None:
+            return None
+        gains = 1 / np.log2(np.arange(2, self.ranked.shape[1] + 2))
+        gains[k:] = 0
+        best = np.cumsum(gains)[self.ranked.sum(axis=1) - 1]
+        return float(((self.ranked @ gains) / best).mean())

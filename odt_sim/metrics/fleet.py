@@ -110,14 +110,11 @@ def evaluation_columns(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str,
             columns[f"validation_{metric}"] = figures.weighted_mean
     if figures := fleet_figures(validated, metrics[0]):
         columns["validation_devices"] = figures.devices
-    undefined = {name: None for prefix in ("", "validation_") for name in _undefined(columns, metrics, prefix)}
-    return {**undefined, **columns, **_period_columns(seen, metrics[0])}
-
-
-def _undefined(columns: Mapping[str, Any], metrics: Sequence[str], prefix: str) -> list[str]:
-    """Return the column of the first metric with a prefix if only other metrics have a value."""
-    first, *others = (f"{prefix}{metric}" for metric in metrics)
-    return [first] if first not in columns and any(other in columns for other in others) else []
+    for prefix in ("validation_", ""):
+        first, *others = (f"{prefix}{metric}" for metric in metrics)
+        if first not in columns and any(other in columns for other in others):
+            columns = {first: None, **columns}
+    return {**columns, **_period_columns(seen, metrics[0])}
 
 
 def _period_columns(seen: Sequence[Row], metric: str) -> dict[str, float | None]:

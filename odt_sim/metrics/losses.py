@@ -93,18 +93,13 @@ def _losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta: float
 
 def label_losses(outputs: Array, labels: NDArray[np.int64], from_logits: bool) -> Array:
     """Return the negative log-probability of each label, in the shape of the labels."""
-    own = _at(outputs, labels)
+    rows = outputs.reshape(-1, outputs.shape[-1])
+    chosen = np.asarray(rows[np.arange(len(rows)), labels.reshape(-1)].reshape(labels.shape))
     if not from_logits:
-        return -log_probabilities(own)
+        return -log_probabilities(chosen)
     maxima, logarithms = normalizers(outputs)
     with np.errstate(invalid="ignore"):
-        return np.asarray(logarithms[..., 0] - (own - maxima[..., 0]))
-
-
-def _at(values: Array, labels: NDArray[np.int64]) -> Array:
-    """Return the value of each label, like `np.take_along_axis`; `values` has one more axis than `labels`."""
-    rows = values.reshape(-1, values.shape[-1])
-    return np.asarray(rows[np.arange(len(rows)), labels.reshape(-1)].reshape(labels.shape))
+        return np.asarray(logarithms[..., 0] - (chosen - maxima[..., 0]))
 
 
 def _regression_losses(outputs: Array, y: Array, loss: str, delta: float) -> Array:

@@ -15,20 +15,18 @@ class Kind(NamedTuple):
         percent: Whether reports write it, a fraction from 0 to 1, in percent.
         title: The name in a sentence; None for the name itself, with spaces.
         bounded: Whether it is at most 1.
-        counts: Whether it is the share of correct examples, so that it changes in steps of one example.
     """
 
     higher_is_better: bool
     percent: bool = False
     title: str | None = None
     bounded: bool = True
-    counts: bool = False
 
 
 _ERROR = Kind(higher_is_better=False, bounded=False)
 
 KINDS: Mapping[str, Kind] = {
-    "accuracy": Kind(True, percent=True, counts=True),
+    "accuracy": Kind(True, percent=True),
     "loss": _ERROR,
     "balanced_accuracy": Kind(True, percent=True),
     "auc": Kind(True, title="AUC"),
@@ -39,12 +37,12 @@ KINDS: Mapping[str, Kind] = {
     "iou": Kind(True, percent=True, title="IoU"),
     "micro_f1": Kind(True, title="micro F1"),
     "macro_f1": Kind(True, title="macro F1"),
-    "exact_match": Kind(True, percent=True, counts=True),
+    "exact_match": Kind(True, percent=True),
     "precision": Kind(True),
     "recall": Kind(True),
-    "hit_rate": Kind(True, percent=True, counts=True),
+    "hit_rate": Kind(True, percent=True),
     "ndcg": Kind(True, title="NDCG"),
-    "top": Kind(True, percent=True, counts=True),
+    "top": Kind(True, percent=True),
     "rmse": _ERROR._replace(title="RMSE"),
     "mape": _ERROR._replace(title="MAPE"),
     "msle": _ERROR._replace(title="MSLE"),

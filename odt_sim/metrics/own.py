@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odt_sim._support.checks import names_arguments
 from odt_sim._support.user_code import user_code_errors
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.metrics.names import KINDS, is_metric, is_own, know, title_of
@@ -40,7 +39,6 @@ class OwnMetric(NamedTuple):
     uses_train: bool = False
 
 
-@names_arguments
 def own_metrics(functions: Sequence[Callable[..., float | None]]) -> tuple[OwnMetric, ...]:
     """Return the metrics of some functions, and register their names for reports in this process.
 

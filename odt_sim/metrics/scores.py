@@ -1,4 +1,4 @@
-"""Scores of values, classes, rankings and transcripts; None if they are undefined for the examples.
+"""Areas under ROC curves and scores of transcripts; None if they are undefined for the examples.
 
 The values equal those of scikit-learn and Keras; importing either would cost memory in each device process.
 """
@@ -12,19 +12,6 @@ from odt_sim.model.weights import Array
 
 _MOST_NUMBERS = 1 << 20
 """The most scores of `auc_of_labels` that are in memory at once."""
-
-
-def balanced_accuracy(right: NDArray[np.bool_], labels: Array) -> float | None:
-    """Return the mean recall of the classes that occur.
-
-    Args:
-        right: `[...]` whether each prediction is correct.
-        labels: `[...]` integers.
-    """
-    _, classes = np.unique(labels.ravel(), return_inverse=True)
-    if not len(classes):
-        return None
-    return float((np.bincount(classes, weights=right.ravel()) / np.bincount(classes)).mean())
 
 
 def auc(scores: Array, positive: NDArray[np.bool_]) -> float | None:
@@ -73,142 +60,6 @@ def _areas(scores: Array, positive: NDArray[np.bool_]) -> NDArray[np.float64]:
     over_all = [(scores.searchsorted(own) + scores.searchsorted(own, "right")).sum() for scores, own in pairs]
     over_negatives = np.array(over_all) - positives**2  # pairs of two positives do not count
     return np.asarray(over_negatives / (2 * positives * (len(positive) - positives)))
-
-
-def r2(outputs: Array, y: Array) -> float | None:
-    """Return the coefficient of determination: 1 minus the squared error relative to that of predicting the mean.
-
-    For several outputs, it is the unweighted mean over the outputs whose targets vary.
-
-    Args:
-        outputs: `[examples, ...]`.
-        y: The targets, of the same shape.
-
-    Returns:
-        A value of at most 1, 0 for predicting the mean; None if no target varies.
-    """
-    predicted, targets = (array.reshape(len(array), -1).astype(np.float64) for array in (outputs, y))
-    total = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)
-    varies = total > 0
-    if not varies.any():
-        return None
-    return float((1 - ((targets - predicted) ** 2).sum(axis=0)[varies] / total[varies]).mean())
-
-
-def mean_iou(predicted: Array, labels: Array, classes: int) -> float | None:
-    """Return the mean over classes of intersection / union; a class without predictions and labels does not count.
-
-    Args:
-        predicted: `[...]` integers.
-        labels: `[...]` integers.
-        classes: The number of classes.
-    """
-    union = _counts(predicted, classes) + _counts(labels, classes)
-    both = _counts(predicted[predicted == labels], classes)
-    present = union > 0
-    return float((both[present] / (union - both)[present]).mean()) if present.any() else None
-
-
-def _counts(values: Array, classes: int) -> NDArray[np.int64]:
-    return np.bincount(values.ravel().astype(np.int64), minlength=classes)
-
-
-def top_k(scores: Array, labels: Array, k: int) -> float:
-    """Return the fraction of rows with fewer than `k` classes scored above the label, as in Keras.
-
-    Args:
-        scores: `[..., classes]`.
-        labels: `[...]` integers.
-        k: At least 1.
-    """
-    own = np.take_along_axis(scores, labels[..., np.newaxis], axis=-1)
-    return float(((scores > own).sum(axis=-1) < k).mean())
-
-
-class Decisions:
-    """Binary decisions for several labels, counted by label.
-
-    Attributes:
-        right: `[labels]`, the number of true positives.
-        predicted: `[labels]`, the number of predicted positives.
-        positive: `[labels]`, the number of actual positives.
-    """
-
-    def __init__(self, predicted: NDArray[np.bool_], positive: NDArray[np.bool_]) -> None:
-        """Count decisions `[examples, labels]`."""
-        self.right = (predicted & positive).sum(axis=0)
-        self.predicted, self.positive = predicted.sum(axis=0), positive.sum(axis=0)
-
-    def precision(self) -> float:
-        """Return the fraction of true positives among predicted positives; 0 without any."""
-        return float(self.right.sum() / max(self.predicted.sum(), 1))
-
-    def recall(self) -> float:
-        """Return the fraction of true positives among actual positives; 0 without any."""
-        return float(self.right.sum() / max(self.positive.sum(), 1))
-
-    def micro_f1(self) -> float:
-        """Return the F1 score of all decisions together; 0 without predicted or actual positives."""
-        return float(2 * self.right.sum() / max((self.predicted + self.positive).sum(), 1))
-
-    def macro_f1(self) -> float:
-        """Return the unweighted mean of the labels' F1 scores; a label without predicted or actual positives has 0."""
-        return float((2 * self.right / np.maximum(self.predicted + self.positive, 1)).mean())
-
-
-class Ranking:
-    """Candidates of queries, ranked by their scores, such as a held-out item among sampled ones (leave-one-out).
-
-    He et al., "Neural Collaborative Filtering", WWW 2017, section 4.1; Jaervelin and Kekaelaeinen, "Cumulated gain-based
-    evaluation of IR techniques", 2002; for the AUC of each query Zhu et al., "Optimized Cost per Click in Taobao Display
-    Advertising", KDD 2017. In hit rate and NDCG, ties count against the model: with equal scores for all candidates,
-    relevant ones rank last.
-
-    Attributes:
-        relevant: `[queries, candidates]` whether the candidate at each rank is relevant, for the queries with a
-            relevant candidate.
-    """
-
-    def __init__(self, scores: Array, y: Array) -> None:
-        """Rank the candidates.
-
-        Args:
-            scores: `[queries, candidates]`, or `[candidates]` or `[candidates, 1]` for a single query, such as one
-                user's examples.
-            y: The relevance of each candidate, of the same size: above 0.5 is relevant.
-        """
-        rows = scores if scores.ndim == 2 and scores.shape[1] > 1 else scores.reshape(1, -1)
-        relevant = y.reshape(rows.shape) > 0.5
-        self._columns = rows.T, relevant.T  # `[candidates, queries]`
-        order = np.lexsort((relevant, -rows), axis=-1)  # among equal scores, irrelevant candidates first
-        self._finite = bool(np.isfinite(rows).all())
-        self.relevant = np.take_along_axis(relevant, order, axis=-1)[relevant.any(axis=1)]
-
-    @property
-    def defined(self) -> bool:
-        """Whether at least one query has a relevant candidate and all scores are finite."""
-        return self._finite and len(self.relevant) > 0
-
-    def hit_rate(self, k: int) -> float | None:
-        """Return the fraction of queries with a relevant candidate among the first `k`; None if undefined."""
-        return float(self.relevant[:, :k].any(axis=1).mean()) if self.defined else None
-
-    def ndcg(self, k: int) -> float | None:
-        """Return the mean over queries of the gain of the first `k`, 1 / log2(1 + rank), relative to the best order."""
-        if not self.defined:
-            return None
-        gains = 1 / np.log2(np.arange(2, self.relevant.shape[1] + 2))
-        gains[k:] = 0
-        best = np.cumsum(gains)[self.relevant.sum(axis=1) - 1]
-        return float(((self.relevant @ gains) / best).mean())
-
-    def auc(self) -> float | None:
-        """Return the mean over queries of the area under the ROC curve; None if undefined.
-
-        Queries without a relevant or without an irrelevant candidate do not count. Scores of different queries are not
-        compared, so they need no common scale.
-        """
-        return auc(*self._columns)
 
 
 Tokens = NDArray[np.int64]

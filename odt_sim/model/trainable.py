@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from odt_sim._support.checks import names_arguments
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model.contract.manifest import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
 from odt_sim.model.contract.manifest import (
@@ -81,7 +80,6 @@ class TrainableModel:
         return super().__new__(cls)
 
     @classmethod
-    @names_arguments
     def load(
         cls,
         path: str | os.PathLike[str],
@@ -119,7 +117,6 @@ class TrainableModel:
         return cls.from_content(found.content, where=where, loss=loss, from_logits=from_logits, flex=flex)
 
     @classmethod
-    @names_arguments
     def from_content(
         cls,
         content: bytes,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim._support.checks import names_arguments, shown
+from odt_sim._support.checks import shown
 from odt_sim.errors import ModelError
 from odt_sim.model.contract.manifest import Parameter
 
@@ -108,13 +108,11 @@ class Weights:
         return f"Weights({self.layout.size:,} floats of {len(self.layout.parameters)} parameters)"
 
     @classmethod
-    @names_arguments
     def zeros(cls, layout: Layout) -> "Weights":
         """Return weights that are all zero."""
         return cls(layout, np.zeros(layout.size, np.float32))
 
     @classmethod
-    @names_arguments
     def from_tensors(cls, layout: Layout, tensors: Sequence[Any]) -> "Weights":
         """Return weights with a copy of one tensor for each parameter of `layout`, in order.
 

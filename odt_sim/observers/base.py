@@ -10,7 +10,7 @@ from typing import Any
 from odt_sim._support.checks import shown
 from odt_sim._support.user_code import user_code_errors
 from odt_sim.errors import ConfigurationError, OdtSimError
-from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.records import RoundRecord, by_reason, is_failure
 from odt_sim.persistence.summary import Summary
 
 
@@ -90,6 +90,28 @@ class Observer:
 
     def on_end(self, summary: Summary | None) -> None:
         """Called once at the end with the summary; None if the run failed or was interrupted."""
+
+
+class ExclusionWarnings(Observer):
+    """Observer that warns once for each reason why devices were left out of a round or not evaluated."""
+
+    waits = True
+
+    def __init__(self) -> None:
+        """Start with no reasons warned about."""
+        self._warned: set[str] = set()
+
+    def on_round(self, record: RoundRecord) -> None:
+        """Warn about reasons that did not occur in an earlier round."""
+        self._warn(f"excluded from round {record.round}", record.excluded_reasons)
+        missing = {id: reason for id, reason in (record.not_evaluated or {}).items() if is_failure(reason)}
+        self._warn(f"not evaluated after round {record.round}", missing)
+
+    def _warn(self, what: str, reasons: Mapping[int, str]) -> None:
+        for reason, devices in by_reason(reasons.items()).items():
+            if reason not in self._warned:
+                self._warned.add(reason)
+                warnings.warn(f"{what}: {reason} on {devices}; see rounds.jsonl", stacklevel=2)
 
 
 class Observers(Observer):
@@ -209,8 +231,6 @@ def _checked(observers: Sequence[Observer]) -> list[Observer]:
 
 def _default() -> list[Observer]:
     if not (sys.stderr.isatty() or in_notebook()):
-        from odt_sim.observers.exclusion_warnings import ExclusionWarnings
-
         return [ExclusionWarnings()]
     from odt_sim.observers.display import Display  # imports rich
 

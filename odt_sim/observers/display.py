@@ -100,7 +100,10 @@ class Display(Observer):
             reason = summary.stopped.removesuffix(f", round {summary.rounds}")
             self._print(f"[yellow]stopped[/yellow] after round {summary.rounds}: {escape(reason)}")
         if self._excluded:
-            reasons = {device: _counted(times) for device, times in self._excluded.items()}
+            reasons = {
+                device: ", ".join(f"{reason} in {counted(count, 'round')}" for reason, count in times.items())
+                for device, times in self._excluded.items()
+            }
             self._print(f"[yellow]excluded[/yellow] {_named(reasons)}; see rounds.jsonl")
         devices = RunFolder(self._folder).devices()
         if missing := {each.device: each.not_evaluated for each in devices if is_failure(each.not_evaluated)}:
@@ -200,7 +203,3 @@ def _clock(hours: float) -> str:
 
 def _named(reasons: Mapping[int, str]) -> str:
     return f"device {few([f'{device} ({reasons[device]})' for device in sorted(reasons)], MAX_NAMED)}"
-
-
-def _counted(times: Counter[str]) -> str:
-    return ", ".join(f"{reason} in {counted(count, 'round')}" for reason, count in times.items())

@@ -76,9 +76,9 @@ class Run:
         return tuple(self.complete.metrics) or TASK_METRICS.get(self.complete.task, ())
 
     @property
-    def settings(self) -> Mapping[str, str] | None:
-        """All settings that affect the result, except for the seed; None without a summary, or with an older one."""
-        return self.summary.settings if self.summary else None
+    def settings(self) -> Mapping[str, str]:
+        """All settings that affect the result, except for the seed; empty if the run is not complete."""
+        return (self.summary.settings if self.summary else None) or {}
 
     @property
     def overridden(self) -> dict[str, str]:

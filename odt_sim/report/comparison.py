@@ -218,8 +218,13 @@ def compare_runs(
     selections = select(groups)
     kept = selected_only(groups) if best else groups
     if metric != first:
-        kept = {label: [_by_metric(run, metric) for run in group] for label, group in kept.items()}
-    kept = _with_local(kept, selected=best)
+        # figures over time exist for the metric that chose the round only
+        kept = {
+            label: [replace(run, compared_by=metric, summary=replace(run.complete, over_time=None)) for run in group]
+            for label, group in kept.items()
+        }
+    joined = iter(join_local([run for group in kept.values() for run in group], data_key if best else training_key))
+    kept = {label: [next(joined) for _ in group] for label, group in kept.items()}
     rows = [
         Configuration(label, tuple(group), _values(group, target), selections[label]) for label, group in kept.items()
     ]
@@ -229,18 +234,6 @@ def compare_runs(
         if run.error
     ]
     return Comparison(metric, target, tuple(rows), pair_all(kept, selections, against), (*failures, *damaged))
-
-
-def _by_metric(run: Run, metric: str) -> Run:
-    """Return a run that is compared by a metric; figures over time exist for the metric that chose its round only."""
-    return replace(run, compared_by=metric, summary=replace(run.complete, over_time=None))
-
-
-def _with_local(groups: Mapping[str, list[Run]], *, selected: bool) -> dict[str, list[Run]]:
-    """Join the runs with local-only runs of the same training, or with the selected local-only run on the same data."""
-    runs = [run for group in groups.values() for run in group]
-    joined = iter(join_local(runs, data_key if selected else training_key))
-    return {label: [next(joined) for _ in group] for label, group in groups.items()}
 
 
 def _common_metric(runs: Sequence[Run]) -> str:

@@ -30,7 +30,8 @@ def draw_devices(axes: Axes, comparison: Comparison, *, alone: bool = False) -> 
     fleets = [_values(row, comparison.metric) for row in comparison.rows]
     pooled = np.concatenate([values for fleet in fleets for values in fleet])
     logarithmic = scale_axis(axes, "x", comparison.metric, pooled)
-    edges = _bin_edges(pooled, logarithmic)
+    space = np.geomspace if logarithmic else np.linspace
+    edges = space(pooled.min(), pooled.max(), 100) if len(pooled) else np.zeros(1)
     for place, (row, (seen, unseen)) in enumerate(zip(comparison.rows, fleets, strict=True)):
         color = styles[row.label].color
         if len(seen):  # the middle half as a bar, the middle 80 % as a line, and the median as a tick
@@ -57,13 +58,6 @@ def _values(row: Configuration, metric: str) -> tuple[Array, Array]:
     known = [[device[metric] for device in part if device.get(metric) is not None] for part in parts]
     seen, unseen = (np.array(values, np.float64) * percent_factor(metric) for values in known)
     return seen, unseen
-
-
-def _bin_edges(values: Array, logarithmic: bool) -> Array:
-    if not len(values):
-        return np.zeros(1)
-    space = np.geomspace if logarithmic else np.linspace
-    return np.asarray(space(values.min(), values.max(), 100), np.float64)
 
 
 def _swarm(values: Array, edges: Array) -> Array:

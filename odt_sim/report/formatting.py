@@ -133,13 +133,12 @@ def distinct(values: Iterable[Any]) -> str:
 
 def component_of(run: Run, group: str) -> str | None:
     """Return a run's aggregator or attack with its settings, such as `krum (hostile 0.2, selected 1)`; None if unknown."""
-    recorded = run.settings or {}
-    name, prefix = recorded.get(group), f"{group}."
-    settings = [f"{key.removeprefix(prefix)} {recorded[key]}" for key in recorded if key.startswith(prefix)]
+    name, prefix = run.settings.get(group), f"{group}."
+    settings = [f"{key.removeprefix(prefix)} {value}" for key, value in run.settings.items() if key.startswith(prefix)]
     return f"{name} ({', '.join(settings)})" if name and settings else name
 
 
 def attack_of(run: Run) -> str | None:
     """Return the number of hostile devices and the attack, such as `4 label_poisoning (factor 1.0)`; None without any."""
-    hostile = (run.settings or {}).get("fleet.hostile")
+    hostile = run.settings.get("fleet.hostile")
     return f"{hostile.count(',') + 1} {component_of(run, 'attack')}" if hostile else None

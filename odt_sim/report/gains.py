@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.metrics.fleet import Row, gains, split_seen
-from odt_sim.metrics.names import kind_of
 from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run import Run
 from odt_sim.report.pairing import returning_by
 from odt_sim.report.run_settings import data_digest
-from odt_sim.report.significance import CONFIDENCE, FEWEST, Array, student, units
+from odt_sim.report.significance import CONFIDENCE, FEWEST, student, units
 
 _WITHOUT_EFFECT = ("aggregator", "attack", "backend", "tracker", "strategy")
 """Groups that do not affect local-only training; `strategy.*` belongs to the compared strategy."""
@@ -49,8 +48,7 @@ def join_local(runs: Sequence[Run], match_key: Callable[[Run], Hashable]) -> lis
 
 def training_key(run: Run) -> tuple[Any, ...]:
     """Return a key that is equal for runs with the same local training: all settings except the strategy's own."""
-    settings = run.settings or {}
-    return tuple(sorted(item for item in settings.items() if item[0].split(".")[0] not in _WITHOUT_EFFECT))
+    return tuple(sorted(item for item in run.settings.items() if item[0].split(".")[0] not in _WITHOUT_EFFECT))
 
 
 def known_gains(rows: Sequence[Row], metrics: Sequence[str], reference: str) -> NDArray[np.float64]:
@@ -86,26 +84,18 @@ class Hurt:
     Attributes:
         devices: The number of devices with a known gain.
         hurt: The number of these that lose.
-        by_one: The number of hurt devices that lose at most one test example; None if the metric does not count
-            examples.
         interval: The 95 % interval of the fraction: Wilson's (1927) over devices, or over people who return with every
             seed; Student's t over seeds that draw other devices, or None with too few seeds or equal fractions.
     """
 
     devices: int
     hurt: int
-    by_one: int | None
     interval: tuple[float, float] | None
 
     @property
     def range(self) -> str:
         """The interval in percent as text; empty without an interval."""
         return f"{100 * self.interval[0]:.0f} to {100 * self.interval[1]:.0f}" if self.interval else ""
-
-    @property
-    def one_example(self) -> str:
-        """Text on how many hurt devices differ by one example only; empty if no device is hurt or this is unknown."""
-        return f"{self.by_one} of {self.hurt} by 1 example" if self.hurt and self.by_one is not None else ""
 
 
 def hurt_devices(runs: Sequence[Run], reference: str, *, unseen: bool = False) -> Hurt | None:
@@ -118,28 +108,23 @@ def hurt_devices(runs: Sequence[Run], reference: str, *, unseen: bool = False) -
     """
     column = returning_by(runs)
     key = column or "device"
-    losses: list[Array] = []
     indicators: list[dict[str, float]] = []
     for run in runs:
         rows = split_seen(run.devices)[unseen]
         gained = known_gains(rows, run.metrics, reference)
-        known = np.isfinite(gained)
-        examples = np.array([row["examples"] for row in rows], np.float64)
-        losses.append((-gained * examples)[known & (gained < 0)])
         keys = [str(row[key]) for row in rows]
         if of_seed := {each: float(gain < 0) for each, gain in zip(keys, gained, strict=True) if np.isfinite(gain)}:
             indicators.append(of_seed)
     if not indicators:
         return None
-    lost = np.concatenate(losses)
-    by_one = int(np.sum(lost <= 1 + 1e-6)) if kind_of(runs[0].metrics[0]).counts else None
     unit, values = units(indicators, column is not None)
     interval = None
     if unit != "seeds":
         interval = wilson(float(values.mean()), len(values))
     elif np.ptp(values) and (tested := student(values, FEWEST[unit])):
         interval = max(0.0, tested.interval[0]), min(1.0, tested.interval[1])
-    return Hurt(sum(map(len, indicators)), len(lost), by_one, interval)
+    hurt = sum(sum(of_seed.values()) for of_seed in indicators)
+    return Hurt(sum(map(len, indicators)), int(hurt), interval)
 
 
 def wilson(fraction: float, count: int) -> tuple[float, float]:

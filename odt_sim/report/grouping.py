@@ -42,7 +42,12 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     def identity(run: Run) -> dict[str, str]:
         return _identity(run) | code(run)
 
-    groups = [part for group in _grouped(runs, identity) for part in _split(group)]
+    groups = [
+        part
+        for group in _grouped(runs, identity)
+        # a repeated seed may differ in overrides that do not affect results, such as the backend
+        for part in ([group] if _seeds_differ(group) else _grouped(group, shown_overrides))
+    ]
     labels = _labels(groups, differing_overrides(runs), identity)
     labelled: dict[str, list[Run]] = {}
     for label in dict.fromkeys(labels):
@@ -71,7 +76,7 @@ def _identity(run: Run) -> dict[str, str]:
     seed.
     """
     settings: dict[str, str] = {}
-    recorded = ((key, value) for key, value in (run.settings or {}).items() if key != "strategy")
+    recorded = ((key, value) for key, value in run.settings.items() if key != "strategy")
     for name, text in (part for key, value in recorded for part in _parts(key, value)):
         # partition and drift may share a name
         settings[name] = f"{settings[name]},{text}" if name in settings else text
@@ -103,11 +108,6 @@ def _grouped(runs: Sequence[Run], describe: Callable[[Run], Mapping[str, str]]) 
     for run in runs:
         groups.setdefault((run.name, *sorted(describe(run).items())), []).append(run)
     return list(groups.values())
-
-
-def _split(group: list[Run]) -> list[list[Run]]:
-    """Split a group with repeated seeds by overrides that do not affect results, such as the backend."""
-    return [group] if _seeds_differ(group) else _grouped(group, shown_overrides)
 
 
 def _seeds_differ(runs: Sequence[Run]) -> bool:
@@ -157,7 +157,7 @@ def _code_settings(runs: Sequence[Run]) -> Callable[[Run], dict[str, str]]:
 
 def _user_classes(run: Run) -> Iterator[tuple[str, str, str]]:
     """Yield the kind, the name and the digest of each class of the user."""
-    names = {"strategy": run.name, "aggregator": (run.settings or {}).get("aggregator", "").partition(" ")[0]}
+    names = {"strategy": run.name, "aggregator": run.settings.get("aggregator", "").partition(" ")[0]}
     for kind, name in names.items():
         if kind in run.code:
             yield kind, name, run.code[kind]
@@ -177,16 +177,16 @@ def with_common_models(runs: Sequence[Run]) -> list[Run]:
     models: dict[str, str] = {}
     clocks: dict[str, str] = {}
     for members in _of_one_model(runs):
-        files = [(run.settings or {})["model"] for run in members]
+        files = [run.settings["model"] for run in members]
         name = files[0].rpartition(" ")[0]
         models |= dict.fromkeys(files, f"{name} {(members[0].complete.model_digest or '')[:12]}")
-        calibrations = {(s["model"], s[CALIBRATION]) for run in members if CALIBRATION in (s := run.settings or {})}
+        calibrations = {(s["model"], s[CALIBRATION]) for run in members if CALIBRATION in (s := run.settings)}
         calibrated = {file for file, _ in calibrations}
         if len(calibrations) == len(calibrated) > 0:  # no file has several
             clocks |= dict.fromkeys(calibrated, min(digest for _, digest in calibrations))
     changed = []
     for run in runs:
-        settings = dict(run.settings or {})
+        settings = dict(run.settings)
         if (file := settings.get("model", "")) in models:
             clock = {CALIBRATION: clocks[file]} if file in clocks and CALIBRATION in settings else {}
             summary = replace(run.complete, settings={**settings, "model": models[file], **clock})
@@ -198,7 +198,7 @@ def with_common_models(runs: Sequence[Run]) -> list[Run]:
 def _of_one_model(runs: Sequence[Run]) -> list[list[Run]]:
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Run]] = {}
     for run in runs:
-        if (digest := run.complete.model_digest) and "model" in (run.settings or {}):
+        if (digest := run.complete.model_digest) and "model" in run.settings:
             settings = text_settings("model", run.config.get("model")).items()
             trained = sorted(item for item in settings if item[0].split(".")[1:2] not in _OF_THE_EXPORT)
             groups.setdefault((digest, tuple(trained)), []).append(run)
@@ -210,5 +210,5 @@ def _ambiguous(runs: Sequence[Run]) -> bool:
     files: dict[tuple[str, str], set[str]] = {}
     for run in runs:
         version = (run.complete.environment or {}).get("odt_sim", "")
-        files.setdefault((run.name, version), set()).add((run.settings or {})["model"])
+        files.setdefault((run.name, version), set()).add(run.settings["model"])
     return any(len(of_strategy) > 1 for of_strategy in files.values())

@@ -1,8 +1,7 @@
 """Remarks on a comparison, in words: what its figures leave out, and by what they are limited."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from odt_sim._support.text import counted, few
 from odt_sim.metrics.names import title_of
@@ -17,7 +16,6 @@ def notes(comparison: Comparison) -> list[str]:
     """Return the remarks on a comparison that apply to it, without those on updates and on single columns."""
     remarks = (
         other_seeds(comparison),
-        never_trained(comparison),
         improving(comparison),
         pruned(comparison),
         hostile(comparison),
@@ -59,22 +57,6 @@ def _labels_by_seeds(rows: Iterable[Configuration]) -> dict[str, list[str]]:
     for row in rows:
         labels.setdefault(distinct(sorted(run.complete.seed for run in row.runs)), []).append(row.label)
     return labels
-
-
-def never_trained(comparison: Comparison) -> str | None:
-    """Return how many seen devices had not trained by the reported round, and so trained at deployment, or None."""
-    return _note(
-        "Seen devices that had not trained by the reported round, and trained for unseen_epochs at deployment: {}.",
-        map(_untrained, comparison.rows),
-    )
-
-
-def _untrained(row: Configuration) -> str | None:
-    """Return how many seen devices trained at deployment, for strategies that do so only for devices without training."""
-    runs = [run for run in row.runs if "strategy.unseen_epochs" in (run.settings or {})]
-    seen = [record for run in runs for record in run.devices if record.seen]
-    count = sum(bool(record.deploy_train_calls) for record in seen)
-    return f"{row.label} {count} of {len(seen)}" if count else None
 
 
 def improving(comparison: Comparison) -> str | None:
@@ -137,17 +119,8 @@ def _not_evaluated(row: Configuration) -> str | None:
 
 
 def undefined(comparison: Comparison) -> str | None:
-    """Return on how many seen devices the metric is undefined, so that its means leave them out; None without any."""
-    metric = comparison.metric
-    return _note(
-        f"Seen devices with undefined test {title_of(metric)}, excluded from its means: {{}}.",
-        [_undefined(comparison, metric)],
-    )
-
-
-def undefined_others(comparison: Comparison) -> str | None:
-    """Return on how many seen devices each further metric is undefined; None if all are defined on all devices."""
-    counts = {metric: _undefined(comparison, metric) for metric in comparison.metrics[1:]}
+    """Return on how many seen devices each metric is undefined; None if all are defined on all devices."""
+    counts = {metric: _undefined(comparison, metric) for metric in comparison.metrics}
     return _note(
         "Seen devices with an undefined test metric, excluded from its means: {}.",
         (f"{title_of(metric)}: {rows}" for metric, rows in counts.items() if rows),
@@ -173,26 +146,14 @@ def privacy(comparison: Comparison) -> str | None:
     ]
     promises: dict[str, list[str]] = {}
     for label, promise in recorded:
-        promises.setdefault(label, []).append(f"epsilon {_epsilon(promise)} at delta {promise['delta']:g}")
+        epsilon = "infinite" if promise["epsilon"] is None else significant(promise["epsilon"])
+        promises.setdefault(label, []).append(f"epsilon {epsilon} at delta {promise['delta']:g}")
     relations = distinct(promise.get("neighbours") for _, promise in recorded)
     meaning = f" (one device is one user; adjacency: {relations})" if relations else ""
     return _note(
         f"User-level differential privacy of the server's models{meaning}: {{}}.",
         (f"{label}, {distinct(texts)}" for label, texts in promises.items()),
         "; ",
-    )
-
-
-def _epsilon(promise: Mapping[str, Any]) -> str:
-    return "infinite" if promise["epsilon"] is None else significant(promise["epsilon"])
-
-
-def hurt_by_one(comparison: Comparison) -> str | None:
-    """Return how many hurt devices (versus local) differ by one test example only; None if unknown or if none is hurt."""
-    harmed = [(row.label, hurt) for row in comparison.rows if (hurt := row.hurt["hurt_local"])]
-    return _note(
-        "Hurt vs local by at most one test example: {}.",
-        (f"{label} {hurt.by_one} of {hurt.hurt}" for label, hurt in harmed if hurt.one_example),
     )
 
 

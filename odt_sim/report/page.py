@@ -74,7 +74,7 @@ def rendered_page(**content: Any) -> str:
 
 def _command(run: Run) -> str:
     """Return the command that repeats a run: with its last number of rounds, without the storage that it occupies."""
-    rounds = (run.settings or {}).get("run.rounds")
+    rounds = run.settings.get("run.rounds")
     overrides = tuple(given for given in run.overrides if not given.lstrip("+").startswith("run.storage="))
     if rounds is not None and rounds != str(run.config.get("run", {}).get("rounds")):
         overrides = (*(given for given in overrides if not given.startswith("run.rounds=")), f"run.rounds={rounds}")

@@ -1,7 +1,6 @@
 """The provenance of runs: differences in data, model, versions and machine between the runs of a comparison."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 
 from odt_sim._support.text import few
 from odt_sim.persistence.run import Run
@@ -16,51 +15,30 @@ _WITH_SEED = " with seed "
 _MACHINE = ("platform", "processor")
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Facts that divide the configurations in the same way.
-
-    Attributes:
-        names: The facts that differ, such as `data`, or `odt_sim` and `platform`.
-        values: The labels of configurations that agree, with their values of the facts. Seeds of a configuration may
-            differ.
-    """
-
-    names: tuple[str, ...]
-    values: Sequence[tuple[tuple[str, ...], tuple[str, ...]]]
-
-    @property
-    def text(self) -> str:
-        """The difference in words; the largest group is called `all others` if it is too large to list."""
-        most = max((labels for labels, _ in self.values), key=len)
-        groups = (
-            f"{', '.join(dict.fromkeys(values))} "
-            f"({'all others' if labels is most and len(labels) > MOST_NAMED else few(labels, MOST_NAMED)})"
-            for labels, values in self.values
-        )
-        return f"{', '.join(self.names)}: {'; '.join(groups)}"
-
-
-def differences(comparison: Comparison) -> list[Difference]:
-    """Return the differences between the runs, in the order data, split, model, code, versions, platform and processor.
+def differences(comparison: Comparison) -> list[str]:
+    """Return the differences between the runs in words: data, split, model, code, versions, platform and processor.
 
     The content of the data and its split are compared between runs of the same seed, because they may depend on it.
     """
     facts = [(row.label, _facts(run)) for row in comparison.rows for run in row.runs]
-    divided: dict[tuple[tuple[str, ...], ...], dict[str, tuple[str, tuple[str, ...]]]] = {}
+    listed: dict[str, str] = {}
     for name in dict.fromkeys(name for _, of_run in facts for name in of_run):
-        values: dict[str, dict[str, None]] = {}  # by value the labels, in order
+        labels: dict[str, dict[str, None]] = {}  # in order, by value
         for label, of_run in facts:
             if name in of_run:
-                values.setdefault(of_run[name], {})[label] = None
-        if len(values) > 1:
-            same = divided.setdefault(tuple(map(tuple, values.values())), {})
-            same.setdefault(name.partition(_WITH_SEED)[0], (name, tuple(values)))  # one seed is enough
-    listed = []
-    for groups, same in divided.items():
-        names, values_of = zip(*same.values(), strict=True)
-        listed.append(Difference(names, [*zip(groups, zip(*values_of, strict=True), strict=True)]))
-    return listed
+                labels.setdefault(of_run[name], {})[label] = None
+        if len(labels) > 1:
+            listed.setdefault(name.partition(_WITH_SEED)[0], f"{name}: {_by_value(labels)}")  # one seed is enough
+    return [*listed.values()]
+
+
+def _by_value(labels: Mapping[str, Collection[str]]) -> str:
+    """Return values with the configurations that have them; the largest group is `all others` if it is too large."""
+    most = max(labels.values(), key=len)
+    return "; ".join(
+        f"{value} ({'all others' if group is most and len(group) > MOST_NAMED else few([*group], MOST_NAMED)})"
+        for value, group in labels.items()
+    )
 
 
 def versions(runs: Sequence[Run]) -> str:
@@ -75,15 +53,13 @@ def machines(runs: Sequence[Run]) -> str:
 
 
 def _in_words(run: Run, names: Sequence[str], *, named: bool = True) -> str:
-    known = run.complete.environment
-    if known is None:
-        return NOT_RECORDED
-    return ", ".join(f"{name} {known[name]}" if named else known[name] for name in names if name in known)
+    recorded = run.complete.environment or {}
+    return ", ".join(f"{name} {recorded[name]}" if named else recorded[name] for name in names if name in recorded)
 
 
 def _facts(run: Run) -> dict[str, str]:
     """Return the facts on a run's provenance, by name."""
-    settings, summary = run.settings or {}, run.complete
+    settings, summary = run.settings, run.complete
     data = {name: value for name, value in data_settings(run).items() if name != "data.digest"}
     named = {group: str(settings.get(group) or run.choices.get(group, NOT_RECORDED)) for group in ("data", "model")}
     environment = summary.environment or {}

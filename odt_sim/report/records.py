@@ -19,10 +19,9 @@ def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
     Returns:
         Each record has `label`, `strategy`, `seeds` (their number), `chosen`, and `pruned` (by a search's pruner). For
         each column of the report it has `<key>`, the mean over seeds, and with several seeds `<key>_std`. For hurt
-        devices it has `<key>_low` and `<key>_high`, the ends of the interval, and `<key>_by_one`, the number of hurt
-        devices that differ by one example only. With a reference it has `paired_<field>` for each field of
-        `odt_sim.report.pairing.Paired`, with `paired_low` and `paired_high` as the ends of the interval. Fractions are
-        from 0 to 1. Unknown values are None.
+        devices it has `<key>_low` and `<key>_high`, the ends of the interval. With a reference it has `paired_<field>`
+        for each field of `odt_sim.report.pairing.Paired`, with `paired_low` and `paired_high` as the ends of the
+        interval. Fractions are from 0 to 1. Unknown values are None.
     """
     paired = {row.label: row for row in comparison.paired}
     several = any(len(row.runs) > 1 for row in comparison.rows)
@@ -52,7 +51,7 @@ def _figures(comparison: Comparison, row: Configuration, *, several: bool) -> di
         if key in row.hurt:
             hurt = row.hurt[key]
             low, high = (hurt and hurt.interval) or (None, None)
-            record |= {f"{key}_low": low, f"{key}_high": high, f"{key}_by_one": hurt and hurt.by_one}
+            record |= {f"{key}_low": low, f"{key}_high": high}
     return record
 
 

@@ -56,7 +56,7 @@ def short_paths(paths: Sequence[Path]) -> list[str]:
 
 def _value(run: Run, key: str) -> str | None:
     """Return the value of a key in a run, overridden or default; None if unknown. A model's value is its name."""
-    if run.settings and key in run.settings:
+    if key in run.settings:
         return run.settings[key].rpartition(" ")[0] if key == "model" else run.settings[key]
     if key in run.choices:
         return str(run.choices[key])
@@ -71,7 +71,7 @@ def data_settings(run: Run) -> dict[str, str]:
 
     Strategy, model, cohort and learning rate are left out: they change how well devices are served, not the devices.
     """
-    settings, seeded = run.settings or {}, seeded_data_settings(run)
+    settings, seeded = run.settings, seeded_data_settings(run)
     recorded = {key: settings[key] for key in _OF_DATA if key in settings}
     if seeded or not run.config:  # a run from Python may draw its data by its seed, too
         recorded.pop("data.digest", None)
@@ -99,7 +99,7 @@ def data_key(run: Run) -> tuple[tuple[str, str], ...]:
 
 def data_digest(run: Run) -> str | None:
     """Return the digest of a run's data; None if unknown."""
-    return (run.settings or {}).get("data.digest")
+    return run.settings.get("data.digest")
 
 
 def same_data(runs: Sequence[Run], others: Sequence[Run]) -> bool:

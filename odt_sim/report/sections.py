@@ -25,7 +25,7 @@ from odt_sim.report.formatting import (
     signed,
     signed_range,
 )
-from odt_sim.report.notes import excluded, notes, optimism, reported, undefined_others
+from odt_sim.report.notes import excluded, notes, optimism, reported
 from odt_sim.report.pairing import Paired
 from odt_sim.report.provenance import differences
 from odt_sim.report.style import strokes
@@ -52,7 +52,7 @@ def sections(comparison: Comparison) -> list[Table]:
             "Differences between the runs",
             "Differences between the runs in data, model, versions and machine, in addition to strategies and settings. "
             "Only devices with the same examples are paired.",
-            notes=[difference.text for difference in differences(comparison)],
+            notes=differences(comparison),
         ),
         figures_table(comparison, NEW_USERS, _new_users_caption(comparison)),
         figures_table(
@@ -80,7 +80,6 @@ def sections(comparison: Comparison) -> list[Table]:
             OTHER,
             "Means over the seen devices, weighted by examples: the other metrics on test examples, and "
             f"{metric} on training and validation examples. {optimism(comparison) or ''}".rstrip(),
-            [note] if (note := undefined_others(comparison)) else [],
         ),
     ]
     return [section for section in tables if section.rows or section.notes]
@@ -128,8 +127,8 @@ def figure_cell(comparison: Comparison, row: Configuration, column: Column, fact
     """Return a configuration's figure in a column, with its deviation over seeds or its interval below."""
     spread, hurt = row.values[column.key], row.hurt.get(column.key)
     text, deviation = cell(spread and spread.times(factor), column.unit)
-    below = (hurt.range or deviation, hurt.one_example) if hurt else (deviation,)
-    return Cell(text, [*filter(None, below)], comparison.is_best(row, column))
+    below = (hurt and hurt.range) or deviation
+    return Cell(text, [below] if below else [], comparison.is_best(row, column))
 
 
 def paired_table(comparison: Comparison) -> Table:
@@ -141,7 +140,12 @@ def paired_table(comparison: Comparison) -> Table:
         return Table(name, "No configuration could be paired.", notes=refused)
     names, cells = named_rows(comparison), [_paired_cells(row, comparison.metric) for row in pairs]
     if len({row.reference for row in pairs}) > 1:
-        cells = [{"reference": _label_cell(row), **of_row} for row, of_row in zip(pairs, cells, strict=True)]
+        # one override per line leaves more width for the figures
+        references = [str(row.reference).split(" ") for row in pairs]
+        cells = [
+            {"reference": Cell(first, overrides), **of_row}
+            for (first, *overrides), of_row in zip(references, cells, strict=True)
+        ]
     return Table(
         name,
         pairs_result(comparison),
@@ -149,12 +153,6 @@ def paired_table(comparison: Comparison) -> Table:
         [names[row.label]._replace(cells=[*of_row.values()]) for row, of_row in zip(pairs, cells, strict=True)],
         [pairs_method(comparison), *refused],
     )
-
-
-def _label_cell(row: Paired) -> Cell:
-    """Return a reference with one override per line, which leaves more width for the figures."""
-    first, *overrides = str(row.reference).split(" ")
-    return Cell(first, overrides)
 
 
 def _paired_cells(row: Paired, metric: str) -> dict[str, Cell]:
@@ -296,8 +294,7 @@ def _served_caption(comparison: Comparison) -> str:
         f"Test {title_of(comparison.metric)} of the devices that take part in training. The best value in each "
         f"column is marked{on_each_data(comparison)}. Hurt: share of devices that the local-only or the global "
         "model would serve better, with its 95 % confidence interval (Wilson over devices, Student's t over seeds that draw "
-        "different devices) and the number of hurt devices that lose at most one test example; – if unknown, or if the "
-        "strategy is that model itself."
+        "different devices); – if unknown, or if the strategy is that model itself."
     ]
     if "attack_success" in keys:
         sentences.append(

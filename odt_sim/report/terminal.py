@@ -7,7 +7,7 @@ from odt_sim.metrics.names import is_percent, title_of
 from odt_sim.report.comparison import Comparison
 from odt_sim.report.description import against, fewest, on_each_data, pairs_unit, tested_over
 from odt_sim.report.formatting import score
-from odt_sim.report.notes import failures, hurt_by_one, notes, optimism
+from odt_sim.report.notes import failures, notes, optimism
 from odt_sim.report.provenance import differences
 from odt_sim.report.sections import figure_cell, named_rows, paired_table
 from odt_sim.report.table import Table, terminal_table
@@ -62,7 +62,7 @@ def _legend(comparison: Comparison) -> list[str]:
     if comparison.target is not None:
         target = score(comparison.target, comparison.metric)
         lines.append(f"rounds to a mean of {target}; – unless every seed reaches it")
-    return [*lines, *notes(comparison), *filter(None, (hurt_by_one(comparison), optimism(comparison)))]
+    return [*lines, *notes(comparison), *filter(None, [optimism(comparison)])]
 
 
 def paired_text(comparison: Comparison, width: int = 100) -> Group | None:
@@ -98,5 +98,5 @@ def paired_text(comparison: Comparison, width: int = 100) -> Group | None:
 
 def differences_text(comparison: Comparison) -> Text | None:
     """Return the differences between runs apart from strategies and settings, one per line; None without any."""
-    lines = [Text.assemble(("differs  ", "bold"), found.text) for found in differences(comparison)]
+    lines = [Text.assemble(("differs  ", "bold"), difference) for difference in differences(comparison)]
     return Text("\n").join(lines) if lines else None

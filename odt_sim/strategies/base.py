@@ -34,16 +34,6 @@ Weighting = Literal["by_examples", "uniform"]
 AVERAGING = frozenset({"server_learning_rate", "weighting"})
 """The hyper-parameters of all strategies that average weights."""
 
-IN_FLOWER = {
-    "initialize_parameters": "init",
-    "configure_fit": "cohort",
-    "configure_train": "cohort",
-    "fit": "local",
-    "aggregate_fit": "aggregate",
-    "aggregate_train": "aggregate",
-}
-"""The methods of a strategy by the names of methods of Flower's strategies and clients."""
-
 
 @dataclass(frozen=True)
 class Update:
@@ -143,7 +133,7 @@ class Strategy(Configured):
     def __init_subclass__(cls, **options: Any) -> None:
         """Check that names are given as sets, since text would be a set of letters, and that no member is misspelt."""
         super().__init_subclass__(**options)
-        warn_of_misspelt(cls, Strategy, IN_FLOWER, cls.hyperparameters)
+        warn_of_misspelt(cls, Strategy, cls.hyperparameters)
         for attribute in ("needs", "unweighted", "not_averaged"):
             names = vars(cls).get(attribute)
             if isinstance(names, str | list | tuple):

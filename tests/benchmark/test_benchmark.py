@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from odt_sim.cli.commands.benchmark_worker import refusal
 from odt_sim.cli.hydra.build import check, federated
 from odt_sim.cli.hydra.overrides import composed
 from odt_sim.cli.main import main
-from odt_sim.data.sources.published import CHARACTERS
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RunFolder
 from odt_sim.tuning.plan import Plan
 from odt_sim.tuning.winners import Winner
@@ -62,13 +60,6 @@ def cell(folder, **changes):
     }
     plan = Plan(**{**given, "folder": folder, **changes})
     return Cell("digits", "fedavg", plan)
-
-
-def written_leaf(folder, texts):
-    """Write a LEAF file with two users."""
-    folder.mkdir()
-    data = {user: {"x": x, "y": y} for user, (x, y) in texts.items()}
-    (folder / "all.json").write_text(json.dumps({"users": [*data], "user_data": data}))
 
 
 @pytest.mark.parametrize("task", options(TASKS))
@@ -231,15 +222,3 @@ def test_killed_benchmark_resumes_and_writes_ranks_and_page(folder, capsys, digi
     )
     assert "http" not in page
     assert (out / "figures" / "ranks.png").exists()
-
-
-@pytest.mark.slow
-def test_benchmark_reads_the_data_of_leaf(folder, capsys):
-    text = (CHARACTERS * 4)[:260]
-    lines = [text[start : start + 80] for start in range(180)], [text[start + 80] for start in range(180)]
-    written_leaf(folder / "plays", {f"role {i}": lines for i in range(5)})
-    few = ["shakespeare.data.path=plays", "shakespeare.fleet.devices=5", "shakespeare.fleet.unseen=1", "run.rounds=1"]
-    assert main(["benchmark", "task=shakespeare", "strategy=fedavg", "budget=1", "seed=0", "output=out", *few]) == 0
-    task = read_results(folder / "out", ["shakespeare"], ["fedavg"]).tasks[0]
-    assert 0 <= task.value("fedavg", "mean") <= 1
-    assert not Path("out/figures/ranks.png").exists()  # one task has no critical difference

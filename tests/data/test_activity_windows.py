@@ -55,34 +55,29 @@ def test_sequence_ends_with_the_person(tmp_path):
     assert uci_har(tmp_path / "har.npz").sequences.tolist() == [0, 0, 1]
 
 
-def test_missing_file_is_named(folder):
-    (folder / "test" / "y_test.txt").unlink()
-    with pytest.raises(
-        DataError,
-        match=r"test/y_test\.txt: no such file; give the path of the unpacked folder 'UCI "
-        r"HAR Dataset'",
-    ):
+SIGNAL = "train/Inertial Signals/body_acc_x_train.txt"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("test/y_test.txt", None, r"y_test\.txt: no such file; give the path of the unpacked folder 'UCI HAR Dataset'"),
+        (SIGNAL, "1 2\n3 x\n", r"body_acc_x_train\.txt: cannot be read .*download it again"),
+        (SIGNAL, "1 2\n3 4\n", r"its signals have different shapes, \[\(2, 2\), \(6, 8\)\]; download it again"),
+    ],
+)
+def test_unusable_file_is_named(folder, file, content, message):
+    (folder / file).unlink()
+    if content:
+        (folder / file).write_text(content)
+    with pytest.raises(DataError, match=message) as caught:
         uci_har(folder)
+    assert "\n" not in str(caught.value)
 
 
 def test_missing_folder_is_named(tmp_path):
     with pytest.raises(DataError, match="har: does not exist; give the path of the unpacked folder 'UCI HAR Dataset'"):
         uci_har(tmp_path / "har")
-
-
-def test_damaged_file_is_named(folder):
-    (folder / "train" / "Inertial Signals" / "body_acc_x_train.txt").write_text("1 2\n3 x\n")
-    with pytest.raises(DataError, match=r"body_acc_x_train\.txt: cannot be read .*download it again") as caught:
-        uci_har(folder)
-    assert "\n" not in str(caught.value)
-
-
-def test_signals_of_different_lengths_are_refused(folder):
-    (folder / "train" / "Inertial Signals" / "body_acc_x_train.txt").write_text("1 2\n3 4\n")
-    with pytest.raises(
-        DataError, match=r"its signals have different shapes, \[\(2, 2\), \(6, 8\)\]; download it again"
-    ):
-        uci_har(folder)
 
 
 def test_features_are_not_signals(tmp_path):

@@ -84,7 +84,7 @@ def test_device_without_examples_in_a_period_is_named_with_its_user():
 def test_temporal_split_needs_sequences_that_end_with_each_period():
     x, users = np.arange(60, dtype=np.float32)[:, None], np.repeat([0], 60)
     dataset = Dataset("d", x, x, users=users, times=np.arange(60))
-    with pytest.raises(DataError, match=r"in period 4 of 4; its later examples are all for validation or testing"):
+    with pytest.raises(DataError, match=r"in period 4 of 4; .*split.method=block give each period its own sequences"):
         by_time(federate(dataset, by_user, None, 0, method="block"), 0, periods=4)
     weekly = replace(dataset, sequences=np.arange(60) // 15)
     data = by_time(federate(weekly, by_user, None, 0, method="block"), 0, periods=4, rounds=1)

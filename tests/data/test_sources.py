@@ -80,56 +80,50 @@ def test_school_scores_are_regression():
     assert federate(dataset, by_user, 20, 0).devices == 20
 
 
-def test_missing_npz_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"none\.npz: no such file"):
-        npz(tmp_path / "none.npz")
-    with pytest.raises(DataError, match=r": is a folder; give the path of an \.npz file$"):
-        npz(tmp_path)
-
-
-def test_file_of_another_format_is_refused(tmp_path):
-    path = tmp_path / "text.npz"
+def write_text(path):
     path.write_text("hello")
-    with pytest.raises(DataError, match=r"text\.npz: is not an \.npz file"):
-        npz(path)
 
 
-def test_single_array_is_refused(tmp_path):
-    path = tmp_path / "array.npy"
-    np.save(path, np.eye(2))
-    with pytest.raises(DataError, match=r"array\.npy: is not an \.npz file"):
-        npz(path)
+def write_array(path):
+    with path.open("wb") as file:
+        np.save(file, np.eye(2))
 
 
-def test_damaged_npz_is_refused(saved):
-    content = bytearray(saved.read_bytes())
+def write_damaged(path):
+    np.savez(path, x=np.eye(3), y=np.array([1, 0, 3]))
+    content = bytearray(path.read_bytes())
     content[100:160] = bytes(60)
-    saved.write_bytes(content)
-    with pytest.raises(DataError, match=r"points\.npz: .*(damaged|cannot be read)") as caught:
-        npz(saved, y="label")
-    assert "\n" not in str(caught.value)
+    path.write_bytes(content)
 
 
-def test_missing_array_lists_the_others(saved):
-    with pytest.raises(DataError, match=r"points\.npz: has no array 'y'; found: x, label, who"):
-        npz(saved)
-
-
-def test_pickled_arrays_are_refused(tmp_path):
-    path = tmp_path / "objects.npz"
+def write_objects(path):
     np.savez(path, x=np.array([[1], [1, 2]], object), y=np.array([0, 1]))
-    with pytest.raises(DataError, match=r"objects\.npz: array 'x' cannot be read .*pickled") as caught:
-        npz(path)
-    assert "\n" not in str(caught.value)
 
 
-def test_member_of_another_format_is_refused(tmp_path):
-    path = tmp_path / "files.npz"
+def write_members(path):
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("x", "hello")
         file.writestr("y", "hello")
-    with pytest.raises(DataError, match=r"files\.npz: 'x' is not an array"):
-        npz(path)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda path: None, "no such file"),
+        (Path.mkdir, r"is a folder; give the path of an \.npz file$"),
+        (write_text, r"is not an \.npz file"),
+        (write_array, r"is not an \.npz file"),
+        (write_damaged, ".*(damaged|cannot be read)"),
+        (write_objects, r"array 'x' cannot be read .*pickled"),
+        (write_members, "'x' is not an array"),
+        (lambda path: np.savez(path, x=np.eye(3), label=np.zeros(3)), "has no array 'y'; found: x, label"),
+    ],
+)
+def test_unusable_npz_is_refused_in_one_line(tmp_path, write, message):
+    write(tmp_path / "points.npz")
+    with pytest.raises(DataError, match=rf"points\.npz: {message}") as caught:
+        npz(tmp_path / "points.npz")
+    assert "\n" not in str(caught.value)
 
 
 PYTHON = """

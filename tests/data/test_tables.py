@@ -104,7 +104,6 @@ def test_columns_form_several_inputs_and_targets(path):
     [
         (("size",), "has no column 'size'; found: who, age, weight, note, kind"),
         (("kind", "owner"), "has no column 'owner'"),
-        (("size:size",), r"has no column 'size:size'; .*so quote the mapping: 'data.KEY=\{...,size:size}'"),
         (("kind", "who", ["note"]), "feature 'note' is not numeric"),
         ((["age", "note"],), "feature 'note' is not numeric"),
         (("kind", "who", {"id": "note"}), "feature 'note' is not numeric"),
@@ -147,9 +146,9 @@ def test_table_without_numeric_inputs_is_refused_with_its_columns(tmp_path, head
 
 def test_missing_values_are_named(csv):
     csv.write_text("who,age,kind\nbo,1,yes\n,2,no\nbo,,yes\n")
-    with pytest.raises(DataError, match="columns 'who', 'age' have rows with missing values; fill or remove them"):
+    with pytest.raises(DataError, match="rows have missing values in 'who', 'age'; fill or remove them"):
         table(csv, "kind", "who")
-    with pytest.raises(DataError, match="column 'age' has rows with missing values; fill or remove them"):
+    with pytest.raises(DataError, match="rows have missing values in 'age'; fill"):
         table(csv, "kind")
 
 
@@ -175,15 +174,6 @@ def test_unreadable_tables_are_refused(tmp_path, csv):
     (tmp_path / "b.csv").write_text("a,kind\n1,x\n", encoding="utf-16")
     with pytest.raises(DataError, match=r"b\.csv: is not UTF-8 text \(byte 0\); save it as UTF-8$"):
         table(tmp_path / "b.csv", "kind")
-
-
-@pytest.mark.parametrize("separator", [";", "\t"])
-def test_table_with_other_separators_is_refused(tmp_path, separator):
-    (tmp_path / "a.csv").write_text("a;kind\n1;2\n".replace(";", separator))
-    with pytest.raises(
-        DataError, match=f"expected columns separated by commas, found {separator!r}".replace("\\", ".")
-    ):
-        table(tmp_path / "a.csv", "kind")
 
 
 def test_missing_pandas_names_the_extra(csv, monkeypatch):

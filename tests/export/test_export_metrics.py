@@ -101,7 +101,7 @@ def test_compiled_metric_with_its_own_settings_is_left_out(metric: Any, setting:
 
 MASK = {
     "f": r"y: 255\.0 is out of range, the task segmentation takes 0\.\.1; rescale the targets, or set another task",
-    "u": r"y has dtype int32, .* takes float32; pass a mask as 0 and 1, here y > 127, and a regression's targets as floats",
+    "u": r"y has dtype int32, .* takes float32; choose a model for this data, or pass class labels",
 }
 
 

@@ -3,12 +3,11 @@ import re
 import pytest
 from written_runs import complete_run, write_run
 
-from odt_sim.metrics.names import know
 from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.gains import hurt_devices, wilson
-from odt_sim.report.notes import hurt_by_one, optimism
+from odt_sim.report.notes import optimism
 from odt_sim.report.page import page_html
 from odt_sim.report.records import comparison_records
 from odt_sim.report.terminal import comparison_text
@@ -32,10 +31,9 @@ def run(accuracies, alone, *, seed=0, users=None, metric="accuracy", unseen=()):
     return complete_run(f"run{seed}", summary, devices)
 
 
-def test_hurt_devices_and_those_by_one_example_are_counted():
+def test_hurt_devices_are_counted():
     found = hurt_devices([run([0.5, 0.4, 0.2, 0.9, 0.7], [0.6, 0.7, 0.2, 0.8, None])], "local")
-    assert (found.devices, found.hurt, found.by_one) == (4, 2, 1)
-    assert found.one_example == "1 of 2 by 1 example"
+    assert (found.devices, found.hurt) == (4, 2)
     assert found.range == "15 to 85"  # Wilson's interval of 2 of 4 is 0.150 to 0.850
 
 
@@ -43,17 +41,6 @@ def test_interval_of_none_is_not_empty():
     low, high = wilson(0.0, 20)
     assert (low, high) == pytest.approx((0.0, 0.161), abs=5e-4)
     assert wilson(1.0, 20) == pytest.approx((1 - high, 1.0))
-
-
-def test_errors_have_no_examples_to_count():
-    found = hurt_devices([run([0.5, 0.4], [0.6, 0.3], metric="mse")], "local")
-    assert (found.hurt, found.by_one, found.one_example) == (1, None, "")
-
-
-def test_own_metrics_have_no_examples_to_count_whatever_their_names():
-    know({"topology": True})
-    found = hurt_devices([run([0.5, 0.4], [0.6, 0.3], metric="topology")], "local")
-    assert (found.hurt, found.by_one) == (1, None)
 
 
 def test_unseen_devices_are_apart():
@@ -91,17 +78,14 @@ def sweep(tmp_path):
     return tmp_path
 
 
-def test_page_and_table_show_the_interval_and_the_examples(sweep):
+def test_page_and_records_have_the_interval(sweep):
     comparison = compare([sweep])
     (fedavg,) = (row for row in comparison.rows if row.label == "fedavg")
     hurt = fedavg.hurt["hurt_local"]
     assert hurt.hurt > 0
-    assert f"<small>{hurt.range}<br>{hurt.one_example}</small>" in page_html(comparison, [])
-    table, *_ = comparison_text(comparison, 160).renderables
-    assert hurt_by_one(comparison) == f"Hurt vs local by at most one test example: fedavg {hurt.by_one} of {hurt.hurt}."
-    assert hurt_by_one(comparison) in table.caption.plain
+    assert f"<small>{hurt.range}</small>" in page_html(comparison, [])
     record = next(record for record in comparison_records(comparison) if record["label"] == "fedavg")
-    assert (record["hurt_local_low"], record["hurt_local_by_one"]) == (hurt.interval[0], hurt.by_one)
+    assert (record["hurt_local_low"], record["hurt_local_high"]) == hurt.interval
 
 
 def test_optimism_is_over_devices_with_both_figures(sweep):

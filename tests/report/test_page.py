@@ -282,13 +282,14 @@ def test_reports_name_devices_that_were_not_evaluated(tmp_path):
     assert sentence in " ".join(console.file.getvalue().split())
 
 
+@pytest.mark.parametrize("metric", ["accuracy", "loss"])
 @pytest.mark.parametrize("value", [None, 0.5])
-def test_reports_count_seen_devices_on_which_the_metric_is_undefined(tmp_path, value):
+def test_reports_count_seen_devices_on_which_a_metric_is_undefined(tmp_path, metric, value):
     path = write_run(tmp_path / "run", devices=8, unseen=2)
     folder = RunFolder(path)
-    rows = [{**record, "accuracy": value if record.device in (2, 7) else 0.5} for record in folder.devices()]
+    rows = [{**record, metric: value if record.device in (2, 7) else 0.5} for record in folder.devices()]
     folder.write_devices(map(DeviceRecord.of, rows))
-    line = "Seen devices with undefined test accuracy, excluded from its means: fedavg 1 of 6."
+    line = f"Seen devices with an undefined test metric, excluded from its means: {metric}: fedavg 1 of 6."
     _, text = without_pictures([path])
     printed = comparison_text(compare([path])).renderables[0].caption.plain
     assert (line in text) is (line in printed) is (value is None)
@@ -299,32 +300,6 @@ def test_page_says_that_steps_of_unseen_devices_count(tmp_path, strategy, unseen
     paths = [write_run(tmp_path / name, name, unseen=unseen) for name in ("fedper", strategy)]
     _, text = without_pictures(paths)
     assert text.count("Under local, unseen devices also train in every round") == shown
-
-
-@pytest.mark.parametrize("value", [None, 0.5])
-def test_page_counts_seen_devices_on_which_a_further_metric_is_undefined(tmp_path, value):
-    path = write_run(tmp_path / "run", devices=8, unseen=2)
-    folder = RunFolder(path)
-    rows = [{**record, "loss": value if record.device in (2, 3, 7) else 0.5} for record in folder.devices()]
-    folder.write_devices(map(DeviceRecord.of, rows))
-    line = "Seen devices with an undefined test metric, excluded from its means: loss: fedavg 2 of 6."
-    _, text = without_pictures([path])
-    assert (line in text) is (value is None)
-
-
-@pytest.mark.parametrize(("settings", "shown"), [({}, False), ({"strategy.unseen_epochs": "10"}, True)])
-def test_reports_count_seen_devices_that_trained_at_deployment_only(tmp_path, settings, shown):
-    path = write_run(tmp_path / "run", devices=8, unseen=2, settings={"strategy": "fedavg", **settings})
-    folder = RunFolder(path)
-    calls = {1: 30, 2: 30, 3: 0, 7: 30}  # device 7 is unseen
-    rows = [{**record, "deploy_train_calls": calls.get(record.device)} for record in folder.devices()]
-    assert not rows[7]["seen"]
-    folder.write_devices(map(DeviceRecord.of, rows))
-    line = "had not trained by the reported round, and trained for unseen_epochs at deployment: fedavg 2 of 6."
-    _, text = without_pictures([path])
-    assert (line in text) is shown
-    printed = comparison_text(compare([path])).renderables[0].caption.plain
-    assert (line in printed) is shown
 
 
 def test_command_names_the_folder_of_own_options(tmp_path):

@@ -96,6 +96,22 @@ class Run:
         return [{name: value for name, value in row.items() if name not in costs} for row in self.rows]
 
     @property
+    def records(self) -> list[dict[str, Any]]:
+        """The rounds' records."""
+        return [json.loads(line) for line in (self.directory / "rounds.jsonl").read_text().splitlines()]
+
+    @property
+    def traffic(self) -> list[tuple[int, int]]:
+        """The bytes down and up of each round."""
+        return [(record["bytes_down"], record["bytes_up"]) for record in self.records]
+
+    @property
+    def unseen(self) -> int:
+        """The id of the only unseen device."""
+        [device] = [row["device"] for row in self.rows if not row["seen"]]
+        return int(device)
+
+    @property
     def storage(self) -> Folder:
         return Folder(self.directory / "checkpoint")
 
@@ -163,10 +179,45 @@ class Twin:
     Attributes:
         data: The fleet's examples.
         model: `NumpySoftmax` with the exported weights.
+        exported: The exported model.
+        simulate: Runs a strategy; see the fixture.
     """
 
     data: FederatedData
     model: Any
+    exported: TrainableModel
+    simulate: Callable[..., Run]
+
+    def run(
+        self,
+        strategy: Strategy,
+        model: TrainableModel | None = None,
+        data: FederatedData | None = None,
+        **options: Any,
+    ) -> Run:
+        """Run a strategy on the fleet, by default with the exported model."""
+        return self.simulate(strategy, model or self.exported, data or self.data, **options)
+
+    def relabelled(self, split: str) -> FederatedData:
+        """Return the data with the next label for each example of a split of all devices."""
+        y = self.data.y.copy()
+        for device in range(self.data.devices):
+            index = getattr(self.data, split)(device)
+            y[index] = (y[index] + 1) % self.data.classes
+        return replace(self.data, y=y)
+
+    def without_validation(self, *devices: int) -> FederatedData:
+        """Return the data in which the validation examples of devices are training examples."""
+        offsets = self.data.offsets.copy()
+        offsets[devices, 1] = offsets[devices, 2]
+        return replace(self.data, offsets=offsets)
+
+    def with_mixed_validation(self) -> "Twin":
+        """Return the fleet whose devices share some validation examples, so that other models have value."""
+        indices = self.data.indices.copy()
+        places = np.concatenate([np.arange(start, stop) for start, stop in self.data.offsets[:, 1:3]])
+        indices[places] = indices[np.roll(places, 4)]
+        return replace(self, data=replace(self.data, indices=indices))
 
     def part(self, split: str, device: int) -> tuple[NDArray[Any], NDArray[Any]]:
         index = getattr(self.data, split)(device)
@@ -233,6 +284,12 @@ class Twin:
             sum(share * m.bias for share, m in zip(shares, models, strict=True)),
         )
 
+    def assert_deployed(self, run: Run, models: Sequence[Vector]) -> None:
+        """Check each device's deployed weights and metrics against those of its expected flat weights."""
+        for device, model in enumerate(models):
+            np.testing.assert_allclose(run.deployed(device).vector, model, rtol=0, atol=1e-5)
+        self.assert_rows(run.rows, models)
+
     def assert_rows(self, rows: list[dict[str, Any]], models: Sequence[Any]) -> None:
         """Check each device's metrics against those of its expected model or flat weights."""
         models = [self.at(model) if isinstance(model, np.ndarray) else model for model in models]
@@ -248,24 +305,15 @@ def softmax_either_way(request: pytest.FixtureRequest) -> TrainableModel:
 
 
 @pytest.fixture
-def twin(data: FederatedData, softmax: TrainableModel, numpy_softmax: Any) -> Twin:
+def twin(data: FederatedData, softmax: TrainableModel, numpy_softmax: Any, simulate: Callable[..., Run]) -> Twin:
     initial = Device(softmax, (data.x, data.y)).parameters()
-    return Twin(data, numpy_softmax.of(*initial.tensors()))
+    return Twin(data, numpy_softmax.of(*initial.tensors()), softmax, simulate)
 
 
 @pytest.fixture
-def small_twin(small_data: FederatedData, small_mlp: TrainableModel, numpy_perceptron: Any) -> Twin:
+def small_twin(
+    small_data: FederatedData, small_mlp: TrainableModel, numpy_perceptron: Any, simulate: Callable[..., Run]
+) -> Twin:
     """The fleet of `small_data` with the perceptron of `small_mlp`."""
     initial = Device(small_mlp, (small_data.x, small_data.y)).parameters()
-    return Twin(small_data, numpy_perceptron.from_flat(initial.vector))
-
-
-@pytest.fixture
-def unseen_of() -> Callable[[Run], int]:
-    """Return a function that returns the id of a run's only unseen device."""
-
-    def unseen(run: Run) -> int:
-        (device,) = (row["device"] for row in run.rows if not row["seen"])
-        return int(device)
-
-    return unseen
+    return Twin(small_data, numpy_perceptron.from_flat(initial.vector), small_mlp, simulate)

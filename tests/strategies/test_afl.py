@@ -1,6 +1,5 @@
 """Agnostic federated learning against plain numpy."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from odt_sim import ServerState, TrainableModel, Update, Updates, Weights
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.averaging.afl import AFL, projected
-
-Simulate = Callable[..., Any]
 
 
 def nearest(values: Any) -> Any:
@@ -34,10 +29,8 @@ def test_projection_is_the_nearest_point(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_agrees_with_numpy(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, rate: float
-) -> None:
-    run, w, mixture = simulate(AFL(rate), softmax, data), twin.initial, np.full(3, 1 / 3)
+def test_agrees_with_numpy(twin: Any, rate: float) -> None:
+    run, w, mixture = twin.run(AFL(rate)), twin.initial, np.full(3, 1 / 3)
     for round in range(1, run.rounds + 1):
         losses = np.array([twin.loss(twin.at(w), device, "train") for device in range(3)])
         w = np.average([twin.descend(w, device, round) for device in range(3)], axis=0, weights=mixture)
@@ -47,10 +40,8 @@ def test_agrees_with_numpy(
     assert (mixture.max() > 0.35) == (rate > 0)
 
 
-def test_server_takes_a_step_of_the_mixture(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
-) -> None:
-    run, w = simulate(AFL(server_learning_rate=0.3), softmax, data, rounds=1), twin.initial
+def test_server_takes_a_step_of_the_mixture(twin: Any) -> None:
+    run, w = twin.run(AFL(server_learning_rate=0.3), rounds=1), twin.initial
     mean = np.mean([twin.descend(w, device, 1) - w for device in range(3)], axis=0)
     assert_allclose(run.weights.vector, w + 0.3 * mean, rtol=0, atol=1e-5)
 
@@ -90,8 +81,3 @@ def test_cohort_without_weight_leaves_the_model(softmax: TrainableModel) -> None
     after = AFL(rate=0.1).aggregate(state, Updates({}, 1, 1, 2, sent(softmax, {1: (1.0, 1.0)})))
     assert_allclose(after.weights.vector, 0.0)
     assert_allclose(after.private["mixture"], [0.9, 0.1])
-
-
-def test_settings_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy\.rate: expected a number of at least 0, found "):
-        AFL(-1)

@@ -1,18 +1,14 @@
 """APFL against plain numpy: two models and their mixing weight."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.two_models.apfl import APFL
 
-Simulate = Callable[..., Any]
 RATE, EPOCHS = 0.1, 2
 
 
@@ -29,8 +25,8 @@ def trained(
     return w, v, alpha
 
 
-def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(APFL(0.3), softmax, data)
+def test_agrees_with_numpy(twin: Any) -> None:
+    run = twin.run(APFL(0.3))
     w, own = twin.initial, [(twin.initial, 0.3)] * 3
     for round in range(1, run.rounds + 1):
         results = [trained(twin, w, v, alpha, device, round) for device, (v, alpha) in enumerate(own)]
@@ -44,42 +40,23 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, models)
 
 
-def test_unseen_device_trains_a_model_and_its_weight(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
-) -> None:
-    run = simulate(APFL(0.3, unseen_epochs=3), softmax, data, fleet=Fleet(unseen=1), rounds=1)
-    unseen, w = unseen_of(run), run.weights.vector.astype(np.float64)
+def test_unseen_device_trains_a_model_and_its_weight(twin: Any) -> None:
+    run = twin.run(APFL(0.3, unseen_epochs=3), fleet=Fleet(unseen=1), rounds=1)
+    unseen, w = run.unseen, run.weights.vector.astype(np.float64)
     _, v, alpha = trained(twin, w, w, 0.3, unseen, run.rounds, range(3))
     np.testing.assert_allclose(run.deployed(unseen).vector, alpha * v + (1 - alpha) * w, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("alpha", [0, 0.5])
-def test_global_model_equals_fedavg(
-    simulate: Simulate, digits_mlp: TrainableModel, data: FederatedData, alpha: float
-) -> None:
-    run, plain = simulate(APFL(alpha), digits_mlp, data), simulate(FedAvg(), digits_mlp, data)
+def test_global_model_equals_fedavg(twin: Any, digits_mlp: TrainableModel, alpha: float) -> None:
+    run, plain = twin.run(APFL(alpha), digits_mlp), twin.run(FedAvg(), digits_mlp)
     np.testing.assert_array_equal(run.weights.vector, plain.weights.vector)
 
 
-def test_statistics_come_from_the_mixture(
-    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
-) -> None:
-    run = simulate(APFL(), grouped, small_data, rounds=2)
+def test_statistics_come_from_the_mixture(small_twin: Any, grouped: TrainableModel) -> None:
+    run = small_twin.run(APFL(), grouped, rounds=2)
     statistics = grouped.layout.select(lambda p: p.role == "statistic")
     for device in range(3):
         own = run.device(device).state["own"].select(statistics).vector
         np.testing.assert_array_equal(run.deployed(device).select(statistics).vector, own)
         assert not np.array_equal(own, run.weights.select(statistics).vector)
-
-
-def test_needs_plain_sgd(adam: TrainableModel) -> None:
-    with pytest.raises(StrategyError, match="strategy apfl: needs plain_sgd, which the model adam lacks"):
-        APFL().check(adam)
-
-
-@pytest.mark.parametrize("alpha", [-0.1, 1.1])
-def test_alpha_out_of_range(alpha: float) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"strategy\.alpha: expected a number of at least 0 and at most 1, found "
-    ):
-        APFL(alpha)

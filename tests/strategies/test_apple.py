@@ -1,19 +1,13 @@
 """APPLE against plain numpy: core models, and the devices' learned relations to them."""
 
-import json
-from collections.abc import Callable
 from math import cos, pi
 from typing import Any
 
 import numpy as np
-import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.clusters.apple import APPLE
 
-Simulate = Callable[..., Any]
 RATE = 0.1  # as in the runs, see conftest
 RELATION_RATE, MU, DECAY = 0.02, 2.0, 3
 
@@ -30,10 +24,10 @@ def train(twin: Any, cores: Any, p: Any, q: Any, device: int, round: int) -> tup
     return cores[device], p
 
 
-def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+def test_agrees_with_numpy(twin: Any) -> None:
     """The proximal term ends after three of four rounds."""
-    run = simulate(APPLE(RELATION_RATE, MU, DECAY), softmax, data, rounds=4)
-    q = data.train_sizes / data.train_sizes.sum()
+    run = twin.run(APPLE(RELATION_RATE, MU, DECAY), rounds=4)
+    q = twin.data.train_sizes / twin.data.train_sizes.sum()
     cores, relations = [twin.descend(twin.initial, device, 1) for device in range(3)], [q] * 3
     for round in range(2, run.rounds + 1):
         trained = [train(twin, cores, p, q, device, round) for device, p in enumerate(relations)]
@@ -46,24 +40,19 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, models)
 
 
-def test_device_downloads_the_other_core_models(
-    simulate: Simulate, softmax: TrainableModel, data: FederatedData
-) -> None:
-    run = simulate(APPLE(), softmax, data, rounds=2)
-    rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
+def test_device_downloads_the_other_core_models(twin: Any, softmax: TrainableModel) -> None:
+    run = twin.run(APPLE(), rounds=2)
     size, number = softmax.layout.size * 4, 8
-    assert [(row["bytes_down"], row["bytes_up"]) for row in rounds] == [
+    assert run.traffic == [
         (0, 3 * size),
         (3 * 2 * (size + number), 3 * size),
     ]
 
 
-def test_relations_grow_with_the_known_devices(
-    simulate: Simulate, softmax: TrainableModel, data: FederatedData
-) -> None:
+def test_relations_grow_with_the_known_devices(twin: Any) -> None:
     """With two of three devices per round, a new device enters with its share of the examples."""
-    run = simulate(APPLE(relation_rate=0), softmax, data, rounds=6, fleet=Fleet(cohort=2))
-    counts = dict(enumerate(data.train_sizes))
+    run = twin.run(APPLE(relation_rate=0), rounds=6, fleet=Fleet(cohort=2))
+    counts = dict(enumerate(twin.data.train_sizes))
     found = [run.device(device).state for device in range(3)]
     assert any(len(state["others"]) == 2 for state in found)
     for device, state in enumerate(found):
@@ -71,21 +60,11 @@ def test_relations_grow_with_the_known_devices(
         np.testing.assert_allclose(state["relations"], known / known.sum(), rtol=1e-12)
 
 
-def test_unseen_device_trains_the_sum_of_all_core_models(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
-) -> None:
-    run = simulate(APPLE(unseen_epochs=3), softmax, data, fleet=Fleet(unseen=1))
-    unseen = unseen_of(run)
+def test_unseen_device_trains_the_sum_of_all_core_models(twin: Any) -> None:
+    run = twin.run(APPLE(unseen_epochs=3), fleet=Fleet(unseen=1))
+    unseen = run.unseen
     seen = [device for device in range(3) if device != unseen]
     models = [run.broadcast[f"model.{device}"].vector.astype(np.float64) for device in seen]
-    start = np.average(models, axis=0, weights=data.train_sizes[seen])
+    start = np.average(models, axis=0, weights=twin.data.train_sizes[seen])
     own = twin.descend(start, unseen, run.rounds, range(3))
     np.testing.assert_allclose(run.deployed(unseen).vector, own, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"relation_rate": 2}, {"regularization": -1}, {"decay_rounds": 0}, {"unseen_epochs": -1}]
-)
-def test_settings_out_of_range(settings: Any) -> None:
-    with pytest.raises(ConfigurationError, match=rf"strategy\.{next(iter(settings))}: expected a .*number.*, found "):
-        APPLE(**settings)

@@ -1,6 +1,5 @@
 """Clustered federated learning against plain numpy: clusters are split where updates conflict."""
 
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -10,13 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim import ServerState, TrainableModel, Update, Updates, Weights
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError
 from odt_sim.model.tensors import array_of
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.clusters.clustered import Clustered, bipartition
-
-Simulate = Callable[..., Any]
 
 
 def split(changes: Any, sizes: Any, mean_norm: float, similarity: float) -> Any:
@@ -46,21 +41,21 @@ def test_bipartition_is_the_best_of_all(rows: int, seed: int) -> None:
     assert apart.tolist() == expected.tolist()
 
 
-def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+def test_agrees_with_numpy(twin: Any) -> None:
     """Three devices are split into two and one; each cluster then trains its own model."""
-    run = simulate(Clustered(mean_norm=1.0, similarity=0.9), softmax, data, rounds=4)
+    run = twin.run(Clustered(mean_norm=1.0, similarity=0.9), rounds=4)
     models, clusters = [twin.initial], np.zeros(3, int)
     for round in range(1, run.rounds + 1):
         changes = np.array([twin.descend(models[c], d, round) - models[c] for d, c in enumerate(clusters)])
         for cluster in range(len(models)):
             members = np.flatnonzero(clusters == cluster)
-            apart = split(changes[members], data.train_sizes[members], 1.0, 0.9)
+            apart = split(changes[members], twin.data.train_sizes[members], 1.0, 0.9)
             if apart is not None:
                 clusters[members[apart]] = len(models)
                 models.append(models[cluster])
         for cluster in set(clusters):
             members = np.flatnonzero(clusters == cluster)
-            mean = np.average(changes[members], axis=0, weights=data.train_sizes[members])
+            mean = np.average(changes[members], axis=0, weights=twin.data.train_sizes[members])
             models[cluster] = models[cluster] + mean
     assert len(models) == 2
     for cluster, w in enumerate(models):
@@ -69,11 +64,9 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, [models[cluster] for cluster in clusters])
 
 
-def test_device_without_a_cluster_chooses_by_its_training_loss(
-    simulate: Simulate, softmax: TrainableModel, data: FederatedData
-) -> None:
+def test_device_without_a_cluster_chooses_by_its_training_loss(twin: Any) -> None:
     strategy = Clustered(mean_norm=1.0, similarity=0.9)
-    run = simulate(strategy, softmax, data, rounds=2)
+    run = twin.run(strategy, rounds=2)
     state, device = run.commit.state, run.device(0)
     assert strategy.message(state, 3) == state.broadcast
     losses = []
@@ -106,16 +99,8 @@ def test_split_keeps_the_clusters_of_its_devices_only(softmax: TrainableModel) -
     assert strategy.message(after, 4) == after.broadcast
 
 
-def test_agreeing_devices_train_as_fedavg(
-    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
-) -> None:
-    run = simulate(Clustered(similarity=-1.0), grouped, small_data)
-    plain = simulate(FedAvg(), grouped, small_data)
+def test_agreeing_devices_train_as_fedavg(small_twin: Any, grouped: TrainableModel) -> None:
+    run = small_twin.run(Clustered(similarity=-1.0), grouped)
+    plain = small_twin.run(FedAvg(), grouped)
     np.testing.assert_allclose(run.broadcast["weights.0"].vector, plain.weights.vector, rtol=0, atol=1e-6)
     assert {row["cluster"] for row in run.rows} == {0}
-
-
-@pytest.mark.parametrize("settings", [{"mean_norm": 0}, {"mean_norm": 1.1}, {"similarity": -1.1}, {"similarity": 1.1}])
-def test_settings_out_of_range(settings: Any) -> None:
-    with pytest.raises(ConfigurationError, match=rf"strategy\.{next(iter(settings))}: expected a number .*, found "):
-        Clustered(**settings)

@@ -1,6 +1,5 @@
 """FedALA against plain numpy: the weights of a device's mixture follow the gradient of the loss at the mixture."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,11 +8,8 @@ from numpy.testing import assert_allclose
 from orders import orders
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.two_models.fedala import FedALA
 
-Simulate = Callable[..., Any]
 RATE, BATCH, SEED = 0.1, 16, 4  # as in the runs, see conftest
 HEAD = slice(35, 53)
 
@@ -46,11 +42,9 @@ def learned(twin: Any, w: Any, own: Any, shares: Any, batches: Any, rate: float,
 
 
 @pytest.mark.parametrize("name", ["small_mlp", "termed"], ids=["on_examples", "on_embeddings"])
-def test_agrees_with_numpy(
-    simulate: Simulate, small_twin: Any, small_data: FederatedData, name: str, request: pytest.FixtureRequest
-) -> None:
+def test_agrees_with_numpy(small_twin: Any, name: str, request: pytest.FixtureRequest) -> None:
     rate, sample = 20.0, 0.5
-    run = simulate(FedALA(rate, sample), request.getfixturevalue(name), small_data, rounds=3)
+    run = small_twin.run(FedALA(rate, sample), request.getfixturevalue(name), rounds=3)
     w, own, shares = small_twin.initial, [None] * 3, [np.ones(18)] * 3
     for round in (1, 2, 3):
         trained = []
@@ -72,15 +66,7 @@ def test_agrees_with_numpy(
         assert_allclose(run.deployed(device).vector, mixed(w, own[device], last), rtol=0, atol=1e-4)
 
 
-def test_unseen_device_gets_the_global_weights(
-    simulate: Simulate, termed: TrainableModel, small_data: FederatedData, unseen_of: Any
-) -> None:
-    run = simulate(FedALA(), termed, small_data, fleet=Fleet(unseen=1))
-    np.testing.assert_array_equal(run.deployed(unseen_of(run)).vector, run.weights.vector)
+def test_unseen_device_gets_the_global_weights(small_twin: Any, termed: TrainableModel) -> None:
+    run = small_twin.run(FedALA(), termed, fleet=Fleet(unseen=1))
+    np.testing.assert_array_equal(run.deployed(run.unseen).vector, run.weights.vector)
     assert {row["state_bytes"] for row in run.rows} == {0, 2 * 4 * 18}
-
-
-@pytest.mark.parametrize("settings", [{"rate": 0}, {"sample": 0}, {"sample": 1.1}])
-def test_settings_out_of_range(settings: Any) -> None:
-    with pytest.raises(ConfigurationError, match=rf"strategy\.{next(iter(settings))}: expected a number .*, found "):
-        FedALA(**settings)

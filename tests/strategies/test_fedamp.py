@@ -1,20 +1,15 @@
 """FedAMP against plain numpy: a mixture of similar models for each device."""
 
-import json
 from collections.abc import Callable
 from math import exp
 from typing import Any
 
 import numpy as np
-import pytest
 
 from odt_sim import Fleet, TrainableModel, Weights
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.base import ServerState, Update, Updates
 from odt_sim.strategies.clusters.fedamp import FedAMP
 
-Simulate = Callable[..., Any]
 SIGMA, ALPHA, LAMBDA = 2.0, 0.8, 0.3
 
 
@@ -29,10 +24,8 @@ def mixed(models: Any, i: int) -> Any:
     return (1 - sum(shares)) * models[i] + sum(share * w for share, w in zip(shares, models, strict=True))
 
 
-def test_agrees_with_numpy(
-    simulate: Simulate, twin: Any, softmax_either_way: TrainableModel, data: FederatedData
-) -> None:
-    run = simulate(FedAMP(SIGMA, ALPHA, LAMBDA), softmax_either_way, data)
+def test_agrees_with_numpy(twin: Any, softmax_either_way: TrainableModel) -> None:
+    run = twin.run(FedAMP(SIGMA, ALPHA, LAMBDA), softmax_either_way)
     mixtures = [twin.initial] * 3
     for round in range(1, run.rounds + 1):
         models = [twin.descend(u, device, round, extra=near(u)) for device, u in enumerate(mixtures)]
@@ -46,19 +39,16 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, models)
 
 
-def test_device_downloads_only_its_mixture(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_device_downloads_only_its_mixture(twin: Any, softmax: TrainableModel) -> None:
     """Two of three devices per round; a device unknown to the server receives the mean."""
-    run = simulate(FedAMP(), softmax, data, fleet=Fleet(cohort=2))
-    rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
+    run = twin.run(FedAMP(), fleet=Fleet(cohort=2))
     size = softmax.layout.size * 4
-    assert [(row["bytes_down"], row["bytes_up"]) for row in rounds] == [(2 * size, 2 * size)] * 3
+    assert run.traffic == [(2 * size, 2 * size)] * 3
 
 
-def test_unseen_device_trains_from_the_mean(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
-) -> None:
-    run = simulate(FedAMP(SIGMA, ALPHA, LAMBDA, unseen_epochs=3), softmax, data, fleet=Fleet(unseen=1), rounds=1)
-    unseen, mean = unseen_of(run), run.broadcast["mean"].vector.astype(np.float64)
+def test_unseen_device_trains_from_the_mean(twin: Any) -> None:
+    run = twin.run(FedAMP(SIGMA, ALPHA, LAMBDA, unseen_epochs=3), fleet=Fleet(unseen=1), rounds=1)
+    unseen, mean = run.unseen, run.broadcast["mean"].vector.astype(np.float64)
     own = twin.descend(mean, unseen, run.rounds, range(3), extra=near(mean))
     np.testing.assert_allclose(run.deployed(unseen).vector, own, rtol=0, atol=1e-5)
 
@@ -89,14 +79,3 @@ def test_result_does_not_depend_on_arrival_order(softmax: TrainableModel) -> Non
     for device in (2, 3, 9, 10, 11):
         mixtures = [FedAMP().message(state, device)["weights"].vector for state in (one, other)]
         np.testing.assert_array_equal(*mixtures)
-
-
-def test_needs_a_gradient_offset(adam: TrainableModel) -> None:
-    with pytest.raises(StrategyError, match="strategy fedamp: needs gradient_offset, which the model adam lacks"):
-        FedAMP().check(adam)
-
-
-@pytest.mark.parametrize("settings", [{"sigma": 0}, {"alpha": 11}, {"regularization": -1}, {"unseen_epochs": -1}])
-def test_settings_out_of_range(settings: Any) -> None:
-    with pytest.raises(ConfigurationError, match=rf"strategy\.{next(iter(settings))}: expected a .*number.*, found "):
-        FedAMP(**settings)

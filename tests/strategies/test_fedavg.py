@@ -1,6 +1,5 @@
 """FedAvg against plain numpy, and identities."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,9 @@ from odt_sim.data.devices.federated import FederatedData
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.averaging.local import Local
 
-Simulate = Callable[..., Any]
 
-
-def test_agrees_with_numpy(
-    simulate: Simulate, twin: Any, softmax_either_way: TrainableModel, data: FederatedData
-) -> None:
-    run = simulate(FedAvg(), softmax_either_way, data)
+def test_agrees_with_numpy(twin: Any, softmax_either_way: TrainableModel) -> None:
+    run = twin.run(FedAvg(), softmax_either_way)
     w = twin.initial
     for round in range(1, run.rounds + 1):
         w = twin.mean([twin.descend(w, device, round) for device in range(3)])
@@ -26,31 +21,29 @@ def test_agrees_with_numpy(
         np.testing.assert_array_equal(run.deployed(device).vector, run.weights.vector)
 
 
-def test_nothing_stays_on_devices(simulate: Simulate, digits_cnn: TrainableModel, data: FederatedData) -> None:
-    run = simulate(FedAvg(), digits_cnn, data, rounds=1)
+def test_nothing_stays_on_devices(twin: Any, digits_cnn: TrainableModel) -> None:
+    run = twin.run(FedAvg(), digits_cnn, rounds=1)
     assert run.weights.layout == digits_cnn.layout
     assert [run.device(i).state for i in range(3)] == [{}, {}, {}]
 
 
-def test_one_device_equals_local_training(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_one_device_equals_local_training(twin: Any, data: FederatedData) -> None:
     """Plain SGD has no state but the weights, so averaging over one device only rounds."""
     alone = FederatedData("one", data.x, data.y, 10, data.indices, data.offsets[:1])
-    together, own = simulate(FedAvg(), softmax, alone), simulate(Local(), softmax, alone)
+    together, own = twin.run(FedAvg(), data=alone), twin.run(Local(), data=alone)
     np.testing.assert_allclose(together.weights.vector, own.deployed(0).vector, rtol=0, atol=1e-6)
 
 
-def test_unseen_devices_get_the_global_model(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(FedAvg(), softmax, data, fleet=Fleet(unseen=1))
+def test_unseen_devices_get_the_global_model(twin: Any) -> None:
+    run = twin.run(FedAvg(), fleet=Fleet(unseen=1))
     (unseen,) = (row for row in run.rows if not row["seen"])
     assert unseen["loss"] == unseen["global_loss"]
     np.testing.assert_array_equal(run.deployed(unseen["device"]).vector, run.weights.vector)
 
 
-def test_optimizers_start_fresh_every_round(
-    simulate: Simulate, momentum: TrainableModel, small_data: FederatedData
-) -> None:
+def test_optimizers_start_fresh_every_round(small_twin: Any, momentum: TrainableModel) -> None:
     """A round computed by hand with fresh devices has the bits of a run's second round."""
-    one, two = (simulate(FedAvg(), momentum, small_data, rounds=rounds) for rounds in (1, 2))
+    one, two = (small_twin.run(FedAvg(), momentum, rounds=rounds) for rounds in (1, 2))
     total, weight = np.zeros(momentum.layout.size), 0.0
     for id in range(3):
         device = two.device(id)

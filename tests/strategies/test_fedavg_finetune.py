@@ -1,28 +1,19 @@
 """Fine-tuning against plain numpy; epochs are chosen on validation examples only."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from odt_sim import Device, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.shared_parts.fedper import FedPer
 
-Simulate = Callable[..., Any]
 MAX_EPOCHS, RATE = 6, 0.1
 
 
-def test_agrees_with_numpy(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, numpy_softmax: Any
-) -> None:
-    run = simulate(FedAvgFineTune(MAX_EPOCHS), softmax, data)
+def test_agrees_with_numpy(twin: Any, numpy_softmax: Any) -> None:
+    run = twin.run(FedAvgFineTune(MAX_EPOCHS))
     chosen, models = [], []
     for device in range(3):
         tuned = [numpy_softmax.of(*run.weights.tensors())]
@@ -39,26 +30,22 @@ def test_agrees_with_numpy(
         np.testing.assert_allclose(run.deployed(device).tensors()[0], model.kernel, rtol=0, atol=1e-5)
 
 
-def test_training_equals_fedavg(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    tuned, plain = simulate(FedAvgFineTune(2), softmax, data), simulate(FedAvg(), softmax, data)
+def test_training_equals_fedavg(twin: Any) -> None:
+    tuned, plain = twin.run(FedAvgFineTune(2)), twin.run(FedAvg())
     np.testing.assert_array_equal(tuned.weights.vector, plain.weights.vector)
     assert [row["global_loss"] for row in tuned.rows] == [row["loss"] for row in plain.rows]
 
 
-def test_zero_epochs_equals_fedavg(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    tuned, plain = simulate(FedAvgFineTune(0), softmax, data), simulate(FedAvg(), softmax, data)
+def test_zero_epochs_equals_fedavg(twin: Any) -> None:
+    tuned, plain = twin.run(FedAvgFineTune(0)), twin.run(FedAvg())
     assert tuned.figures == [{**row, "fine_tune_epochs": 0} for row in plain.figures]
 
 
-def test_choice_ignores_test_examples(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_choice_ignores_test_examples(twin: Any) -> None:
     """Other test labels keep choice and weights; other validation labels change them."""
-    run = simulate(FedAvgFineTune(MAX_EPOCHS), softmax, data)
+    run = twin.run(FedAvgFineTune(MAX_EPOCHS))
     for split, same in (("test", True), ("validation", False)):
-        y = data.y.copy()
-        for device in range(3):
-            index = getattr(data, split)(device)
-            y[index] = (y[index] + 1) % 10
-        other = simulate(FedAvgFineTune(MAX_EPOCHS), softmax, replace(data, y=y))
+        other = twin.run(FedAvgFineTune(MAX_EPOCHS), data=twin.relabelled(split))
         np.testing.assert_array_equal(other.weights.vector, run.weights.vector)
         pairs = [(a["fine_tune_epochs"], b["fine_tune_epochs"]) for a, b in zip(run.rows, other.rows, strict=True)]
         assert all(a == b for a, b in pairs) is same
@@ -67,26 +54,20 @@ def test_choice_ignores_test_examples(simulate: Simulate, softmax: TrainableMode
                 np.testing.assert_array_equal(other.deployed(device).vector, run.deployed(device).vector)
 
 
-def test_no_validation_examples_keeps_global_weights(
-    simulate: Simulate, softmax: TrainableModel, data: FederatedData
-) -> None:
-    offsets = data.offsets.copy()
-    offsets[1, 1] = offsets[1, 2]  # its validation examples become training examples
-    run = simulate(FedAvgFineTune(MAX_EPOCHS), softmax, replace(data, offsets=offsets))
+def test_no_validation_examples_keeps_global_weights(twin: Any) -> None:
+    run = twin.run(FedAvgFineTune(MAX_EPOCHS), data=twin.without_validation(1))
     assert run.rows[1]["fine_tune_epochs"] == 0
     np.testing.assert_array_equal(run.deployed(1).vector, run.weights.vector)
 
 
-def test_own_parameters_are_fine_tuned_too(
-    simulate: Simulate, split_softmax: TrainableModel, data: FederatedData
-) -> None:
+def test_own_parameters_are_fine_tuned_too(twin: Any, split_softmax: TrainableModel) -> None:
     """A subclass may share fewer parameters."""
 
     class FineTunedFedPer(FedAvgFineTune, FedPer):
         pass
 
-    run = simulate(FineTunedFedPer(0), split_softmax, data)
-    plain = simulate(FedPer(), split_softmax, data)
+    run = twin.run(FineTunedFedPer(0), split_softmax)
+    plain = twin.run(FedPer(), split_softmax)
     for device in range(3):
         np.testing.assert_array_equal(run.deployed(device).vector, plain.deployed(device).vector)
 
@@ -102,12 +83,10 @@ def head_tuned(twin: Any, w: Any, head: slice, device: int, round: int) -> list[
     return found
 
 
-def test_head_tuning_by_writing_back_agrees_with_numpy(
-    simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData
-) -> None:
+def test_head_tuning_by_writing_back_agrees_with_numpy(twin: Any, split_softmax: TrainableModel) -> None:
     """The model's head is its bias, and there is no `train_head`."""
     assert "train_head" not in split_softmax.capabilities
-    run = simulate(FedAvgFineTune(MAX_EPOCHS, layers="head"), split_softmax, data)
+    run = twin.run(FedAvgFineTune(MAX_EPOCHS, layers="head"), split_softmax)
     w = run.weights.vector.astype(np.float64)
     for device in range(3):
         found = [w, *head_tuned(twin, w, slice(-10, None), device, run.rounds)]
@@ -118,12 +97,10 @@ def test_head_tuning_by_writing_back_agrees_with_numpy(
     assert any(row["fine_tune_epochs"] for row in run.rows)
 
 
-def test_chosen_layers_have_the_best_validation_loss(
-    simulate: Simulate, small_twin: Any, small_mlp: TrainableModel, small_data: FederatedData
-) -> None:
+def test_chosen_layers_have_the_best_validation_loss(small_twin: Any, small_mlp: TrainableModel) -> None:
     """All layers and the head each win on some device; the head trains by `train_head`."""
     assert "train_head" in small_mlp.signatures
-    run = simulate(FedAvgFineTune(MAX_EPOCHS, layers="chosen"), small_mlp, small_data, rounds=8)
+    run = small_twin.run(FedAvgFineTune(MAX_EPOCHS, layers="chosen"), rounds=8)
     w, whole = run.weights.vector.astype(np.float64), set()
     for device in range(3):
         every = [small_twin.descend(w, device, run.rounds, range(epochs)) for epochs in range(MAX_EPOCHS + 1)]
@@ -153,10 +130,8 @@ def test_head_is_tuned_in_the_same_batches_after_all_layers(small_mlp: Trainable
     assert heads
 
 
-def test_head_is_tuned_on_embeddings_in_inference_mode(
-    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
-) -> None:
-    run = simulate(FedAvgFineTune(MAX_EPOCHS, layers="head"), grouped, small_data)
+def test_head_is_tuned_on_embeddings_in_inference_mode(small_twin: Any, grouped: TrainableModel) -> None:
+    run = small_twin.run(FedAvgFineTune(MAX_EPOCHS, layers="head"), grouped)
     below = grouped.layout.select(lambda p: p.group != "head")
     tuned = [row["device"] for row in run.rows if row["fine_tune_epochs"]]
     assert tuned
@@ -166,20 +141,3 @@ def test_head_is_tuned_on_embeddings_in_inference_mode(
         device.train(run.rows[id]["fine_tune_epochs"], group="head")
         np.testing.assert_array_equal(run.deployed(id).vector, device.parameters().vector)
         np.testing.assert_array_equal(run.deployed(id).select(below).vector, run.weights.select(below).vector)
-
-
-def test_head_tuning_needs_a_head(foreign: Path) -> None:
-    bare = TrainableModel.from_content((foreign / "plain.tflite").read_bytes(), where="plain")
-    FedAvgFineTune().check(bare)
-    for layers in ("head", "chosen"):
-        with pytest.raises(StrategyError, match="strategy fedavg_finetune: needs head, which the model plain lacks"):
-            FedAvgFineTune(layers=layers).check(bare)
-
-
-def test_settings_out_of_range() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"strategy\.max_epochs: expected a whole number of at least 0, found -1"
-    ):
-        FedAvgFineTune(-1)
-    with pytest.raises(ConfigurationError, match=r"strategy\.layers: expected all, head or chosen, found 'last'"):
-        FedAvgFineTune(layers="last")

@@ -1,26 +1,19 @@
 """FedDyn against plain numpy, with FedAvg as special case."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.simulation.run.cohort import choose_cohort, choose_unseen
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.averaging.feddyn import FedDyn
 
-Simulate = Callable[..., Any]
 ALPHA = 0.3
 
 
-def test_agrees_with_numpy(
-    simulate: Simulate, twin: Any, softmax_either_way: TrainableModel, data: FederatedData
-) -> None:
-    run = simulate(FedDyn(ALPHA), softmax_either_way, data)
+def test_agrees_with_numpy(twin: Any, softmax_either_way: TrainableModel) -> None:
+    run = twin.run(FedDyn(ALPHA), softmax_either_way)
     w = twin.initial
     h, own = np.zeros_like(w), [np.zeros_like(w) for _ in range(3)]
     for round in range(1, run.rounds + 1):
@@ -36,15 +29,15 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, [w] * 3)
 
 
-def test_zero_alpha_equals_fedavg(simulate: Simulate, softmax_either_way: TrainableModel, data: FederatedData) -> None:
-    one, other = (simulate(strategy, softmax_either_way, data) for strategy in (FedDyn(0), FedAvg(weighting="uniform")))
+def test_zero_alpha_equals_fedavg(twin: Any, softmax_either_way: TrainableModel) -> None:
+    one, other = (twin.run(strategy, softmax_either_way) for strategy in (FedDyn(0), FedAvg(weighting="uniform")))
     np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
     assert one.figures == other.figures
 
 
-def test_partial_participation(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+def test_partial_participation(twin: Any) -> None:
     """One of two devices a round: the server's `h` moves by half of the device's."""
-    run = simulate(FedDyn(ALPHA), softmax, data, fleet=Fleet(cohort=1, unseen=1))
+    run = twin.run(FedDyn(ALPHA), fleet=Fleet(cohort=1, unseen=1))
     (unseen,) = choose_unseen(3, 1, 4)
     seen = np.setdiff1d(range(3), [unseen])
     w = twin.initial
@@ -58,11 +51,9 @@ def test_partial_participation(simulate: Simulate, twin: Any, softmax: Trainable
     assert run.device(unseen).state == {}
 
 
-def test_statistics_are_averaged_without_regularizer(
-    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
-) -> None:
+def test_statistics_are_averaged_without_regularizer(small_twin: Any, grouped: TrainableModel) -> None:
     """The first round differs from FedAvg with the same proximal term by `-h / alpha` only, not in statistics."""
-    run = simulate(FedDyn(ALPHA), grouped, small_data, rounds=1)
+    run = small_twin.run(FedDyn(ALPHA), grouped, rounds=1)
     total = np.zeros(grouped.layout.size)
     for id in range(3):
         device = run.device(id)
@@ -74,13 +65,3 @@ def test_statistics_are_averaged_without_regularizer(
     for p in grouped.parameters:
         same = np.array_equal(run.weights[p.name], averaged[p.name])
         assert same == (p.role == "statistic"), p.name
-
-
-def test_model_without_gradient_offset_is_refused(adam: TrainableModel) -> None:
-    with pytest.raises(StrategyError, match="strategy feddyn: needs gradient_offset, which the model adam lacks"):
-        FedDyn().check(adam)
-
-
-def test_alpha_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match=r"^strategy\.alpha: expected a number of at least 0, found -0\.1$"):
-        FedDyn(-0.1)

@@ -1,7 +1,6 @@
 """FedEM against plain numpy: models trained on weighted examples, and mixed on each device."""
 
 import json
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -13,11 +12,9 @@ from orders import orders
 from odt_sim import Device, Fleet, TrainableModel
 from odt_sim.data.devices.federated import FederatedData
 from odt_sim.device.random import generator_for
-from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.clusters.fedem import FedEM, responsibilities
 
-Simulate = Callable[..., Any]
 RATE, SEED, EPOCHS, BATCH = 0.1, 4, 2, 16  # as in the runs, see conftest
 
 
@@ -41,8 +38,8 @@ def predicted(twin: Any, pi: Any, models: Any, x: Any) -> Any:
     return sum(share * twin.at(w)._probabilities(x) for share, w in zip(pi, models, strict=True))
 
 
-def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(FedEM(components=2), softmax, data)
+def test_agrees_with_numpy(twin: Any) -> None:
+    run = twin.run(FedEM(components=2))
     models = [twin.initial] * 2
     mixtures = [generator_for(SEED, device, 1, "mixture").dirichlet(np.ones(2)) for device in range(3)]
     for round in range(1, run.rounds + 1):
@@ -65,22 +62,20 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
         assert row["pi_0"] == pytest.approx(mixtures[device][0], abs=1e-6)
 
 
-def test_one_component_is_fedavg(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    one, plain = (simulate(strategy, softmax, data) for strategy in (FedEM(components=1), FedAvg()))
+def test_one_component_is_fedavg(twin: Any) -> None:
+    one, plain = (twin.run(strategy) for strategy in (FedEM(components=1), FedAvg()))
     np.testing.assert_array_equal(one.broadcast["weights.0"].vector, plain.weights.vector)
 
 
-def test_all_models_travel(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(FedEM(components=2), softmax, data, rounds=1)
+def test_all_models_travel(twin: Any, softmax: TrainableModel) -> None:
+    run = twin.run(FedEM(components=2), rounds=1)
     [row] = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
     assert (row["bytes_down"], row["bytes_up"]) == (3 * 2 * 4 * softmax.layout.size,) * 2
 
 
-def test_unseen_device_mixes_the_models_by_its_losses(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
-) -> None:
-    run = simulate(FedEM(components=2), softmax, data, fleet=Fleet(unseen=1))
-    unseen, models = unseen_of(run), [run.broadcast[f"weights.{i}"].vector.astype(np.float64) for i in range(2)]
+def test_unseen_device_mixes_the_models_by_its_losses(twin: Any) -> None:
+    run = twin.run(FedEM(components=2), fleet=Fleet(unseen=1))
+    unseen, models = run.unseen, [run.broadcast[f"weights.{i}"].vector.astype(np.float64) for i in range(2)]
     pi = np.array([0.5, 0.5])
     for _ in range(100):
         pi = e_step(twin, pi, models, unseen).mean(axis=0)
@@ -98,10 +93,3 @@ def test_example_losses_average_to_the_loss(softmax: TrainableModel, data: Feder
     losses = device.example_losses("train")
     assert losses.shape == (20,)
     assert losses.mean() == pytest.approx(device.loss("train"))
-
-
-def test_components_out_of_range() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"strategy\.components: expected a whole number of at least 1, found 0"
-    ):
-        FedEM(components=0)

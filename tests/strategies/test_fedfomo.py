@@ -1,30 +1,19 @@
 """FedFomo against plain numpy: models weighted by validation loss only."""
 
-import json
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.averaging.local import Local
 from odt_sim.strategies.base import ServerState
 from odt_sim.strategies.clusters.fedfomo import FedFomo
 
-Simulate = Callable[..., Any]
-
 
 @pytest.fixture
-def mixed(data: FederatedData) -> FederatedData:
-    """Devices share some validation examples, so that other models have value."""
-    indices = data.indices.copy()
-    places = np.concatenate([np.arange(start, stop) for start, stop in data.offsets[:, 1:3]])
-    indices[places] = indices[np.roll(places, 4)]
-    return replace(data, indices=indices)
+def mixed(twin: Any) -> Any:
+    return twin.with_mixed_validation()
 
 
 def taken(twin: Any, v: Any, others: Any, device: int) -> tuple[Any, float]:
@@ -35,9 +24,8 @@ def taken(twin: Any, v: Any, others: Any, device: int) -> tuple[Any, float]:
     return (v + sum(o / total * (w - v) for o, w in zip(worth, others, strict=True)) if total else v), total
 
 
-def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, mixed: FederatedData) -> None:
-    run = simulate(FedFomo(), softmax, mixed)
-    twin = replace(twin, data=mixed)
+def test_agrees_with_numpy(mixed: Any) -> None:
+    run, twin = mixed.run(FedFomo()), mixed
     models = [twin.initial] * 3
     totals = []
     for round in range(1, run.rounds + 1):
@@ -55,12 +43,9 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, models)
 
 
-def test_unseen_device_combines_models_and_trains(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, mixed: FederatedData, unseen_of: Any
-) -> None:
-    run = simulate(FedFomo(unseen_epochs=3), softmax, mixed, fleet=Fleet(unseen=1))
-    twin = replace(twin, data=mixed)
-    unseen = unseen_of(run)
+def test_unseen_device_combines_models_and_trains(mixed: Any) -> None:
+    run, twin = mixed.run(FedFomo(unseen_epochs=3), fleet=Fleet(unseen=1)), mixed
+    unseen = run.unseen
     others = [run.broadcast[f"model.{j}"].vector.astype(np.float64) for j in range(3) if j != unseen]
     v, total = taken(twin, twin.initial, others, unseen)
     assert total > 0
@@ -68,42 +53,32 @@ def test_unseen_device_combines_models_and_trains(
     np.testing.assert_allclose(run.deployed(unseen).vector, own, rtol=0, atol=1e-5)
 
 
-def test_no_validation_examples_equals_local_training(
-    simulate: Simulate, softmax: TrainableModel, data: FederatedData
-) -> None:
-    offsets = data.offsets.copy()
-    offsets[:, 1] = offsets[:, 2]
-    data = replace(data, offsets=offsets)
-    alone = simulate(Local(), softmax, data)
+def test_no_validation_examples_equals_local_training(twin: Any) -> None:
+    data = twin.without_validation(0, 1, 2)
+    alone = twin.run(Local(), data=data)
     with pytest.warns(UserWarning, match="but no device has any, so no device uses another device's model"):
-        run = simulate(FedFomo(), softmax, data)
+        run = twin.run(FedFomo(), data=data)
     for device in range(3):
         np.testing.assert_array_equal(run.deployed(device).vector, alone.deployed(device).vector)
 
 
-def test_choice_ignores_test_examples(simulate: Simulate, softmax: TrainableModel, mixed: FederatedData) -> None:
-    y = mixed.y.copy()
-    for device in range(3):
-        index = mixed.test(device)
-        y[index] = (y[index] + 1) % 10
-    one, other = (simulate(FedFomo(), softmax, data) for data in (mixed, replace(mixed, y=y)))
+def test_choice_ignores_test_examples(mixed: Any) -> None:
+    one, other = mixed.run(FedFomo()), mixed.run(FedFomo(), data=mixed.relabelled("test"))
     for device in range(3):
         np.testing.assert_array_equal(one.deployed(device).vector, other.deployed(device).vector)
 
 
-def test_downloads_other_models(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(FedFomo(), softmax, data, rounds=2)
-    rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
+def test_downloads_other_models(twin: Any, softmax: TrainableModel) -> None:
+    run = twin.run(FedFomo(), rounds=2)
     size = softmax.layout.size * 4
-    assert [(row["bytes_down"], row["bytes_up"]) for row in rounds] == [(0, 3 * size), (3 * 2 * size, 3 * size)]
+    assert run.traffic == [(0, 3 * size), (3 * 2 * size, 3 * size)]
 
 
-def test_limited_models_arrive_in_turn(simulate: Simulate, softmax: TrainableModel, mixed: FederatedData) -> None:
+def test_limited_models_arrive_in_turn(mixed: Any, softmax: TrainableModel) -> None:
     strategy = FedFomo(models=1)
-    run = simulate(strategy, softmax, mixed)
-    rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
+    run = mixed.run(strategy)
     size = softmax.layout.size * 4
-    assert [row["bytes_down"] for row in rounds] == [0, 3 * size, 3 * size]
+    assert [row["bytes_down"] for row in run.records] == [0, 3 * size, 3 * size]
     for device in range(3):
         states = [ServerState({**run.broadcast, "turn": np.array([turn])}) for turn in (1, 2)]
         turns = [strategy.message(state, device) for state in states]
@@ -118,9 +93,3 @@ def test_device_receives_all_models_before_one_again() -> None:
     states = [ServerState({**models, "turn": np.array([turn])}) for turn in range(3)]
     received = [sorted(FedFomo(models=2).message(state, 0)) for state in states]
     assert received == [["model.1", "model.2"], ["model.3", "model.4"], ["model.1", "model.2"]]
-
-
-@pytest.mark.parametrize(("name", "least"), [("unseen_epochs", 0), ("models", 1)])
-def test_settings_out_of_range(name: str, least: int) -> None:
-    with pytest.raises(ConfigurationError, match=rf"strategy\.{name}: expected a whole number of at least {least}"):
-        FedFomo(**{name: least - 1})

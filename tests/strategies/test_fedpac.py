@@ -1,7 +1,5 @@
 """FedPAC against plain numpy: aligned features, and heads mixed by the best of all supports."""
 
-import json
-from collections.abc import Callable
 from itertools import chain, combinations
 from typing import Any
 
@@ -12,11 +10,8 @@ from hypothesis import strategies as draw
 from numpy.testing import assert_allclose
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.shared_parts.fedpac import FedPAC, quadratic_form, smallest_on_simplex
 
-Simulate = Callable[..., Any]
 RATE, EPOCHS, STRENGTH, HEAD_EPOCHS = 0.1, 2, 20.0, 3
 HEAD, BODY = slice(35, 53), slice(0, 35)
 
@@ -65,11 +60,9 @@ def best_shares(means: Any, variances: Any, i: int) -> Any:
     return min(found, key=bound)
 
 
-def test_agrees_with_numpy(
-    simulate: Simulate, small_twin: Any, termed: TrainableModel, small_data: FederatedData
-) -> None:
+def test_agrees_with_numpy(small_twin: Any, termed: TrainableModel) -> None:
     twin, strategy = small_twin, FedPAC(STRENGTH, HEAD_EPOCHS)
-    run = simulate(strategy, termed, small_data, rounds=2)
+    run = small_twin.run(strategy, termed, rounds=2)
     models, centroids, known = [twin.initial] * 3, np.zeros((3, 5)), np.zeros(3)
 
     def pull(h: Any, y: Any) -> Any:
@@ -100,32 +93,18 @@ def test_devices_with_equal_features_share_heads_by_their_variances() -> None:
     assert quadratic_form(means, variances, 2).tolist() == [[65, 64, 0], [64, 67, 0], [0, 0, 1]]
 
 
-def test_what_travels(simulate: Simulate, termed: TrainableModel, small_data: FederatedData, unseen_of: Any) -> None:
+def test_what_travels(small_twin: Any, termed: TrainableModel) -> None:
     """Down: body, centroids and their counts, then the head too; up: also H and V. Unseen devices get no head."""
-    run = simulate(FedPAC(), termed, small_data, rounds=2, fleet=Fleet(unseen=1))
-    rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
+    run = small_twin.run(FedPAC(), termed, rounds=2, fleet=Fleet(unseen=1))
     body, head, centroids = 35, 18, 3 * 5 + 3
     up = body + head + centroids + 3 * 5 + 1
     floats = [(body, up), (body + centroids + head, up)]
-    assert [(row["bytes_down"], row["bytes_up"]) for row in rounds] == [(2 * 4 * d, 2 * 4 * u) for d, u in floats]
-    unseen = unseen_of(run)
+    assert run.traffic == [(2 * 4 * d, 2 * 4 * u) for d, u in floats]
+    unseen = run.unseen
     assert "head" not in run.strategy.message(run.commit.state, unseen)
     deployed, exported = run.deployed(unseen).vector, run.device(unseen).weights.vector
     np.testing.assert_array_equal(deployed[BODY], run.weights.vector)
     assert not np.array_equal(deployed[HEAD], exported[HEAD])
-
-
-def test_model_without_the_term_is_refused(small_mlp: TrainableModel) -> None:
-    with pytest.raises(
-        StrategyError, match="strategy fedpac: needs embed, prototypes, which the model small_mlp lacks"
-    ):
-        FedPAC().check(small_mlp)
-
-
-@pytest.mark.parametrize("settings", [{"strength": -1}, {"head_epochs": 0}, {"unseen_epochs": -1}])
-def test_settings_out_of_range(settings: Any) -> None:
-    with pytest.raises(ConfigurationError, match=rf"strategy\.{next(iter(settings))}: expected a .*number.*, found "):
-        FedPAC(**settings)
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,20 @@
 """FedPer against plain numpy: one body, personal heads."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.model.contract.manifest import Parameter
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.shared_parts.fedper import FedPer
 
-Simulate = Callable[..., Any]
 RATE = 0.1
 
 
-def test_agrees_with_numpy(simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData) -> None:
+def test_agrees_with_numpy(twin: Any, split_softmax: TrainableModel) -> None:
     """The kernel is averaged, the biases are the heads."""
-    run = simulate(FedPer(), split_softmax, data)
+    run = twin.run(FedPer(), split_softmax)
     models = [twin.model.copy() for _ in range(3)]
     for round in range(1, run.rounds + 1):
         for device, own in enumerate(models):
@@ -35,8 +29,8 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, split_softmax: Trainab
     twin.assert_rows(run.rows, models)
 
 
-def test_shared_body_and_personal_heads(simulate: Simulate, digits_mlp: TrainableModel, data: FederatedData) -> None:
-    run = simulate(FedPer(), digits_mlp, data)
+def test_shared_body_and_personal_heads(twin: Any, digits_mlp: TrainableModel) -> None:
+    run = twin.run(FedPer(), digits_mlp)
     head = digits_mlp.layout.select(lambda p: p.group == "head")
     body = digits_mlp.layout.select(lambda p: p.group != "head")
     deployed = [run.deployed(i) for i in range(3)]
@@ -46,12 +40,10 @@ def test_shared_body_and_personal_heads(simulate: Simulate, digits_mlp: Trainabl
     assert {name for i in range(3) for name in run.device(i).state} == {"own"}
 
 
-def test_unseen_device_trains_its_head_under_the_shared_body(
-    simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData, unseen_of: Any
-) -> None:
+def test_unseen_device_trains_its_head_under_the_shared_body(twin: Any, split_softmax: TrainableModel) -> None:
     """The exported head trains for four epochs, nothing else moves, and nothing is kept."""
-    run = simulate(FedPer(unseen_epochs=4), split_softmax, data, fleet=Fleet(unseen=1))
-    unseen = unseen_of(run)
+    run = twin.run(FedPer(unseen_epochs=4), split_softmax, fleet=Fleet(unseen=1))
+    unseen = run.unseen
     w = np.concatenate([run.weights.vector, twin.initial[-10:]]).astype(np.float64)
     for x, y in twin.batches(unseen, run.rounds, range(4)):
         w[-10:] -= RATE * twin.gradient(w, x, y)[-10:]
@@ -61,38 +53,18 @@ def test_unseen_device_trains_its_head_under_the_shared_body(
     assert run.device(unseen).state == {}
 
 
-def test_zero_epochs_keeps_the_exported_head(
-    simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData, unseen_of: Any
-) -> None:
-    run = simulate(FedPer(unseen_epochs=0), split_softmax, data, fleet=Fleet(unseen=1))
-    kernel, bias = run.deployed(unseen_of(run)).tensors()
+def test_zero_epochs_keeps_the_exported_head(twin: Any, split_softmax: TrainableModel) -> None:
+    run = twin.run(FedPer(unseen_epochs=0), split_softmax, fleet=Fleet(unseen=1))
+    kernel, bias = run.deployed(run.unseen).tensors()
     np.testing.assert_array_equal(bias, twin.model.bias)
     np.testing.assert_array_equal(kernel, run.weights.tensors()[0])
 
 
-def test_sharing_everything_equals_fedavg(
-    simulate: Simulate, split_softmax: TrainableModel, data: FederatedData
-) -> None:
+def test_sharing_everything_equals_fedavg(twin: Any, split_softmax: TrainableModel) -> None:
     class SharesAll(FedPer):
         def shared(self, parameter: Parameter) -> bool:
             return True
 
-    one, other = simulate(SharesAll(), split_softmax, data), simulate(FedAvg(), split_softmax, data)
+    one, other = twin.run(SharesAll(), split_softmax), twin.run(FedAvg(), split_softmax)
     np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
     assert one.figures == other.figures
-
-
-def test_needs_a_body_and_a_head(foreign: Path, softmax: TrainableModel) -> None:
-    model = TrainableModel.from_content((foreign / "plain.tflite").read_bytes(), where="plain")
-    with pytest.raises(StrategyError, match=r"strategy fedper: needs head, which the model plain lacks; export the"):
-        FedPer().check(model)
-    with pytest.raises(StrategyError, match=r"needs body, which the model softmax lacks"):
-        FedPer().check(softmax)
-
-
-@pytest.mark.parametrize("epochs", [-1, 1.5, "many", True])
-def test_epochs_out_of_range(epochs: Any) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"strategy\.unseen_epochs: expected a whole number of at least 0, found"
-    ):
-        FedPer(unseen_epochs=epochs)

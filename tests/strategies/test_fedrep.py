@@ -1,17 +1,12 @@
 """FedRep against plain numpy: the head under the received body, then the body under this head."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.shared_parts.fedrep import FedRep
 
-Simulate = Callable[..., Any]
 RATE, HEAD_EPOCHS, EPOCHS = 0.1, 3, 2
 
 
@@ -23,11 +18,9 @@ def descended(twin: Any, w: Any, part: slice, device: int, round: int, epochs: r
     return w
 
 
-def test_agrees_with_numpy(
-    simulate: Simulate, small_twin: Any, small_mlp: TrainableModel, small_data: FederatedData
-) -> None:
+def test_agrees_with_numpy(small_twin: Any) -> None:
     twin, head = small_twin, small_twin.model.head
-    run = simulate(FedRep(HEAD_EPOCHS), small_mlp, small_data)
+    run = small_twin.run(FedRep(HEAD_EPOCHS))
     models = [twin.initial] * 3
     for round in range(1, run.rounds + 1):
         for device, w in enumerate(models):
@@ -38,25 +31,19 @@ def test_agrees_with_numpy(
         body = np.mean(models, axis=0)[: head.start]
         models = [np.concatenate([body, w[head]]) for w in models]
     np.testing.assert_allclose(run.weights.vector, body, rtol=0, atol=1e-5)
-    for device, w in enumerate(models):
-        np.testing.assert_allclose(run.deployed(device).vector, w, rtol=0, atol=1e-5)
-    twin.assert_rows(run.rows, models)
+    twin.assert_deployed(run, models)
 
 
-def test_unseen_device_trains_its_head_under_the_shared_body(
-    simulate: Simulate, small_twin: Any, small_mlp: TrainableModel, small_data: FederatedData, unseen_of: Any
-) -> None:
-    run = simulate(FedRep(1, unseen_epochs=4), small_mlp, small_data, fleet=Fleet(unseen=1), rounds=1)
-    unseen, head = unseen_of(run), small_twin.model.head
+def test_unseen_device_trains_its_head_under_the_shared_body(small_twin: Any) -> None:
+    run = small_twin.run(FedRep(1, unseen_epochs=4), fleet=Fleet(unseen=1), rounds=1)
+    unseen, head = run.unseen, small_twin.model.head
     w = np.concatenate([run.weights.vector, small_twin.initial[head]]).astype(np.float64)
     w = descended(small_twin, w, head, unseen, run.rounds, range(4))
     np.testing.assert_allclose(run.deployed(unseen).vector, w, rtol=0, atol=1e-5)
 
 
-def test_statistics_train_with_the_body_and_travel(
-    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
-) -> None:
-    run = simulate(FedRep(HEAD_EPOCHS), grouped, small_data, rounds=1)
+def test_statistics_train_with_the_body_and_travel(small_twin: Any, grouped: TrainableModel) -> None:
+    run = small_twin.run(FedRep(HEAD_EPOCHS), grouped, rounds=1)
     assert {p.group for p in run.weights.layout.parameters} == {"body", "norm"}
     statistics = run.weights.layout.select(lambda p: p.role == "statistic")
     total = np.zeros(statistics.size)
@@ -68,18 +55,3 @@ def test_statistics_train_with_the_body_and_travel(
         device.train(group="body_norm")
         total += device.parameters().select(statistics).vector
     np.testing.assert_allclose(run.weights.select(statistics).vector, total / 3, rtol=0, atol=1e-6)
-
-
-def test_needs_train_head_and_train_body(digits_mlp: TrainableModel, small_mlp: TrainableModel) -> None:
-    FedRep().check(small_mlp)
-    with pytest.raises(
-        StrategyError, match="strategy fedrep: needs train_body, train_head, which the model digits_mlp"
-    ):
-        FedRep().check(digits_mlp)
-
-
-def test_epochs_out_of_range() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"strategy\.head_epochs: expected a whole number of at least 1, found 0"
-    ):
-        FedRep(0)

@@ -1,7 +1,6 @@
 """Frozen parameters are never sent."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from odt_sim.strategies.shared_parts.fedper import FedPer
 from odt_sim.strategies.shared_parts.lg_fedavg import LGFedAvg
 from odt_sim.strategies.state import keep
 
-Simulate = Callable[..., Any]
 HEAD = 4 * (5 * 3 + 3)
 """The bytes of the head: five features, three classes."""
 
@@ -32,9 +30,9 @@ def rounds(run: Any) -> list[dict[str, Any]]:
     ("strategy", "size"), [(FedAvg(), HEAD), (FedAvgFineTune(max_epochs=1), HEAD), (FedPer(), 0), (Local(), 0)]
 )
 def test_frozen_parameters_are_neither_sent_nor_kept(
-    simulate: Simulate, frozen: TrainableModel, small_data: FederatedData, strategy: Strategy, size: int
+    small_twin: Any, frozen: TrainableModel, strategy: Strategy, size: int
 ) -> None:
-    run = simulate(strategy, frozen, small_data)
+    run = small_twin.run(strategy, frozen)
     assert {(row["bytes_down"], row["bytes_up"]) for row in rounds(run)} == {(3 * size, 3 * size)}
     initial = Runtime(frozen).initial
     for id in range(3):
@@ -53,8 +51,8 @@ def test_part_of_the_devices_that_is_frozen_is_refused(frozen: TrainableModel) -
         LGFedAvg().check(frozen)
 
 
-def test_global_model_is_evaluated(simulate: Simulate, frozen: TrainableModel, small_data: FederatedData) -> None:
-    run = simulate(FedAvgFineTune(max_epochs=2), frozen, small_data)
+def test_global_model_is_evaluated(small_twin: Any, frozen: TrainableModel) -> None:
+    run = small_twin.run(FedAvgFineTune(max_epochs=2), frozen)
     for row in run.rows:
         device = run.device(row["device"])
         device.restore(run.weights)
@@ -62,14 +60,12 @@ def test_global_model_is_evaluated(simulate: Simulate, frozen: TrainableModel, s
         assert (row["global_loss"], row["global_accuracy"]) == (found["loss"], found["accuracy"])
 
 
-def test_deployed_body_does_not_change_the_global_model(
-    simulate: Simulate, frozen: TrainableModel, small_data: FederatedData
-) -> None:
+def test_deployed_body_does_not_change_the_global_model(small_twin: Any, frozen: TrainableModel) -> None:
     class DeploysAnotherBody(FedAvg):
         def deploy(self, device: Device, broadcast: Any) -> Weights:
             return 2 * super().deploy(device, broadcast)
 
-    known, other = (simulate(strategy, frozen, small_data) for strategy in (FedAvg(), DeploysAnotherBody()))
+    known, other = (small_twin.run(strategy, frozen) for strategy in (FedAvg(), DeploysAnotherBody()))
     for one, two in zip(known.rows, other.rows, strict=True):
         assert one["global_loss"] == two["global_loss"] == one["loss"]
         assert two["loss"] != one["loss"]

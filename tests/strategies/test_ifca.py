@@ -1,7 +1,5 @@
 """IFCA against plain numpy: models from clusters of updates, chosen by training loss."""
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +8,8 @@ import pytest
 from odt_sim import Device, Fleet, TrainableModel, Weights
 from odt_sim.data.devices.drift import label_permutation
 from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.clusters.ifca import IFCA, clustered
-
-Simulate = Callable[..., Any]
 
 
 @pytest.fixture
@@ -43,10 +38,10 @@ def cut(vectors: Any, clusters: int) -> Any:
     return labels
 
 
-def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+def test_agrees_with_numpy(twin: Any) -> None:
     """One warm-up round, one round of the split, and two rounds of choice."""
-    run = simulate(IFCA(clusters=2, warm_up_rounds=1), softmax, data, rounds=4)
-    sizes = data.train_sizes
+    run = twin.run(IFCA(clusters=2, warm_up_rounds=1), rounds=4)
+    sizes = twin.data.train_sizes
     models = [twin.initial]
     for round in range(1, run.rounds + 1):
         chosen = [choice(twin, models, device) for device in range(3)]
@@ -64,12 +59,10 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, [models[cluster] for cluster in chosen])
 
 
-def test_groups_with_permuted_labels_are_separated(
-    simulate: Simulate, softmax: TrainableModel, alike: FederatedData
-) -> None:
+def test_groups_with_permuted_labels_are_separated(twin: Any, alike: FederatedData) -> None:
     """Eight devices in two groups, one with permuted labels; two devices are unseen."""
     permuted = label_permutation(alike, 0, groups=2)
-    run = simulate(IFCA(clusters=2), softmax, permuted, rounds=5, fleet=Fleet(unseen=2))
+    run = twin.run(IFCA(clusters=2), data=permuted, rounds=5, fleet=Fleet(unseen=2))
     groups = [int((permuted.y[permuted.train(i)] != alike.y[alike.train(i)]).any()) for i in range(8)]
     clusters = [row["cluster"] for row in run.rows]
     assert sum(groups) == 4
@@ -89,35 +82,30 @@ def test_clusters_of_directions(rows: Any, clusters: int, labels: Any) -> None:
     assert clustered(np.array(rows, np.float32), clusters).tolist() in labels
 
 
-def test_one_cluster_is_fedavg(simulate: Simulate, grouped: TrainableModel, small_data: FederatedData) -> None:
-    run, plain = simulate(IFCA(clusters=1), grouped, small_data), simulate(FedAvg(), grouped, small_data)
+def test_one_cluster_is_fedavg(small_twin: Any, grouped: TrainableModel) -> None:
+    run, plain = small_twin.run(IFCA(clusters=1), grouped), small_twin.run(FedAvg(), grouped)
     np.testing.assert_array_equal(run.broadcast["weights.0"].vector, plain.weights.vector)
     assert [row["loss"] for row in run.rows] == [row["loss"] for row in plain.rows]
 
 
-def test_empty_cluster_keeps_the_previous_model(
-    simulate: Simulate, softmax: TrainableModel, data: FederatedData
-) -> None:
-    run = simulate(IFCA(clusters=3, warm_up_rounds=0), softmax, data, rounds=1, fleet=Fleet(cohort=1))
+def test_empty_cluster_keeps_the_previous_model(twin: Any) -> None:
+    run = twin.run(IFCA(clusters=3, warm_up_rounds=0), rounds=1, fleet=Fleet(cohort=1))
     initial = run.device(0).parameters().vector
     same = [np.array_equal(run.broadcast[f"weights.{cluster}"].vector, initial) for cluster in range(3)]
     assert same == [False, True, True]
 
 
-def test_all_models_go_down_and_one_up(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_all_models_go_down_and_one_up(twin: Any, softmax: TrainableModel) -> None:
     """One model in the warm-up and in the round of the split, two in the next round."""
-    run = simulate(IFCA(clusters=2), softmax, data, rounds=3)
-    records = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
+    run = twin.run(IFCA(clusters=2), rounds=3)
     size = softmax.layout.size * 4
-    assert [record["bytes_down"] for record in records] == [3 * size, 3 * size, 3 * 2 * size]
-    assert [record["bytes_up"] for record in records] == [3 * (size + 4)] * 3
+    assert [record["bytes_down"] for record in run.records] == [3 * size, 3 * size, 3 * 2 * size]
+    assert [record["bytes_up"] for record in run.records] == [3 * (size + 4)] * 3
 
 
-def test_unseen_device_chooses_by_training_loss(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
-) -> None:
-    run = simulate(IFCA(), softmax, data, fleet=Fleet(unseen=1))
-    unseen = unseen_of(run)
+def test_unseen_device_chooses_by_training_loss(twin: Any) -> None:
+    run = twin.run(IFCA(), fleet=Fleet(unseen=1))
+    unseen = run.unseen
     models = [run.broadcast[f"weights.{cluster}"].vector.astype(np.float64) for cluster in range(2)]
     assert run.rows[unseen]["cluster"] == choice(twin, models, unseen)
 
@@ -130,9 +118,3 @@ def test_diverged_model_is_not_chosen(softmax: TrainableModel, data: FederatedDa
     models = {"weights.0": initial, "weights.1": Weights(initial.layout, np.full_like(initial.vector, 1e38))}
     for broadcast in (models, dict(zip(models, reversed(models.values()), strict=True))):
         np.testing.assert_array_equal(IFCA().deploy(device, broadcast).vector, initial.vector)
-
-
-def test_settings_out_of_range() -> None:
-    for settings, name in (({"clusters": 0}, "clusters"), ({"warm_up_rounds": -1}, "warm_up_rounds")):
-        with pytest.raises(ConfigurationError, match=rf"strategy\.{name}: expected a whole number of at least "):
-            IFCA(**settings)

@@ -1,7 +1,5 @@
 """Interpolation against plain numpy; the share is chosen on validation examples only."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +7,6 @@ import numpy as np
 from odt_sim import Device, Fleet, TrainableModel, Weights
 from odt_sim.data.devices.federated import FederatedData
 from odt_sim.strategies.two_models.interpolation import Interpolation
-
-Simulate = Callable[..., Any]
 
 
 def mixture(twin: Any, v: Any, w: Any, device: int) -> tuple[float, Any]:
@@ -20,14 +16,10 @@ def mixture(twin: Any, v: Any, w: Any, device: int) -> tuple[float, Any]:
     return best / 10, mixtures[best]
 
 
-def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
-    """Devices share some validation examples, so that mixtures have the best loss."""
-    indices = data.indices.copy()
-    places = np.concatenate([np.arange(start, stop) for start, stop in data.offsets[:, 1:3]])
-    indices[places] = indices[np.roll(places, 4)]
-    data = replace(data, indices=indices)
-    twin = replace(twin, data=data)
-    run = simulate(Interpolation(), softmax, data)
+def test_agrees_with_numpy(twin: Any) -> None:
+    """Mixtures have the best loss on some devices."""
+    twin = twin.with_mixed_validation()
+    run = twin.run(Interpolation())
     w, own = twin.initial, [twin.initial] * 3
     for round in range(1, run.rounds + 1):
         own = [twin.descend(v, device, round) for device, v in enumerate(own)]
@@ -35,39 +27,27 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     shares, models = zip(*(mixture(twin, v, w, device) for device, v in enumerate(own)), strict=True)
     assert [row["own_share"] for row in run.rows] == list(shares)
     assert any(0 < share < 1 for share in shares)
-    for device, model in enumerate(models):
-        np.testing.assert_allclose(run.deployed(device).vector, model, rtol=0, atol=1e-5)
-    twin.assert_rows(run.rows, models)
+    twin.assert_deployed(run, models)
 
 
-def test_unseen_device_trains_and_mixes_a_personal_model(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
-) -> None:
-    run = simulate(Interpolation(unseen_epochs=4), softmax, data, fleet=Fleet(unseen=1), rounds=1)
-    unseen, w = unseen_of(run), run.weights.vector.astype(np.float64)
+def test_unseen_device_trains_and_mixes_a_personal_model(twin: Any) -> None:
+    run = twin.run(Interpolation(unseen_epochs=4), fleet=Fleet(unseen=1), rounds=1)
+    unseen, w = run.unseen, run.weights.vector.astype(np.float64)
     share, model = mixture(twin, twin.descend(w, unseen, run.rounds, range(4)), w, unseen)
     assert run.rows[unseen]["own_share"] == share > 0
     np.testing.assert_allclose(run.deployed(unseen).vector, model, rtol=0, atol=1e-5)
 
 
-def test_choice_ignores_test_examples(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_choice_ignores_test_examples(twin: Any) -> None:
     """Other test labels keep the share; other validation labels change it."""
-    run = simulate(Interpolation(), softmax, data)
+    run = twin.run(Interpolation())
     for split, same in (("test", True), ("validation", False)):
-        y = data.y.copy()
-        for device in range(3):
-            index = getattr(data, split)(device)
-            y[index] = (y[index] + 1) % 10
-        other = simulate(Interpolation(), softmax, replace(data, y=y))
+        other = twin.run(Interpolation(), data=twin.relabelled(split))
         assert ([row["own_share"] for row in other.rows] == [row["own_share"] for row in run.rows]) is same
 
 
-def test_no_validation_examples_keeps_global_weights(
-    simulate: Simulate, softmax: TrainableModel, data: FederatedData
-) -> None:
-    offsets = data.offsets.copy()
-    offsets[1, 1] = offsets[1, 2]  # its validation examples become training examples
-    run = simulate(Interpolation(), softmax, replace(data, offsets=offsets))
+def test_no_validation_examples_keeps_global_weights(twin: Any) -> None:
+    run = twin.run(Interpolation(), data=twin.without_validation(1))
     assert run.rows[1]["own_share"] == 0
     np.testing.assert_array_equal(run.deployed(1).vector, run.weights.vector)
 

@@ -1,6 +1,5 @@
 """kNN-Per against plain numpy: nearest examples mixed with the global model's probabilities."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import exp, log
 from typing import Any
@@ -15,7 +14,6 @@ from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.base import ServerState
 from odt_sim.strategies.clusters.knn_per import KNNPer, Memory, _nearest
 
-Simulate = Callable[..., Any]
 NEIGHBOURS = 3
 
 
@@ -36,10 +34,8 @@ def loss(twin: Any, w: Any, device: int, split: str, share: float) -> float:
     return float(np.mean([-log(max(p[label], np.finfo(float).tiny)) for p, label in zip(mixed, y, strict=True)]))
 
 
-def test_agrees_with_numpy(
-    simulate: Simulate, twin: Any, softmax_with_embedding: TrainableModel, data: FederatedData
-) -> None:
-    run = simulate(KNNPer(NEIGHBOURS), softmax_with_embedding, data)
+def test_agrees_with_numpy(twin: Any, softmax_with_embedding: TrainableModel) -> None:
+    run = twin.run(KNNPer(NEIGHBOURS), softmax_with_embedding)
     w = twin.initial
     for round in range(1, run.rounds + 1):
         w = twin.mean([twin.descend(w, device, round) for device in range(3)])
@@ -53,10 +49,8 @@ def test_agrees_with_numpy(
     assert any(0 < row["neighbour_share"] < 1 for row in run.rows)
 
 
-def test_deployed_outputs_are_evaluated(
-    simulate: Simulate, softmax_with_embedding: TrainableModel, data: FederatedData
-) -> None:
-    run = simulate(KNNPer(NEIGHBOURS), softmax_with_embedding, data)
+def test_deployed_outputs_are_evaluated(twin: Any, softmax_with_embedding: TrainableModel) -> None:
+    run = twin.run(KNNPer(NEIGHBOURS), softmax_with_embedding)
     for row in run.rows:
         device = run.device(row["device"])
         device.restore(run.strategy.deploy(device, run.broadcast))
@@ -65,17 +59,13 @@ def test_deployed_outputs_are_evaluated(
         assert right.mean() == row["accuracy"]
 
 
-def test_no_validation_examples_equals_fedavg(
-    simulate: Simulate, softmax_with_embedding: TrainableModel, data: FederatedData
-) -> None:
-    offsets = data.offsets.copy()
-    offsets[:, 1] = offsets[:, 2]
-    data = replace(data, offsets=offsets)
-    plain = simulate(FedAvg(), softmax_with_embedding, data)
+def test_no_validation_examples_equals_fedavg(twin: Any, softmax_with_embedding: TrainableModel) -> None:
+    data = twin.without_validation(0, 1, 2)
+    plain = twin.run(FedAvg(), softmax_with_embedding, data)
     with pytest.warns(
         UserWarning, match=r"strategy knn_per: makes choices on validation examples, but no device has any"
     ):
-        run = simulate(KNNPer(), softmax_with_embedding, data)
+        run = twin.run(KNNPer(), softmax_with_embedding, data)
     assert run.rows == [{**row, "neighbour_share": 0.0} for row in plain.rows]
 
 

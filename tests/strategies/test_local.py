@@ -1,20 +1,16 @@
 """Local training against plain numpy, with persistent optimizer slots."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from odt_sim import Fleet, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
+from odt_sim import Fleet
 from odt_sim.strategies.averaging.local import Local
 
-Simulate = Callable[..., Any]
 
-
-def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(Local(), softmax, data)
+def test_agrees_with_numpy(twin: Any) -> None:
+    run = twin.run(Local())
     models = [twin.model.copy() for _ in range(3)]
     for round in range(1, run.rounds + 1):
         for device, own in enumerate(models):
@@ -26,8 +22,8 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, models)
 
 
-def test_nothing_travels(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(Local(), softmax, data, rounds=1)
+def test_nothing_travels(twin: Any) -> None:
+    run = twin.run(Local(), rounds=1)
     assert run.broadcast == {}
     record = (run.directory / "rounds.jsonl").read_text()
     assert '"bytes_up": 0' in record
@@ -35,12 +31,10 @@ def test_nothing_travels(simulate: Simulate, softmax: TrainableModel, data: Fede
 
 
 @pytest.mark.parametrize("name", ["momentum", "adam"])
-def test_optimizer_slots_persist(
-    simulate: Simulate, request: pytest.FixtureRequest, small_data: FederatedData, name: str
-) -> None:
+def test_optimizer_slots_persist(small_twin: Any, request: pytest.FixtureRequest, name: str) -> None:
     """Each device by hand, with weights and slots passed from round to round."""
     model = request.getfixturevalue(name)
-    run = simulate(Local(), model, small_data)
+    run = small_twin.run(Local(), model)
     for id in range(3):
         weights, slots = None, []
         for round in range(1, run.rounds + 1):
@@ -54,12 +48,10 @@ def test_optimizer_slots_persist(
         np.testing.assert_array_equal(run.deployed(id).vector, weights.vector)
 
 
-def test_every_device_trains_in_every_round(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
-) -> None:
+def test_every_device_trains_in_every_round(twin: Any) -> None:
     """Including unseen devices, whatever the cohort."""
-    whole = simulate(Local(), softmax, data)
-    run = simulate(Local(), softmax, data, fleet=Fleet(cohort=1, unseen=2))
+    whole = twin.run(Local())
+    run = twin.run(Local(), fleet=Fleet(cohort=1, unseen=2))
     assert sum(not row["seen"] for row in run.rows) == 2
     for device in range(3):
         np.testing.assert_array_equal(run.deployed(device).vector, whole.deployed(device).vector)

@@ -1,6 +1,5 @@
 """LoRA against plain numpy: adapters and the head are averaged, the rest is fixed."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,13 +7,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError, StrategyError
+from odt_sim.errors import StrategyError
 from odt_sim.model.contract.manifest import METADATA_NAME
 from odt_sim.model.editing.metadata import with_metadata
 from odt_sim.strategies.shared_parts.lora import LoRA
 
-Simulate = Callable[..., Any]
 RATE = 0.1  # as in the runs, see conftest
 
 
@@ -50,11 +47,9 @@ def named(weights: Any) -> dict[str, Any]:
     }
 
 
-def test_agrees_with_numpy(
-    simulate: Simulate, small_twin: Any, with_adapters: TrainableModel, small_data: FederatedData
-) -> None:
-    run = simulate(LoRA(), with_adapters, small_data)
-    w = initial = named(Device(with_adapters, (small_data.x, small_data.y)).parameters())
+def test_agrees_with_numpy(small_twin: Any, with_adapters: TrainableModel) -> None:
+    run = small_twin.run(LoRA(), with_adapters)
+    w = initial = named(Device(with_adapters, (small_twin.data.x, small_twin.data.y)).parameters())
     assert w["a"].shape == (6, 4)
     assert not w["b"].any()
     for round in range(1, run.rounds + 1):
@@ -64,7 +59,7 @@ def test_agrees_with_numpy(
             for x, y in small_twin.batches(device, round):
                 own = step(own, x, y)
             models.append(own)
-        w = {name: np.average([own[name] for own in models], axis=0, weights=small_data.train_sizes) for name in w}
+        w = {name: np.average([own[name] for own in models], axis=0, weights=small_twin.data.train_sizes) for name in w}
     assert np.abs(w["a"] @ w["b"]).max() > 1e-2
     found = named(run.deployed(0))
     for name, expected in w.items():
@@ -72,10 +67,8 @@ def test_agrees_with_numpy(
     np.testing.assert_array_equal(found["kernel"], initial["kernel"])
 
 
-def test_adapters_and_head_travel_alone(
-    simulate: Simulate, with_adapters: TrainableModel, small_data: FederatedData
-) -> None:
-    sent = simulate(LoRA(), with_adapters, small_data, rounds=1).weights.layout
+def test_adapters_and_head_travel_alone(small_twin: Any, with_adapters: TrainableModel) -> None:
+    sent = small_twin.run(LoRA(), with_adapters, rounds=1).weights.layout
     assert sorted(name.rpartition("/")[2] for name in sent.names) == [
         "bias",
         "kernel",
@@ -98,8 +91,3 @@ def test_model_that_trains_more_is_refused(with_adapters: TrainableModel) -> Non
     model = TrainableModel.from_content(with_metadata(with_adapters.content, METADATA_NAME, manifest))
     with pytest.raises(StrategyError, match=r"the model with_adapters also trains .*dense_0/kernel; freeze it"):
         LoRA().check(model)
-
-
-def test_rank_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy\.rank: expected a whole number of at least 1, found 0"):
-        LoRA(rank=0)

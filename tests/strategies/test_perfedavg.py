@@ -1,19 +1,15 @@
 """Per-FedAvg against plain numpy: gradients after one step, and one step at deployment."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import numpy as np
-import pytest
 from orders import orders
 
 from odt_sim import TrainableModel, TrainingPlan
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.meta.perfedavg import PerFedAvg
 
-Simulate = Callable[..., Any]
 RATE, ADAPTATION, EPOCHS, BATCH, SEED = 0.1, 0.2, 2, 16, 4
 
 
@@ -32,9 +28,9 @@ def descended(twin: Any, w: Any, device: int, round: int) -> Any:
     return w
 
 
-def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+def test_agrees_with_numpy(twin: Any) -> None:
     """Equal weights; the deployed step uses the gradient over all training examples."""
-    run = simulate(PerFedAvg(ADAPTATION), softmax, data)
+    run = twin.run(PerFedAvg(ADAPTATION))
     w = twin.initial
     for round in range(1, run.rounds + 1):
         w = np.mean([descended(twin, w, device, round) for device in range(3)], axis=0)
@@ -46,15 +42,15 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, adapted)
 
 
-def test_weighted_by_examples(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(PerFedAvg(ADAPTATION, weighting="by_examples"), softmax, data, rounds=1)
+def test_weighted_by_examples(twin: Any) -> None:
+    run = twin.run(PerFedAvg(ADAPTATION, weighting="by_examples"), rounds=1)
     expected = twin.mean([descended(twin, twin.initial, device, 1) for device in range(3)])
     np.testing.assert_allclose(run.weights.vector, expected, rtol=0, atol=1e-5)
 
 
-def test_steps_replace_epochs(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_steps_replace_epochs(twin: Any) -> None:
     """Three batches are an epoch of the second device."""
-    run = simulate(PerFedAvg(ADAPTATION), softmax, data, rounds=1)
+    run = twin.run(PerFedAvg(ADAPTATION), rounds=1)
     losses = []
     for steps in (None, 5):
         device = run.device(1)
@@ -64,20 +60,8 @@ def test_steps_replace_epochs(simulate: Simulate, softmax: TrainableModel, data:
     assert losses[0].shape == (6,)
 
 
-def test_deployed_step_keeps_statistics(simulate: Simulate, grouped: TrainableModel, small_data: FederatedData) -> None:
-    run = simulate(PerFedAvg(ADAPTATION), grouped, small_data, rounds=1)
+def test_deployed_step_keeps_statistics(small_twin: Any, grouped: TrainableModel) -> None:
+    run = small_twin.run(PerFedAvg(ADAPTATION), grouped, rounds=1)
     deployed = run.deployed(0)
     for p in grouped.parameters:
         assert np.array_equal(deployed[p.name], run.weights[p.name]) is (p.role == "statistic"), p.name
-
-
-def test_needs_plain_sgd(momentum: TrainableModel) -> None:
-    with pytest.raises(StrategyError, match="strategy perfedavg: needs plain_sgd, which the model momentum lacks"):
-        PerFedAvg().check(momentum)
-
-
-def test_adaptation_rate_out_of_range() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"strategy\.adaptation_rate: expected a number above 0 and at most 1, found 0"
-    ):
-        PerFedAvg(0)

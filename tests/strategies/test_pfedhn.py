@@ -4,15 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.clusters.pfedhn import Hypernetwork, PFedHN, drawn_embedding
 
-Simulate = Callable[..., Any]
 RATE, EMBEDDING, HIDDEN, LAYERS = 1.0, 2, 3, 1
 
 
@@ -42,10 +38,8 @@ def ascents(arrays: list[Any], embeddings: list[Any], changes: list[Any]) -> tup
     return of_network, of_embeddings
 
 
-def test_agrees_with_numpy(
-    simulate: Simulate, small_twin: Any, small_mlp: TrainableModel, small_data: FederatedData
-) -> None:
-    run = simulate(PFedHN(EMBEDDING, HIDDEN, LAYERS, server_learning_rate=RATE), small_mlp, small_data, rounds=4)
+def test_agrees_with_numpy(small_twin: Any) -> None:
+    run = small_twin.run(PFedHN(EMBEDDING, HIDDEN, LAYERS, server_learning_rate=RATE), rounds=4)
     network = Hypernetwork.drawn(EMBEDDING, HIDDEN, LAYERS, small_twin.initial.astype(np.float32))
     arrays = [array.astype(np.float64) for layer in network.layers for array in layer]
     embeddings = [drawn_embedding(device, EMBEDDING).astype(np.float64) for device in range(3)]
@@ -64,19 +58,17 @@ def test_agrees_with_numpy(
     small_twin.assert_rows(run.rows, models)
 
 
-def test_unseen_device_gets_the_weights_of_the_mean_embedding(
-    simulate: Simulate, small_mlp: TrainableModel, small_data: FederatedData, unseen_of: Any
-) -> None:
-    run = simulate(PFedHN(hidden_size=4), small_mlp, small_data, fleet=Fleet(unseen=1))
+def test_unseen_device_gets_the_weights_of_the_mean_embedding(small_twin: Any) -> None:
+    run = small_twin.run(PFedHN(hidden_size=4), fleet=Fleet(unseen=1))
     private = run.commit.state.private
     embeddings = [found for name, found in private.items() if name.startswith("embedding.")]
     assert len(embeddings) == 2
     [expected] = Hypernetwork.of(private).weights(np.mean(embeddings, axis=0, keepdims=True))
-    assert_allclose(run.deployed(unseen_of(run)).vector, expected, rtol=0, atol=1e-6)
+    assert_allclose(run.deployed(run.unseen).vector, expected, rtol=0, atol=1e-6)
 
 
-def test_statistics_are_averaged(simulate: Simulate, grouped: TrainableModel, small_data: FederatedData) -> None:
-    run = simulate(PFedHN(hidden_size=4), grouped, small_data, rounds=1)
+def test_statistics_are_averaged(small_twin: Any, grouped: TrainableModel) -> None:
+    run = small_twin.run(PFedHN(hidden_size=4), grouped, rounds=1)
     statistics = grouped.layout.select(lambda p: p.role == "statistic")
     found = run.weights.select(statistics).vector
     assert np.abs(found - run.device(0).initial.select(statistics).vector).max() > 1e-3
@@ -88,11 +80,3 @@ def test_network_starts_at_the_given_weights() -> None:
     weights = np.array([1.0, -2.0, 3.0], np.float32)
     network = Hypernetwork.drawn(2, 4, 1, weights)
     assert_array_equal(network.weights(np.ones((2, 2), np.float32)), [weights] * 2)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"server_learning_rate": 0}, {"embedding_size": 0}, {"hidden_size": 0}, {"hidden_layers": -1}]
-)
-def test_settings_out_of_range(settings: Any) -> None:
-    with pytest.raises(ConfigurationError, match=rf"strategy\.{next(iter(settings))}: expected a .*number.*, found "):
-        PFedHN(**settings)

@@ -1,20 +1,15 @@
 """Reptile against plain numpy: a scaled mean update, and fine-tuning."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from odt_sim import TrainableModel
-from odt_sim.data.devices.federated import FederatedData
 from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.meta.reptile import Reptile
 
-Simulate = Callable[..., Any]
 
-
-def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(Reptile(max_epochs=4, server_learning_rate=0.3), softmax, data)
+def test_agrees_with_numpy(twin: Any) -> None:
+    run = twin.run(Reptile(max_epochs=4, server_learning_rate=0.3))
     w = twin.initial
     for round in range(1, run.rounds + 1):
         w = w + 0.3 * (twin.mean([twin.descend(w, device, round) for device in range(3)]) - w)
@@ -28,12 +23,8 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, models)
 
 
-def test_server_learning_rate_one_equals_fedavg(
-    simulate: Simulate, softmax: TrainableModel, data: FederatedData
-) -> None:
-    whole, plain = (
-        simulate(strategy, softmax, data) for strategy in (Reptile(2, server_learning_rate=1.0), FedAvgFineTune(2))
-    )
+def test_server_learning_rate_one_equals_fedavg(twin: Any) -> None:
+    whole, plain = (twin.run(strategy) for strategy in (Reptile(2, server_learning_rate=1.0), FedAvgFineTune(2)))
     np.testing.assert_array_equal(whole.weights.vector, plain.weights.vector)
     assert whole.rows == plain.rows
 

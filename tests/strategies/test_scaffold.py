@@ -1,21 +1,17 @@
 """SCAFFOLD against plain numpy, its control variates, and FedAvg where these are zero."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel, TrainingPlan
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.simulation.run.cohort import choose_cohort, choose_unseen
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.averaging.scaffold import Scaffold
 from odt_sim.strategies.base import ServerState, Updates
 
-Simulate = Callable[..., Any]
 STEPS, RATE = [4, 6, 2], 0.1
 """Number of steps of each device in two epochs of batches of 16, and their size."""
 
@@ -34,10 +30,8 @@ class ZeroControls(Scaffold):
 
 
 @pytest.mark.parametrize("option", [1, 2])
-def test_agrees_with_numpy(
-    simulate: Simulate, twin: Any, softmax_either_way: TrainableModel, data: FederatedData, option: int
-) -> None:
-    run = simulate(Scaffold(option), softmax_either_way, data)
+def test_agrees_with_numpy(twin: Any, softmax_either_way: TrainableModel, option: int) -> None:
+    run = twin.run(Scaffold(option), softmax_either_way)
     w = twin.initial
     c, own = np.zeros_like(w), [np.zeros_like(w) for _ in range(3)]
     for round in range(1, run.rounds + 1):
@@ -55,19 +49,15 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, [w] * 3)
 
 
-def test_zero_controls_equal_fedavg(
-    simulate: Simulate, softmax_either_way: TrainableModel, data: FederatedData
-) -> None:
-    one, other = (
-        simulate(strategy, softmax_either_way, data) for strategy in (ZeroControls(), FedAvg(weighting="uniform"))
-    )
+def test_zero_controls_equal_fedavg(twin: Any, softmax_either_way: TrainableModel) -> None:
+    one, other = (twin.run(strategy, softmax_either_way) for strategy in (ZeroControls(), FedAvg(weighting="uniform")))
     np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
     assert one.rows == other.rows
 
 
-def test_partial_participation(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+def test_partial_participation(twin: Any) -> None:
     """One of two devices a round: the control variate moves by half of the device's change."""
-    run = simulate(Scaffold(2), softmax, data, fleet=Fleet(cohort=1, unseen=1))
+    run = twin.run(Scaffold(2), fleet=Fleet(cohort=1, unseen=1))
     (unseen,) = choose_unseen(3, 1, 4)
     seen = np.setdiff1d(range(3), [unseen])
     w = twin.initial
@@ -82,19 +72,15 @@ def test_partial_participation(simulate: Simulate, twin: Any, softmax: Trainable
     assert run.device(unseen).state == {}
 
 
-def test_mean_control_variate_equals_the_server_control(
-    simulate: Simulate, softmax: TrainableModel, data: FederatedData
-) -> None:
-    run = simulate(Scaffold(), softmax, data)
+def test_mean_control_variate_equals_the_server_control(twin: Any) -> None:
+    run = twin.run(Scaffold())
     own = [run.device(device).state["control"].vector for device in range(3)]
     np.testing.assert_allclose(run.broadcast["control"].vector, np.mean(own, axis=0), rtol=0, atol=1e-6)
 
 
-def test_statistics_travel_without_control_variate(
-    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
-) -> None:
-    run = simulate(Scaffold(), grouped, small_data, rounds=1)
-    plain = simulate(FedAvg(weighting="uniform"), grouped, small_data, rounds=1)
+def test_statistics_travel_without_control_variate(small_twin: Any, grouped: TrainableModel) -> None:
+    run = small_twin.run(Scaffold(), grouped, rounds=1)
+    plain = small_twin.run(FedAvg(weighting="uniform"), grouped, rounds=1)
     np.testing.assert_array_equal(run.weights.vector, plain.weights.vector)  # in the first round all controls are zero
     assert run.broadcast["control"].layout == grouped.trainable_layout
     (record,) = map(json.loads, (run.directory / "rounds.jsonl").read_text().splitlines())
@@ -102,27 +88,10 @@ def test_statistics_travel_without_control_variate(
     assert (record["bytes_down"], record["bytes_up"]) == (both, both)
 
 
-def test_zero_steps_keep_the_control_variate(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(Scaffold(), softmax, data)
+def test_zero_steps_keep_the_control_variate(twin: Any) -> None:
+    run = twin.run(Scaffold())
     device = run.device(0)
     device.plan, before = TrainingPlan(epochs=0), device.state["control"].vector.copy()
     update = Scaffold().local(device, run.broadcast)
     np.testing.assert_array_equal(device.state["control"].vector, before)
     assert not any(tensor.vector.any() for tensor in update.tensors.values())
-
-
-def test_option_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match=r"^strategy\.option: expected 1 or 2, found 3$"):
-        Scaffold(3)
-
-
-def test_needs_plain_sgd(momentum: TrainableModel, adam_with_offset: TrainableModel) -> None:
-    with pytest.raises(
-        StrategyError, match="strategy scaffold: needs gradient_offset, plain_sgd, which the model momen"
-    ):
-        Scaffold().check(momentum)
-    with pytest.raises(
-        StrategyError,
-        match=r"needs plain_sgd, which the model adam_with_offset lacks; .*\(plain_sgd: SGD without momentum, ",
-    ):
-        Scaffold().check(adam_with_offset)

@@ -1,6 +1,5 @@
 """FedNova, q-FFL and head-only training against plain numpy."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,20 +7,17 @@ import pytest
 from numpy.testing import assert_allclose
 
 from odt_sim import Device, TrainableModel, Weights
-from odt_sim.data.devices.federated import FederatedData
-from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.averaging.fednova import FedNova
 from odt_sim.strategies.averaging.qffl import QFFL
 from odt_sim.strategies.shared_parts.head_only import HeadOnly
 
-Simulate = Callable[..., Any]
 RATE = 0.1  # as in the runs, see conftest
 
 
-def test_fednova(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+def test_fednova(twin: Any) -> None:
     """20, 33 and 7 examples in batches of 16 are 2, 3 and 1 steps an epoch."""
-    run, w = simulate(FedNova(), softmax, data), twin.initial
-    steps, shares = np.array([4, 6, 2]), data.train_sizes / data.train_sizes.sum()
+    run, w = twin.run(FedNova()), twin.initial
+    steps, shares = np.array([4, 6, 2]), twin.data.train_sizes / twin.data.train_sizes.sum()
     for round in range(1, run.rounds + 1):
         changes = [twin.descend(w, device, round) - w for device in range(3)]
         w = w + (shares @ steps) * sum(p * c / t for p, c, t in zip(shares, changes, steps, strict=True))
@@ -29,8 +25,8 @@ def test_fednova(simulate: Simulate, twin: Any, softmax: TrainableModel, data: F
 
 
 @pytest.mark.parametrize("q", [0.0, 2.0])
-def test_qffl(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, q: float) -> None:
-    run, w = simulate(QFFL(q), softmax, data), twin.initial
+def test_qffl(twin: Any, q: float) -> None:
+    run, w = twin.run(QFFL(q)), twin.initial
     for round in range(1, run.rounds + 1):
         losses = [twin.loss(twin.at(w), device, "train") for device in range(3)]
         steps = [(w - twin.descend(w, device, round)) / RATE for device in range(3)]
@@ -49,10 +45,8 @@ def test_qffl_update_of_a_device_without_loss_is_finite(softmax: TrainableModel)
 
 
 @pytest.mark.parametrize("name", ["small_mlp", "termed"], ids=["on_examples", "on_embeddings"])
-def test_head_only(
-    simulate: Simulate, small_twin: Any, small_data: FederatedData, name: str, request: pytest.FixtureRequest
-) -> None:
-    run = simulate(HeadOnly(), request.getfixturevalue(name), small_data)
+def test_head_only(small_twin: Any, name: str, request: pytest.FixtureRequest) -> None:
+    run = small_twin.run(HeadOnly(), request.getfixturevalue(name))
     w, head = small_twin.initial, np.arange(53) >= 35
     for round in range(1, run.rounds + 1):
         models = []
@@ -65,8 +59,3 @@ def test_head_only(
     assert_allclose(run.weights.vector, w[head], rtol=0, atol=1e-5)
     assert_allclose(run.deployed(1).vector, w, rtol=0, atol=1e-5)
     assert {row["state_bytes"] for row in run.rows} == {0}
-
-
-def test_settings_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy\.q: expected a number.*, found "):
-        QFFL(-1)

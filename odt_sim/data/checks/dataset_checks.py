@@ -1,6 +1,6 @@
 """Checks and conversions of data at the source; `odt_sim.data.checks.model_checks` checks it for a model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike
 from odt_sim._support.checks import Range, fits
 from odt_sim._support.text import counted
 from odt_sim.data.dataset import Classes, Dataset
-from odt_sim.data.store.columns import Array, Columns, Mapped, Rows, arrays_of, is_mapped
+from odt_sim.data.store.columns import Array, Columns, Mapped, Rows, arrays_of, is_mapped, rows_of
 from odt_sim.errors import DataError
 
 _INT32 = np.iinfo(np.int32)
@@ -49,7 +49,7 @@ def check(dataset: Dataset) -> Dataset:
         _check_times(where, times, len(y))
     if parts is not None and (parts.ndim != 1 or not np.isin(parts, (0, 1, 2)).all()):
         raise DataError(f"{where}: parts is {parts.dtype} {list(parts.shape)}, expected 0, 1 or 2 for each example")
-    x = _mapped(x, lambda name, array: as_inputs(where, _key("x", name), array))
+    x = rows_of({name: as_inputs(where, _key("x", name), array) for name, array in arrays_of(x).items()})
     y, classes = _all_targets(where, y, dataset.classes)
     if (names := dataset.class_names) and len(names) != classes:
         raise DataError(
@@ -89,13 +89,6 @@ def _key(key: str, name: str) -> str:
 
 def _by_key(key: str, rows: Rows) -> dict[str, Array]:
     return {_key(key, name): array for name, array in arrays_of(rows).items()}
-
-
-def _mapped(rows: Rows, function: Callable[[str, Array], Array]) -> Rows:
-    """Return rows after applying a function of name and array to each array."""
-    if isinstance(rows, Columns):
-        return Columns(rows.names, tuple(function(name, array) for name, array in rows.items()))
-    return function("", rows)
 
 
 def _all_targets(where: str, y: Rows, classes: Classes) -> tuple[Rows, Classes]:

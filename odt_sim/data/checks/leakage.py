@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim._support.checks import names_arguments
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.data.devices.federated import FederatedData
 from odt_sim.data.store.columns import Columns, arrays_of, is_mapped
@@ -65,7 +64,6 @@ class Leakage:
         )
 
 
-@names_arguments
 def check_leakage(data: FederatedData) -> Leakage:
     """Find leakage as `find_leakage` does, and issue a `LeakageWarning` if there is any."""
     leakage = find_leakage(data)
@@ -74,7 +72,6 @@ def check_leakage(data: FederatedData) -> Leakage:
     return leakage
 
 
-@names_arguments
 def find_leakage(data: FederatedData) -> Leakage:
     """Count the examples that occur or overlap in several parts of a device.
 

@@ -12,10 +12,12 @@ from odt_sim.data.store.columns import Array, arrays_of
 from odt_sim.errors import DataError
 from odt_sim.model.reading.flatbuffer import TensorInfo
 
-OTHER_TYPE = "choose a model for this data, or convert the data"
-OWN_LOSS = "; for your own loss, export with an example batch, (x, y): see docs/export.md, Losses"
-OTHER_SHAPE = "choose a model for this data, or reshape the data"
-OTHER_CLASSES = "choose a model with one output per class"
+OTHER_INPUTS = "choose a model for this data, or convert the data"
+OTHER_TARGETS = (
+    "choose a model for this data, or pass class labels as integers and a regression's targets as floats; for your own loss, "
+    "export with an example batch, (x, y): see docs/export.md, Losses"
+)
+OTHER_CLASSES = "number labels from 0, or choose a model with one output per class"
 
 
 def counted_labels(y: Array, ignored: int | None) -> Array:
@@ -76,7 +78,7 @@ def check_against(
                 "choose a model for this data, or give its arrays the same names and order"
             )
     for name, x in arrays_of(data.x).items():
-        _check_fit(data.name, _key("x", name), x, inputs[name].shape[1:], inputs[name].dtype)
+        _check_fit(data.name, _key("x", name), x, inputs[name].shape[1:], inputs[name].dtype, OTHER_INPUTS)
     for name, y in arrays_of(data.y).items():
         _check_target(data.name, _key("y", name), y, targets[name], classes[name], (ignored or {}).get(name))
 
@@ -94,43 +96,20 @@ def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: in
     labels = classes is not None and np.issubdtype(y.dtype, np.integer)
     if labels and tuple(shape) == (classes,):  # before the conversion to one-hot rows
         check_labels(where, y, classes or 0, OTHER_CLASSES)
-    converted, advice = as_targets(y, shape, tensor.dtype, classes), OTHER_TYPE
-    if converted.dtype.kind in "iu" and np.dtype(tensor.dtype).kind == "f":
-        advice = (
-            f"pass a mask as 0 and 1, here y > {y.max() // 2}, and a regression's targets as floats"
-            if y.ndim > 2
-            else "integers are labels: choose a classifier, or for regression pass floats (for a table: "
-            "data.target=[column])"
-        )
-    one_hot = classes is not None and converted.shape[1:] == (*shape, classes)
-    reshaping = f"if its rows are one-hot, pass labels: y.argmax(axis=-1), or {OTHER_SHAPE}" if one_hot else OTHER_SHAPE
-    _check_fit(name, key, converted, shape, tensor.dtype, advice, reshaping)
+    _check_fit(name, key, as_targets(y, shape, tensor.dtype, classes), shape, tensor.dtype, OTHER_TARGETS)
     if labels:
-        advice = OTHER_CLASSES
-        if y.min() == 1 and y.max() == classes:
-            advice = f"the labels start at 1: subtract 1, or {OTHER_CLASSES}"
-        check_labels(where, y, classes or 0, advice, () if ignored is None else (ignored,), tensor.dtype)
+        check_labels(where, y, classes or 0, OTHER_CLASSES, () if ignored is None else (ignored,), tensor.dtype)
 
 
-def _check_fit(
-    name: str,
-    key: str,
-    array: Array,
-    shape: Sequence[int],
-    dtype: DTypeLike,
-    advice: str = OTHER_TYPE,
-    reshaping: str = OTHER_SHAPE,
-) -> None:
-    hint = OWN_LOSS if key == "y" and array.dtype.kind == "f" else ""
-    if array.shape[1:] != tuple(shape):
+def _check_fit(name: str, key: str, array: Array, shape: Sequence[int], dtype: DTypeLike, advice: str) -> None:
+    found, taken = list(array.shape[1:]), list(shape)
+    if found != taken:
         raise DataError(
-            f"data {name}: {key} has shape {list(array.shape[1:])} per example, the model's train signature takes "
-            f"{list(shape)}; {reshaping}{hint}"
+            f"data {name}: {key} has shape {found} per example, the model's train signature takes {taken}; {advice}"
         )
     if array.dtype != np.dtype(dtype):
         raise DataError(
-            f"data {name}: {key} has dtype {array.dtype}, the model's train signature takes {np.dtype(dtype)}; "
-            f"{advice}{hint}"
+            f"data {name}: {key} has dtype {array.dtype}, the model's train signature takes {np.dtype(dtype)}; {advice}"
         )
 
 

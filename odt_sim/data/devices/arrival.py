@@ -138,12 +138,8 @@ def _check_trains(data: FederatedData, arrival: Arrival) -> None:
         periods = arrival.period[train]
         missing = np.flatnonzero(np.bincount(periods, minlength=arrival.periods) == 0)
         if len(missing):
-            own_blocks = (
-                "its later examples are all for validation or testing, so give each period its own sequences "
-                "(Dataset.sequences), which split.method=block cuts one by one; or "
-            )
             raise DataError(
                 f"device {device_name(device, data.users)}: none of its {len(train)} training examples is in period "
-                f"{missing[0] + 1} of {arrival.periods}; {own_blocks if missing[0] > periods.max() else ''}"
-                "lower arrival.periods or fleet.devices, or leave such users out"
+                f"{missing[0] + 1} of {arrival.periods}; lower arrival.periods or fleet.devices, leave such users out, or "
+                "with split.method=block give each period its own sequences (Dataset.sequences), which are cut one by one"
             )

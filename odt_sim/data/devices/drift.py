@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from odt_sim._support.checks import names_arguments
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.data.devices.federated import FederatedData
 from odt_sim.data.store.columns import is_mapped, only
@@ -27,7 +26,6 @@ def none(data: FederatedData, seed: int) -> FederatedData:
     return data
 
 
-@names_arguments
 def rotation(data: FederatedData, seed: int, *, degrees: Sequence[float] = (0, 90, 180, 270)) -> FederatedData:
     """Rotate each group's images counterclockwise by the group's angle.
 
@@ -50,7 +48,6 @@ def rotation(data: FederatedData, seed: int, *, degrees: Sequence[float] = (0, 9
     return replace(data, x=x, scales={}, spread=f"{data.spread} rotation={_listed(degrees)}")
 
 
-@names_arguments
 def colour(
     data: FederatedData, seed: int, *, colours: Sequence[Sequence[float]] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
 ) -> FederatedData:
@@ -76,7 +73,6 @@ def colour(
     return replace(data, x=x, scales={}, spread=f"{data.spread} colour={_listed(colours)}")
 
 
-@names_arguments
 def label_permutation(data: FederatedData, seed: int, *, groups: int = 4) -> FederatedData:
     """Permute the classes of each group's labels; the first group keeps its labels.
 

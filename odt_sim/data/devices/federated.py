@@ -1,14 +1,13 @@
 """Data set partitioned over a fleet, as index lists into shared arrays."""
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from odt_sim._support.checks import check_instance, check_value
+from odt_sim._support.checks import check_value
 from odt_sim._support.text import counted
 from odt_sim._support.user_code import user_code_errors
 from odt_sim.data.checks.dataset_checks import check
@@ -217,17 +216,11 @@ def federate(
     Raises:
         DataError: Lengths differ, a value is not a finite number, a label is out of range, or the partition is invalid,
             uses an example twice, or gives a device too few examples for its parts.
-        ConfigurationError: A setting is out of range, an argument has a wrong type, or the partition lacks a setting or
-            fails.
+        ConfigurationError: A setting is out of range, or the partition lacks a setting or fails.
     """
     Split(method, validation, test, gap)
     General(seed)
     check_value("fleet.devices", int | None, devices)
-    check_instance("federate: dataset", Dataset, dataset, "create one: Dataset(name, x, y)")
-    if not callable(partition):
-        raise ConfigurationError(
-            f"federate: partition: expected a function, such as odt_sim.data.iid, found {partition!r}; pass one"
-        )
     dataset = check(dataset)
     lists = _partitioned(dataset, partition, devices, seed)
     spread = f"{described(partition)} {_described_split(method, validation, test, gap)}"
@@ -311,11 +304,6 @@ def _described_split(method: str, validation: float, test: float, gap: int) -> s
 def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, seed: int) -> IndexLists:
     """Run the partition, check its result, and return the index lists."""
     where, name = f"the partition of data {dataset.name}", described(partition)
-    if missing := _missing_settings(partition):
-        raise ConfigurationError(
-            f"federate: partition: {name} needs {' and '.join(missing)}, found none; bind it with functools.partial: "
-            f"partial({name.partition(' ')[0]}, {', '.join(f'{each}=...' for each in missing)})"
-        )
     with user_code_errors(partition, f"partition: {name} failed", ConfigurationError):
         parts = partition(dataset, devices, seed)
         if not hasattr(parts, "__len__"):
@@ -335,19 +323,6 @@ def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, se
     if times.max() > 1:
         raise DataError(f"{where}: uses example {times.argmax()} {times.max()} times, expected at most once")
     return lists
-
-
-def _missing_settings(partition: Partition) -> list[str]:
-    """Return the required keyword settings that a partition was not given."""
-    try:
-        parameters = inspect.signature(partition).parameters.values()
-    except ValueError:  # built-in functions, and a `partial` with a setting that its function does not accept
-        return []
-    return [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
-    ]
 
 
 def _users(dataset: Dataset, lists: IndexLists) -> Array | None:

@@ -9,7 +9,7 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim._support.checks import Range, check_value, checked, fits, names_arguments
+from odt_sim._support.checks import Range, check_value, fits
 from odt_sim.data.dataset import Dataset, Indices
 from odt_sim.data.devices.split import IndexLists
 from odt_sim.errors import ConfigurationError, DataError
@@ -18,7 +18,6 @@ _STREAM = 1  # separates these random numbers from those of the splits
 _MAX_REDRAWS = 300
 
 
-@names_arguments
 def iid(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     """Distribute the examples evenly and at random.
 
@@ -107,7 +106,6 @@ def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_pe
     return IndexLists.grouped(owner, devices)
 
 
-@names_arguments
 def by_user(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     """Make each user of the data a device, in the order of the ids; text ids sort as text, "10" before "2".
 
@@ -152,7 +150,7 @@ def _generator(seed: int) -> np.random.Generator:
 def _dirichlet(
     name: str, labels: NDArray[np.int32], devices: int, seed: int, alpha: float, min_examples: int
 ) -> IndexLists:
-    checked("alpha", alpha, 0, above=True, group="partition")
+    check_value("partition.alpha", float, alpha, Range(above=0))
     check_value("partition.min_examples", int, min_examples)
     generator = _generator(seed)
     classes, label, sizes = np.unique(labels, return_inverse=True, return_counts=True)

@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 
-from odt_sim._support.checks import names_arguments
 from odt_sim._support.system import package
 from odt_sim.data.dataset import Array, Dataset
 from odt_sim.data.sources.image_files import decoded_files
@@ -155,7 +154,6 @@ class AudioFormat:
         return (bands if self.transform == "log_mel" else mfcc(bands, self.coefficients))[..., np.newaxis]
 
 
-@names_arguments
 def audio(
     path: str | os.PathLike[str],
     users: str | None = None,

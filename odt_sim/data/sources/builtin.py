@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim._support.checks import names_arguments
 from odt_sim._support.files import cache_folder
 from odt_sim._support.text import one_line
 from odt_sim._support.user_code import user_code_errors
@@ -43,7 +42,6 @@ def digits() -> Dataset:
     return check(Dataset("digits", arrays["x"][..., np.newaxis] / 16, arrays["y"].astype(np.int64), classes=10))
 
 
-@names_arguments
 def npz(
     path: str | os.PathLike[str],
     x: str = "x",
@@ -133,7 +131,6 @@ def _read_array(path: Path, file: Any, key: str) -> Array:
     return array
 
 
-@names_arguments
 def keras_dataset(name: str) -> Dataset:
     """Return a data set of `keras.datasets`, with its train and test parts merged.
 
@@ -150,7 +147,6 @@ def keras_dataset(name: str) -> Dataset:
     return check(Dataset(name, arrays["x"], arrays["y"]))
 
 
-@names_arguments
 def function(target: str, **arguments: Any) -> Dataset:
     """Call a Python function that returns a `Dataset`, `(x, y)`, `(x, y, users)`, a mapping with these keys or a `tf.data`.
 
@@ -218,7 +214,6 @@ def _load_file(path: Path) -> Any:
     return module
 
 
-@names_arguments
 def tf_data(dataset: Any, x: str = "x", y: str = "y", users: str | None = None, classes: int | None = None) -> Dataset:
     """Convert a finite `tf.data.Dataset` of single examples: `(x, y)`, `(x, y, user)` or mappings.
 

@@ -13,7 +13,7 @@ with 10 classes; alpha and beta are standard deviations. In the iid variant all 
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim._support.checks import checked, names_arguments
+from odt_sim._support.checks import Range, check_value
 from odt_sim.data.checks.dataset_checks import check
 from odt_sim.data.dataset import Dataset
 
@@ -21,7 +21,6 @@ FEATURES, CLASSES = 60, 10
 _STREAM = 3  # separates these random numbers from those of partitions and splits
 
 
-@names_arguments
 def synthetic(alpha: float = 1.0, beta: float = 1.0, *, iid: bool = False, users: int = 30, seed: int = 0) -> Dataset:
     """Draw FedProx' Synthetic(alpha, beta), reproducibly by the seed.
 
@@ -44,7 +43,6 @@ def synthetic(alpha: float = 1.0, beta: float = 1.0, *, iid: bool = False, users
     return draw(f"{name} seed={seed}", sizes, alpha, beta, generator, iid=iid)
 
 
-@names_arguments
 def pfedme_synthetic(alpha: float = 0.5, beta: float = 0.5, *, users: int = 100, seed: int = 0) -> Dataset:
     """Draw pFedMe's Synthetic(alpha, beta): the same recipe with five times as many examples per user.
 
@@ -79,7 +77,7 @@ def drawn(stream: int, seed: int, **settings: tuple[float, float]) -> np.random.
         ConfigurationError: A setting is out of range.
     """
     for name, (value, least) in {**settings, "seed": (seed, 0)}.items():
-        checked(name, value, least, group="data")
+        check_value(f"data.{name}", float, value, Range(least=least))
     return np.random.default_rng([seed, stream])
 
 

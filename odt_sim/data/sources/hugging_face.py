@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim._support.checks import names_arguments
 from odt_sim._support.system import package
 from odt_sim.data.checks.dataset_checks import check
 from odt_sim.data.dataset import Dataset
@@ -23,7 +22,6 @@ from odt_sim.errors import DataError
 ROWS = 256  # read at once
 
 
-@names_arguments
 def hugging_face(dataset: Any, x: str, y: str, users: str | None = None, classes: int | None = None) -> Dataset:
     """Convert columns of a `datasets.Dataset`, such as one split of the result of `datasets.load_dataset`.
 
@@ -56,7 +54,6 @@ def hugging_face(dataset: Any, x: str, y: str, users: str | None = None, classes
     return check(Dataset(name, arrays[x], arrays[y], owners, classes))
 
 
-@names_arguments
 def saved_hugging_face(
     path: str | os.PathLike[str],
     x: str | Mapping[str, str],

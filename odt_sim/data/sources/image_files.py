@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odt_sim._support.checks import names_arguments
 from odt_sim.data.checks.dataset_checks import as_inputs, check
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.sources.table_columns import numbered
@@ -144,7 +143,6 @@ class ImageFormat:
         return np.asarray(image).reshape(image.height, image.width, channels)
 
 
-@names_arguments
 def images(
     path: str | os.PathLike[str],
     users: str | None = None,

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim._support.checks import names_arguments
 from odt_sim.data.checks.dataset_checks import check
 from odt_sim.data.dataset import Classes, Dataset
 from odt_sim.data.sources.arrow_tables import ArrowTable, arrow, readable, rows_of_column
@@ -26,7 +25,6 @@ from odt_sim.errors import DataError
 LARGEST_PIECE = 1 << 16  # rows
 
 
-@names_arguments
 def parquet(
     path: str | os.PathLike[str],
     target: str | list[str] | Mapping[str, str | list[str]],

@@ -24,7 +24,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from odt_sim._support.checks import names_arguments
 from odt_sim._support.text import one_line
 from odt_sim.data.checks.dataset_checks import check
 from odt_sim.data.dataset import Array, Dataset, Indices
@@ -50,7 +49,6 @@ class _Examples(NamedTuple):
     users: list[str]
 
 
-@names_arguments
 def femnist(path: str | os.PathLike[str]) -> Dataset:
     """Read handwritten digits and letters; a user is a writer.
 
@@ -63,10 +61,11 @@ def femnist(path: str | os.PathLike[str]) -> Dataset:
     Raises:
         DataError: A file is missing, damaged, or from another data set.
     """
-    return _dataset("femnist", path, _pictures, _whole_numbers, 62, SYMBOLS)
+    return _dataset(
+        "femnist", path, lambda x: np.array(x, np.float32).reshape(-1, 28, 28, 1), _whole_numbers, 62, SYMBOLS
+    )
 
 
-@names_arguments
 def shakespeare(path: str | os.PathLike[str]) -> Dataset:
     """Read the lines of Shakespeare's roles; a user is a role. Examples overlap: use `split.method=block`.
 
@@ -82,7 +81,6 @@ def shakespeare(path: str | os.PathLike[str]) -> Dataset:
     return _dataset("shakespeare", path, _characters, lambda y: _characters(y)[:, 0], len(CHARACTERS))
 
 
-@names_arguments
 def sent140(path: str | os.PathLike[str], words: int = 1000, length: int = 32) -> Dataset:
     """Read tweets with their sentiment; a user is an account.
 
@@ -149,10 +147,6 @@ def _user_data(file: Path) -> Mapping[str, Mapping[str, Sequence[Any]]]:
     return users  # type: ignore[no-any-return]
 
 
-def _pictures(x: list[Any]) -> Array:
-    return np.array(x, np.float32).reshape(-1, 28, 28, 1)
-
-
 def _whole_numbers(y: list[Any]) -> Array:
     return np.array([int(label) for label in y], np.int32)
 
@@ -179,7 +173,6 @@ SIGNALS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_ac
 ACTIVITIES = ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "laying")
 
 
-@names_arguments
 def uci_har(path: str | os.PathLike[str]) -> Dataset:
     """Read the raw signals of the published training and test people; each person is a user.
 
@@ -201,23 +194,17 @@ def uci_har(path: str | os.PathLike[str]) -> Dataset:
         raise DataError(
             f"data {path}: does not exist; give the path of the unpacked folder 'UCI HAR Dataset', or of an .npz file"
         )
-    x, y, subject = _from_folder(path) if path.is_dir() else _from_npz(path)
+    if path.is_dir():
+        parts = [_part(path, part) for part in ("train", "test")]
+        x, y, subject = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        y = y - 1  # activities are numbered from 1 in the files
+    else:
+        x, y, subject = read_npz(path, ["x", "y", "subject"]).values()
     dataset = check(Dataset("uci_har", x, y, subject, len(ACTIVITIES), class_names=ACTIVITIES))
     if x.ndim != 3 or x.shape[1] != len(SIGNALS):
         raise DataError(f"data {path}: x has shape {list(x.shape)}, expected [windows, 9, samples]")
     windows = only(dataset.x, f"data {path}: x", "give one")
     return check(replace(dataset, x=windows, sequences=_sequences(windows, subject)))
-
-
-def _from_npz(path: Path) -> tuple[Array, Array, Array]:
-    arrays = read_npz(path, ["x", "y", "subject"])
-    return arrays["x"], arrays["y"], arrays["subject"]
-
-
-def _from_folder(path: Path) -> tuple[Array, Array, Array]:
-    parts = [_part(path, part) for part in ("train", "test")]
-    x, y, subject = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return x, y - 1, subject  # activities are numbered from 1 in the files
 
 
 def _part(path: Path, part: str) -> tuple[Array, Array, Array]:
@@ -249,7 +236,6 @@ def _sequences(x: Array, subject: Array) -> Indices:
 LOWEST_SCORE, HIGHEST_SCORE = 1, 70
 
 
-@names_arguments
 def school(path: str | os.PathLike[str]) -> Dataset:
     """Read the School data; each school is a user.
 

@@ -3,11 +3,11 @@
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from odt_sim._support.checks import braces_advice
 from odt_sim.data.store.columns import Array
 from odt_sim.errors import ConfigurationError, DataError
 
@@ -60,8 +60,7 @@ def check_known(where: str, columns: Iterable[str], known: Iterable[Any]) -> Non
         DataError: The table lacks one of them.
     """
     if missing := [column for column in columns if column not in known]:
-        advice = braces_advice("data.KEY", missing[0])
-        raise DataError(f"{where}: has no column {missing[0]!r}; found: {', '.join(map(str, known))}{advice}")
+        raise DataError(f"{where}: has no column {missing[0]!r}; found: {', '.join(map(str, known))}")
 
 
 def numeric_columns(where: str, numeric: Mapping[Any, bool]) -> list[str]:
@@ -118,15 +117,6 @@ def written_as_integers(ids: Iterable[str]) -> bool:
     return all(_INTEGER.fullmatch(each) for each in ids)
 
 
-MONTHS = 12
-_TWO_NUMBERS = re.compile(
-    r"""\s*(?:[^\W\d]+[.,]*\s*)?  # a weekday
-    (\d{1,2})(?:\s*[/.-]\s*|\s+)(\d{1,2})(?:\s*[/.-]\s*|\s+)\d{2,4}(?!\d)""",
-    re.VERBOSE,
-)
-"""Dates that begin with day and month in either order, optionally after a weekday."""
-
-
 def nanoseconds(column: Any, where: str, pandas: Any) -> Array:
     """Return dates as nanoseconds in UTC; of two leading numbers, the day is the one that exceeds 12 in some row.
 
@@ -139,38 +129,33 @@ def nanoseconds(column: Any, where: str, pandas: Any) -> Array:
         pandas: The imported module.
 
     Raises:
-        ValueError: A value is not a date, differs in format from the first one without being ISO 8601, or is outside
-            the years 1678 to 2261.
+        ValueError: A value is not a date, or differs in format from the others without being ISO 8601.
         TypeError: A value is not a date.
     """
     try:
         dates = pandas.to_datetime(column, utc=True, format="ISO8601")  # also with different precisions
     except ValueError:
-        dates = pandas.to_datetime(column, utc=True, dayfirst=_day_first(column, where))
+        dates = _in_either_order(column, where, pandas)
     if (missing := dates.isna()).any():  # such as the text NaT
         raise ValueError(f"{column[missing].iloc[0]!r} is not a date")
     return np.asarray(pandas.DatetimeIndex(dates).as_unit("ns").asi8)
 
 
-def _day_first(column: Any, where: str) -> bool:
-    """Return whether dates that begin with day and month have the day first."""
-    if column.dtype.kind == "M":  # the values are dates already
-        return False
-    starts = {_two_numbers(value) for value in column.tolist()}
-    pairs = {pair for pair in starts if pair}
-    if None in starts or any(second > MONTHS for _, second in pairs):
-        return False
-    if any(first > MONTHS for first, _ in pairs):
-        return True
-    if any(first != second for first, second in pairs):
+def _in_either_order(column: Any, where: str, pandas: Any) -> Any:
+    """Return dates with the month or the day first, whichever fits all rows; with a warning if both do."""
+    fitting: list[Any] = []
+    for day_first in (False, True):
+        with warnings.catch_warnings(record=True) as contradictions, suppress(ValueError):
+            warnings.simplefilter("always")
+            dates = pandas.to_datetime(column, utc=True, dayfirst=day_first)
+            if not contradictions:  # of the first row, or a format that differs from row to row
+                fitting.append(dates)
+    if not fitting:
+        raise ValueError(f"dates such as {column.iloc[0]!r} have no common format; write them as 2025-03-31")
+    if not fitting[0].equals(fitting[-1]):
         warnings.warn(
-            f"{where}: dates such as {next(iter(column))} are read as month first, since no number above 12 shows "
-            "which is the day; write them as 2025-03-31",
+            f"{where}: dates such as {column.iloc[0]} are read as month first, since no number above 12 shows which is the "
+            "day; write them as 2025-03-31",
             stacklevel=2,
         )
-    return False
-
-
-def _two_numbers(value: Any) -> tuple[int, int] | None:
-    match = _TWO_NUMBERS.match(value) if isinstance(value, str) else None
-    return (int(match[1]), int(match[2])) if match else None
+    return fitting[0]

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import dropwhile
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim._support.checks import names_arguments, shown
+from odt_sim._support.checks import shown
 from odt_sim._support.system import package
 from odt_sim._support.text import one_line
 from odt_sim.data.checks.dataset_checks import check
@@ -29,7 +29,6 @@ from odt_sim.data.store.columns import Rows, only, rows_of
 from odt_sim.errors import ConfigurationError, DataError
 
 
-@names_arguments
 def table(
     path: str | os.PathLike[str],
     target: str | list[str] | Mapping[str, str | list[str]],
@@ -69,7 +68,6 @@ def table(
     return replace(dataset, name=path.stem, standardize=standardize)
 
 
-@names_arguments
 def data_frame(
     frame: Any,
     target: str | list[str] | Mapping[str, str | list[str]],
@@ -127,7 +125,9 @@ def data_frame(
         raise DataError(
             f"data {name}: feature {wrong[0]!r} is not numeric; encode it, or name other inputs with data.features"
         )
-    _check_values(frame, dict.fromkeys([*targets, *others, *columns_of(features)]), name)
+    used = dict.fromkeys([*targets, *others, *columns_of(features)])
+    if holes := [repr(column) for column in used if frame[column].isna().any()]:
+        raise DataError(f"data {name}: rows have missing values in {', '.join(holes)}; fill or remove them")
     x = _rows(frame, features, lambda column: np.asarray(column.to_numpy()))
     y: Rows
     names: tuple[str, ...] = ()
@@ -144,18 +144,6 @@ def data_frame(
         y = _rows(frame, target, _targets)
     owners = None if users is None else _names(frame[users])
     return check(Dataset(name, x, y, owners, count, times=_times(name, frame, times), class_names=names))
-
-
-def _check_values(frame: Any, columns: Iterable[str], name: str) -> None:
-    """Check that columns have no missing values.
-
-    Raises:
-        DataError: A value is missing.
-    """
-    holes = [repr(column) for column in columns if frame[column].isna().any()]
-    if holes:
-        subject = f"column {holes[0]} has" if len(holes) == 1 else f"columns {', '.join(holes)} have"
-        raise DataError(f"data {name}: {subject} rows with missing values; fill or remove them")
 
 
 def _listed(named: Named) -> list[str]:
@@ -195,20 +183,11 @@ def _read(path: Path, users: str | None) -> Any:
         raise DataError(f"data {path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
     except (ValueError, OSError, ImportError) as error:
         raise DataError(f"data {path}: cannot be read ({one_line(error)}); write it again") from error
-    if len(frame.columns) == 1 and (separator := next((each for each in ";\t|" if each in frame.columns[0]), None)):
-        raise DataError(
-            f"data {path}: expected columns separated by commas, found {separator!r} in {frame.columns[0]!r}; write it with "
-            "commas, or read it with pandas and pass the frame to odt_sim.data.data_frame"
-        )
     if texts and users in frame.columns:
-        frame[users] = _ids(frame[users])
+        numbers = _pandas().to_numeric(frame[users], errors="coerce")
+        if numbers.dtype.kind in "iu" and written_as_integers(frame[users].str.strip().unique()):
+            frame[users] = numbers  # which sort by value
     return frame
-
-
-def _ids(texts: Any) -> Any:
-    """Return ids as integers, which sort by value, if all have the form of integers; else as text."""
-    numbers = _pandas().to_numeric(texts, errors="coerce")
-    return numbers if numbers.dtype.kind in "iu" and written_as_integers(texts.str.strip().unique()) else texts
 
 
 def _pandas() -> ModuleType:

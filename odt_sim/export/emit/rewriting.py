@@ -12,7 +12,6 @@ from time import perf_counter
 
 import tensorflow as tf
 
-from odt_sim._support.checks import names_arguments
 from odt_sim._support.files import write_file
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export.emit.signatures import Program as Traced
@@ -63,7 +62,6 @@ def _restores(op: Op, restored: dict[int, None]) -> bool:
     return op.kind in RESTORING or (op.kind in _PASSING and any(place in restored for place in op.inputs))
 
 
-@names_arguments
 def deflex(
     source: str | os.PathLike[str], path: str | os.PathLike[str], *, batch_size: int | None = None, check: bool = True
 ) -> Path:

@@ -11,7 +11,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from odt_sim._support.checks import names_arguments
 from odt_sim._support.files import refuse_source, write_file
 from odt_sim.errors import ExportError
 from odt_sim.export.emit.convert import convert
@@ -71,7 +70,6 @@ from odt_sim.model.editing.metadata import with_metadata
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
 
-@names_arguments
 def export_model(
     source: keras.Model | str | os.PathLike[str],
     path: str | os.PathLike[str],

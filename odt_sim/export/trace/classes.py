@@ -23,7 +23,6 @@ from typing import Any, ClassVar, TypeVar
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim._support.checks import names_arguments
 from odt_sim._support.files import write_file
 from odt_sim.export.trace.saved_model import converted, write_saved_model
 from odt_sim.export.trace.user_functions import (
@@ -120,7 +119,6 @@ def save_model(model: tf.Module, saved_model_dir: str | os.PathLike[str]) -> lis
     return [values[name].numpy() for name in names]
 
 
-@names_arguments
 def convert_saved_model(
     saved_model_dir: str | os.PathLike[str],
     *,
@@ -151,7 +149,6 @@ def convert_saved_model(
     return converted(Path(saved_model_dir), signature_keys, batch_size, check=check)
 
 
-@names_arguments
 def save_tflite_model(tflite_model: bytes, tflite_file: str | os.PathLike[str]) -> None:
     """Write the content of a `.tflite` file.
 

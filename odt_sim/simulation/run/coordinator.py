@@ -11,7 +11,6 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from odt_sim._support.checks import names_arguments
 from odt_sim._support.system import hand_back
 from odt_sim._support.text import counted
 from odt_sim._support.user_code import user_frames
@@ -68,7 +67,6 @@ class Simulation:
         directory: The run's folder: records, models, and a checkpoint from which the run can be resumed.
     """
 
-    @names_arguments
     def __init__(
         self,
         model: TrainableModel,

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim._support.checks import checked
+from odt_sim._support.checks import Range, check_value
 from odt_sim.device.device import Device
 from odt_sim.hyperparameters import count, number
 from odt_sim.model.tensors import array_of
@@ -55,7 +55,7 @@ class FedAMP(Strategy):
 
     def __post_init__(self) -> None:
         """Check that alpha is at most sigma."""
-        checked("alpha", self.alpha, 0, self.sigma, above=True)
+        check_value("strategy.alpha", float, self.alpha, Range(above=0, most=self.sigma))
 
     def init(self, initial: Weights) -> ServerState:
         """Return the exported weights for all devices."""

@@ -56,7 +56,10 @@ class FedEM(Strategy):
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Weight the examples for each model, train all, and send their changes."""
         models = _models(broadcast)
-        mixture = self._mixture(device)
+        if MIXTURE in device.state:
+            mixture = array_of(device.state[MIXTURE])
+        else:
+            mixture = device.random(MIXTURE).dirichlet(np.ones(self.components))
         shares = responsibilities(mixture, _losses(device, models))
         changes, losses = {}, []
         for i, model in enumerate(models):
@@ -68,12 +71,6 @@ class FedEM(Strategy):
             changes[_name(i)] = device.change_since(model)
         device.state[MIXTURE] = shares.mean(axis=0)
         return Update(changes, len(device.train_examples), np.sum(losses, axis=0, dtype=np.float32))
-
-    def _mixture(self, device: Device) -> Shares:
-        """Return pi from the device's last round, or a random one."""
-        if MIXTURE in device.state:
-            return array_of(device.state[MIXTURE])
-        return device.random(MIXTURE).dirichlet(np.ones(self.components))
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
         """Add the mean change of each model."""

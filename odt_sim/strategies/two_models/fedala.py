@@ -72,8 +72,12 @@ class FedALA(Strategy):
         """Learn the weights of the mixture, keep them, and return the mixture."""
         known = device.state.get(SHARES)
         shares = np.ones_like(own.vector) if known is None else array_of(known)
-        batches, losses = self._batches(device), list[float]()
-        while len(losses) < (MOST if known is None else 1) and not _converged(losses):
+        steps = TrainingPlan(1).steps_of(len(device.train_examples), device.model.batch_size)
+        batches = list(device.batches(TrainingPlan(steps=max(1, int(self.sample * steps))), "mixture"))
+        losses: list[float] = []
+        while len(losses) < (MOST if known is None else 1):
+            if len(losses) > RECENT and np.std(losses[-RECENT:]) < SPREAD:
+                break
             total = 0.0
             for batch in batches:
                 shares, loss = self._step(device, batch, own, received, shares)
@@ -81,11 +85,6 @@ class FedALA(Strategy):
             losses.append(total / len(batches))
         device.state[SHARES] = shares
         return _mixture(own, received, shares)
-
-    def _batches(self, device: Device) -> list[Batch]:
-        """Return a random share of a round's batches, at least one."""
-        steps = TrainingPlan(1).steps_of(len(device.train_examples), device.model.batch_size)
-        return list(device.batches(TrainingPlan(steps=max(1, int(self.sample * steps))), "mixture"))
 
     def _step(
         self, device: Device, batch: Batch, own: Weights, received: Weights, shares: Vector
@@ -104,7 +103,3 @@ def _mixture(own: Weights, received: Weights, shares: Vector) -> Weights:
 
 def _head(weights: Weights) -> Weights:
     return weights.select(weights.layout.select(lambda p: p.group == "head" and p.role == "trainable"))
-
-
-def _converged(losses: list[float]) -> bool:
-    return len(losses) > RECENT and bool(np.std(losses[-RECENT:]) < SPREAD)

@@ -202,7 +202,7 @@ def _factors(tensor: NDArray[np.float32], energy: float) -> tuple[NDArray[np.flo
     """Return U `[rows, k]`, s `[k]` and V `[k, columns]`; an empty tuple if the matrix itself is smaller."""
     if tensor.ndim < 2 or not np.isfinite(tensor).all() or not tensor.any():
         return ()
-    matrix = _matrix(tensor).astype(np.float64)
+    matrix = tensor.reshape(-1, tensor.shape[-1]).astype(np.float64)
     if wide := matrix.shape[0] < matrix.shape[1]:
         matrix = matrix.T
     # An eigendecomposition of the smaller product takes a third of the time of `svd`. Squaring loses half of the
@@ -242,7 +242,3 @@ def restored(tensors: Tensors, layout: Layout) -> Weights:
             factors = [(u.reshape(rows, rank) * s) @ v.reshape(rank, columns)]
         whole.append(factors[0].reshape(parameter.shape))
     return Weights.from_tensors(layout, whole)
-
-
-def _matrix(tensor: NDArray[np.float32]) -> NDArray[np.float32]:
-    return tensor.reshape(-1, tensor.shape[-1])
