@@ -270,14 +270,6 @@ def names_of(model: keras.Model) -> list[str]:
     return [layer.name for layer in leaf_layers(model)]
 
 
-def trace_options(
-    model: keras.Model, optimizer: keras.optimizers.Optimizer, schedule: Schedule | None
-) -> dict[str, Trace]:
-    """Trace `schedule` if there is a schedule, and `finalize` if the optimizer averages the weights."""
-    traces = {} if schedule is None else {"schedule": trace_schedule(schedule)}
-    return traces | ({"finalize": trace_finalize(model, optimizer)} if optimizer.use_ema else {})
-
-
 def trace_schedule(schedule: Schedule) -> Trace:
     """Trace `schedule(step) -> learning_rate`: the rate of a step, counted from 0, as Keras computes it."""
 
