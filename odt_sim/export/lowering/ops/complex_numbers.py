@@ -125,7 +125,13 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "RealDiv": operator.truediv,
     "Square": lambda z: z * z,
 }
-COMPLEX.update({name: lambda _, inputs, formula=formula: formula(*inputs) for name, formula in FORMULAS.items()})
+
+
+def _of_inputs(formula: Callable[..., Value]) -> ComplexLowering:
+    return lambda op, inputs: formula(*inputs)
+
+
+COMPLEX.update({name: _of_inputs(formula) for name, formula in FORMULAS.items()})
 
 
 @on_complex("Complex")
