@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,9 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(path.with_suffix(".lock")):
                 if not _intact(path):
-                    _export(spec, path)
+                    content, messages = in_process(spec, "call model.build on its own to find the cause")
+                    write_file(_warnings_file(path), "\n".join(messages).encode())
+                    write_file(path, content)
                     write_file(_digest_file(path), _digest(path))
     except OSError as error:
         advice = "set ODT_SIM_CACHE to a writable directory"
@@ -176,7 +178,9 @@ def _module(target: str, spec: Mapping[str, Any]) -> tuple[Path | None, Path | N
     name = ""
     for part in target.split("."):
         name = f"{name}.{part}" if name else part
-        located = PathFinder.find_spec(name, search) or (None if module or top else _hooked(name))
+        located = PathFinder.find_spec(name, search)
+        if located is None and not module and not top:  # import hooks, as used by editable installations
+            located = next(filter(None, (finder.find_spec(name, None) for finder in sys.meta_path)), None)
         if located is None:
             break
         search = located.submodule_search_locations
@@ -186,17 +190,6 @@ def _module(target: str, spec: Mapping[str, Any]) -> tuple[Path | None, Path | N
         if search is None:
             break
     return module, top
-
-
-def _hooked(name: str) -> ModuleSpec | None:
-    """Return the spec of a top-level module from import hooks, as used by editable installations."""
-    return next(filter(None, (finder.find_spec(name, None) for finder in sys.meta_path)), None)
-
-
-def _export(spec: Mapping[str, Any], path: Path) -> None:
-    content, messages = in_process(spec, "call model.build on its own to find the cause")
-    write_file(_warnings_file(path), "\n".join(messages).encode())
-    write_file(path, content)
 
 
 def in_process(spec: Mapping[str, Any], advice: str) -> tuple[bytes, list[str]]:

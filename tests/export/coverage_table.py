@@ -43,7 +43,7 @@ FAMILIES = (
     STEPS,
     MODELS,
 )
-BESIDE = """test_export_contract test_export_dynamic test_export_random test_export_steps test_export_several
+BESIDE = """test_export_contract test_export_dynamic test_export_random test_export_steps
 test_export_any_loss test_export_own_steps test_export_sources test_tflite_model test_export_flex
 lowering/test_lowering_functions lowering/test_lowering_single_ops""".split()  # noqa: SIM905
 

@@ -149,12 +149,6 @@ def test_mask_of_a_model_with_its_own_call_is_refused(tmp_path: Path) -> None:
         export_model(Called(), tmp_path / "model.tflite", loss="ctc", optimizer="sgd", example=example)
 
 
-def test_embeddings_of_masked_frames_are_refused(tmp_path: Path) -> None:
-    model = keras.Sequential([keras.Input((FRAMES, 4)), layers.Masking(), layers.Dense(6), layers.Dense(CLASSES)])
-    with pytest.raises(ExportError, match=r"embed: the model's output carries a mask of x"):
-        export_model(model, tmp_path / "model.tflite", loss="ctc", optimizer="sgd", embed=True)
-
-
 @pytest.mark.slow
 def test_masked_frames_are_left_out(tmp_path: Path) -> None:
     keras.utils.set_random_seed(3)
@@ -178,30 +172,3 @@ def test_masked_frames_are_left_out(tmp_path: Path) -> None:
     for weight, gradient in zip(model.weights, tape.gradient(value, model.weights), strict=True):
         expected = weight.numpy() - 0.1 * gradient
         np.testing.assert_allclose(device.weights[weight.path], expected, atol=1e-6)
-
-
-def test_targets_without_an_axis_of_labels_are_refused(tmp_path: Path) -> None:
-    example = np.zeros((2, FRAMES, 4), np.float32), np.ones(2, np.int32)
-    with pytest.raises(ExportError, match=r"^loss ctc: expected targets \[labels\] of an example, found \[\]; give"):
-        export_model(network(), tmp_path / "model.tflite", loss="ctc", optimizer="sgd", example=example)
-
-
-def own_loss(y: Any, logits: Any) -> Any:
-    lengths = tf.reduce_sum(tf.cast(y != 0, tf.int32), -1)
-    frames = tf.fill(tf.shape(lengths), FRAMES)
-    return tf.nn.ctc_loss(tf.cast(y, tf.int32), logits, lengths, frames, logits_time_major=False, blank_index=0)
-
-
-def own_sparse_loss(y: Any, logits: Any) -> Any:
-    frames = tf.fill([tf.shape(y)[0]], FRAMES)
-    labels = tf.sparse.from_dense(tf.cast(y, tf.int32))
-    return tf.compat.v1.nn.ctc_loss(inputs=tf.transpose(logits, [1, 0, 2]), labels=labels, sequence_length=frames)
-
-
-@pytest.mark.parametrize("loss", [own_loss, own_sparse_loss])
-def test_own_function_of_tensorflows_ctc_is_told_what_to_use(loss: Any, tmp_path: Path) -> None:
-    example = np.zeros((2, FRAMES, 4), np.float32), np.ones((2, LABELS), np.int32)
-    with pytest.raises(
-        ExportError, match=r'for CTC, give the loss "ctc", or call odt_sim\.export\.keras\.ctc\.ctc\(y, logits\)'
-    ):
-        export_model(network(), tmp_path / "model.tflite", loss=loss, optimizer="sgd", example=example)

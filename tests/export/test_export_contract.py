@@ -134,52 +134,6 @@ def test_restored_weights_and_slots_continue_bit_for_bit(adam: Any) -> None:
         np.testing.assert_array_equal(value, second.get_signature_runner("parameters")()[name])
 
 
-def batch_normalized() -> Any:
-    keras.utils.set_random_seed(5)
-    head = [layers.Flatten(), layers.BatchNormalization(), layers.Dense(3)]
-    return keras.Sequential([layers.Input((6, 6, 1)), layers.Conv2D(3, 3), layers.BatchNormalization(), *head])
-
-
-def masked_normalized() -> Any:
-    keras.utils.set_random_seed(5)
-    body = [layers.Reshape((18, 2)), layers.ReLU(), layers.Masking(), layers.BatchNormalization(momentum=0.8)]
-    return keras.Sequential([layers.Input((6, 6, 1)), *body, layers.GlobalAveragePooling1D(), layers.Dense(3)])
-
-
-def activity_regularized() -> Any:
-    keras.utils.set_random_seed(5)
-    middle = [
-        layers.Conv2D(3, 3, activity_regularizer="l2"),
-        layers.Flatten(),
-        layers.ActivityRegularization(0.01, 0.02),
-    ]
-    return keras.Sequential([layers.Input((6, 6, 1)), *middle, layers.Dense(3)])
-
-
-@pytest.mark.parametrize(
-    "build",
-    [pytest.param(small_cnn, marks=pytest.mark.slow), batch_normalized, masked_normalized, activity_regularized],
-)
-def test_padded_batch_trains_as_its_real_rows(build: Any, twins: Any) -> None:
-    pair, rows = twins(build()), 5
-    for seed in range(3):
-        random = np.random.default_rng(seed)
-        x = random.normal(size=(rows, 6, 6, 1)).astype(np.float32)
-        y = random.integers(0, 3, rows).astype(np.int32)
-        weight = np.array([BATCH / rows] * rows + [0.0] * (BATCH - rows), np.float32)
-        padding = random.normal(size=(BATCH - rows, 6, 6, 1)).astype(np.float32)
-        lite = pair.call(
-            "train",
-            x=np.concatenate([x, padding]),
-            y=np.concatenate([y, np.zeros(BATCH - rows, np.int32)]),
-            sample_weight=weight,
-            learning_rate=np.float32(0.05),
-        )
-        pair.model.reset_metrics()
-        assert float(lite["loss"]) == pytest.approx(float(pair.model.train_on_batch(x, y)), abs=1e-6)
-    assert max(pair.differences().values()) < 1e-6
-
-
 def test_partial_batch_trains_where_zero_rows_give_nan(tmp_path: Path) -> None:
     """The mean over an example without words is 0 / 0, so padding rows must not be zeros."""
     words = [layers.Input((4,), dtype="int32"), layers.Embedding(6, 3, mask_zero=True), layers.GlobalAveragePooling1D()]

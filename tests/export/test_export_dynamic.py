@@ -1,6 +1,5 @@
 """Files with an open batch size: steps with varying numbers of rows equal those of Keras."""
 
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from parity.case import Case
 from parity.models import MODELS
 
-from odt_sim.errors import ExportError
 from odt_sim.export import export_model
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE, TrainableModel
 
@@ -141,16 +139,3 @@ def _used(interpreter: Interpreter) -> dict[str, NDArray[Any]]:
     for key, inputs in calls:
         outputs |= {f"{key}: {name}": value for name, value in interpreter.get_signature_runner(key)(**inputs).items()}
     return outputs
-
-
-def noisy(rows: int) -> Any:
-    noise = layers.Dropout(0.5, noise_shape=(rows, 1), name="noise")
-    return keras.Sequential([layers.Input((6,)), layers.Dense(4), noise, layers.Dense(3)])
-
-
-def test_fixed_rows_are_refused_in_an_open_batch(tmp_path: Path) -> None:
-    message = r"the op \w+ cannot take any number of rows; give a batch size"
-    with pytest.raises(ExportError, match=message) as error:
-        export_model(noisy(8), tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=None)
-    assert "\n" not in str(error.value)
-    assert not list(tmp_path.iterdir())

@@ -95,15 +95,6 @@ def test_embeddings_lose_a_mask(tmp_path: Path) -> None:
         export_model(model, tmp_path / "m", loss="mse", optimizer="sgd", embed=True)
 
 
-def test_loss_without_a_value_per_position_is_refused(tmp_path: Path) -> None:
-    x = layers.Input((LENGTH,), dtype="int32")
-    model = keras.Model(x, layers.Dense(3)(layers.Embedding(9, 5, mask_zero=True)(x)))
-    with pytest.raises(
-        ExportError, match="has values of 1 axes, but the mask of the output has 2; choose a loss with a value"
-    ):
-        export_model(model, tmp_path / "m", loss="dice", optimizer="sgd")
-
-
 @pytest.mark.slow
 def test_mask_that_gets_lost_is_warned_of(tmp_path: Path) -> None:
     """An addition by + loses the mask, as in Keras; a layer keeps it, and a label to ignore makes up for it.

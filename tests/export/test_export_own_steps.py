@@ -1,4 +1,4 @@
-"""Compiled models and own classes: compiled loss, metrics and optimizer; own `call`, `compute_loss` or `train_step`."""
+"""Compiled models and own classes: compiled loss and metrics; own `call` or steps; several inputs and outputs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from keras import layers, losses, ops
 from numpy.typing import NDArray
 
 from odt_sim import Device
-from odt_sim.errors import ExportError, ModelError
+from odt_sim.errors import ModelError
 from odt_sim.export import export_model
 from odt_sim.model.trainable import TrainableModel
 
@@ -173,32 +173,6 @@ class Mixed(Network):
         return super().train_step((*mixed, sample_weight))
 
 
-class Unweighted(Network):
-    def train_step(self, data: Any) -> Any:
-        x, y = data
-        return super().train_step((x, y))
-
-
-class Adversaries(Network):
-    def __init__(self) -> None:
-        super().__init__()
-        self.d_optimizer, self.g_optimizer = keras.optimizers.SGD(), keras.optimizers.SGD()
-
-    def train_step(self, data: Any) -> Any:
-        return {"loss": 0.0}
-
-
-class Callless(keras.Model):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__(name="callless")
-
-
-class Silent(Network):
-    def train_step(self, data: Any) -> Any:
-        logs = super().train_step(data)
-        return {"total": logs["loss"]}
-
-
 def sequential() -> Any:
     parts = [layers.Dense(5, activation="relu"), layers.Dense(3, activation="softmax")]
     return keras.Sequential([layers.Input((4,)), *parts])
@@ -243,6 +217,72 @@ def of_two(random: np.random.Generator, rows: int) -> Arrays:
     return {**pair, "y": random.integers(0, 2, rows).astype(np.float32)}
 
 
+def siamese() -> Any:
+    """Return the distance of two pictures behind a shared tower with batch statistics."""
+    first, second = layers.Input((4,), name="first"), layers.Input((4,), name="second")
+    parts = [layers.Dense(5, name="tower"), layers.BatchNormalization(name="norm"), layers.Dropout(0.2, name="drop")]
+    tower = keras.Sequential([layers.Input((4,)), *parts], name="towers")
+    near = layers.Dot(-1, name="product")([tower(first), tower(second)])
+    return keras.Model([first, second], layers.Dense(1, name="same", activation="sigmoid")(near))
+
+
+def recommender() -> Any:
+    """Return a rating by two ids, given in a mapping, beside numbers (wide and deep)."""
+    user, item = (layers.Input((), dtype="int32", name=name) for name in ("user id", "item"))
+    wide = layers.Input((3,), name="wide")
+    vectors = [layers.Embedding(7, 4, name=f"of_{name}")(x) for name, x in (("user", user), ("item", item))]
+    deep = layers.Dense(5, activation="relu")(layers.Concatenate()([*vectors, wide]))
+    rating = layers.Dense(1, name="rating")(layers.Concatenate()([deep, wide]))
+    return keras.Model({"user id": user, "item": item, "wide": wide}, rating)
+
+
+def of_one_body() -> Any:
+    """Return a class and two numbers from one body."""
+    x = layers.Input((4,), name="x")
+    h = layers.Dense(6, activation="tanh", name="body", kernel_regularizer="l2")(x)
+    return keras.Model(x, {"kind": layers.Dense(3, name="kind_head")(h), "size": layers.Dense(2, name="size_head")(h)})
+
+
+def translator() -> Any:
+    """Return the words of a decoder and the encoder's state from source and target words, as lists."""
+    source, words = (layers.Input((4,), dtype="int32", name=name) for name in ("source", "words"))
+    state = layers.GRU(5, name="encoder")(layers.Embedding(6, 3, name="of_source")(source))
+    h = layers.GRU(5, return_sequences=True, name="decoder")(
+        layers.Embedding(6, 3, name="of_words")(words), initial_state=state
+    )
+    return keras.Model([source, words], [layers.Dense(6, name="next")(h), layers.Dense(1, name="length")(state)])
+
+
+def of_booleans() -> Any:
+    """Return a class by numbers, of which a boolean says whether they are known."""
+    x, known = layers.Input((4,), name="x"), layers.Input((4,), dtype="bool", name="known")
+    given = keras.ops.where(known, x, 0.0)
+    return keras.Model([x, known], layers.Dense(3)(given))
+
+
+def of_pairs(random: np.random.Generator, rows: int) -> Arrays:
+    normal = {f"x_{name}": random.normal(size=(rows, 4)).astype(np.float32) for name in ("first", "second")}
+    return {**normal, "y": random.integers(0, 2, (rows, 1)).astype(np.float32)}
+
+
+def of_ratings(random: np.random.Generator, rows: int) -> Arrays:
+    ids = {f"x_{name}": random.integers(0, 7, rows).astype(np.int32) for name in ("user_id", "item")}
+    wide = random.normal(size=(rows, 3)).astype(np.float32)
+    return {**ids, "x_wide": wide, "y": random.normal(size=(rows, 1)).astype(np.float32)}
+
+
+def of_kinds(random: np.random.Generator, rows: int) -> Arrays:
+    x = random.normal(size=(rows, 4)).astype(np.float32)
+    size = random.normal(size=(rows, 2)).astype(np.float32)
+    return {"x": x, "y_kind": random.integers(0, 3, rows).astype(np.int32), "y_size": size}
+
+
+def of_words(random: np.random.Generator, rows: int) -> Arrays:
+    source, words, following = (random.integers(0, 6, (rows, 4)).astype(np.int32) for _ in range(3))
+    length = random.normal(size=(rows, 1)).astype(np.float32)
+    return {"x_source": source, "x_words": words, "y_next": following, "y_length": length}
+
+
 @dataclass(frozen=True)
 class Own:
     """A compiled model and its data.
@@ -256,6 +296,7 @@ class Own:
         outputs: What the manifest says of the outputs: name, loss, metrics and factor.
         padded: Whether a batch of fewer rows is trained, too.
         batch_size: The `batch_size` of `export_model`.
+        options: Further arguments of `export_model`.
     """
 
     build: Callable[[], Any]
@@ -266,8 +307,10 @@ class Own:
     outputs: list[Any] = field(default_factory=lambda: [("", "mean_squared_error", (), 1.0)])
     padded: bool = True
     batch_size: int | None = BATCH
+    options: dict[str, Any] = field(default_factory=dict)
 
 
+SPARSE = losses.SparseCategoricalCrossentropy(from_logits=True)
 MODELS = {
     "compiled with a loss by name": Own(
         sequential,
@@ -350,9 +393,42 @@ MODELS = {
     ),
     "own train_step": Own(Halved, {"optimizer": "sgd", "loss": "mse"}),
     "mixup": Own(Mixed, {"optimizer": "sgd", "loss": "mse"}, padded=False),
+    "siamese": Own(
+        siamese,
+        {"optimizer": "sgd", "loss": "binary_crossentropy"},
+        of_pairs,
+        lambda b: ([b["x_first"], b["x_second"]], b["y"]),
+        example=None,
+        outputs=[("", "binary_crossentropy", (), 1.0)],
+    ),
+    "recommender": Own(
+        recommender,
+        {"optimizer": "adam", "loss": "hinge"},
+        of_ratings,
+        lambda b: ({"user id": b["x_user_id"], "item": b["x_item"], "wide": b["x_wide"]}, b["y"]),
+        example=None,
+        outputs=[("", "hinge", (), 1.0)],
+    ),
+    "heads on one body": Own(
+        of_one_body,
+        {"optimizer": "sgd", "loss": {"kind": SPARSE, "size": "mse"}, "loss_weights": {"kind": 1, "size": 0.25}},
+        of_kinds,
+        lambda b: (b["x"], {"kind": b["y_kind"], "size": b["y_size"]}),
+        example=None,
+        outputs=[("kind", "sparse_categorical_crossentropy", (), 1.0), ("size", "mean_squared_error", (), 0.25)],
+        options={"train_groups": ["head"], "gradient_offset": True, "head": ["kind_head", "size_head"], "embed": True},
+    ),
+    "encoder and decoder": Own(
+        translator,
+        {"optimizer": "sgd", "loss": [SPARSE, losses.Huber(0.5)]},
+        of_words,
+        lambda b: ([b["x_source"], b["x_words"]], [b["y_next"], b["y_length"]]),
+        example=None,
+        outputs=[("next", "sparse_categorical_crossentropy", (), 1.0), ("length", "huber", (), 1.0)],
+    ),
 }
 ALONE = "own train_step without a loss"
-FAST = ("own compute_loss", "own train_step")
+FAST = ("own compute_loss", "own train_step", "heads on one body")
 
 
 @pytest.mark.parametrize(
@@ -362,18 +438,19 @@ def test_compiled_model_trains_like_keras(own: Own, tmp_path: Path) -> None:
     keras.utils.set_random_seed(2)
     model = own.build()
     model.compile(**own.compiled, run_eagerly=True)
-    path = export_model(model, tmp_path / "m.tflite", batch_size=own.batch_size, example=own.example)
+    path = export_model(model, tmp_path / "m.tflite", batch_size=own.batch_size, example=own.example, **own.options)
     manifest = TrainableModel.from_content(path.read_bytes(), where="m").manifest
     assert [(o.name, o.loss, o.metrics, o.loss_weight) for o in manifest.outputs] == own.outputs
     interpreter = Interpreter(str(path), num_threads=1)
     call = lambda signature, **inputs: interpreter.get_signature_runner(signature)(**inputs)  # noqa: E731
     random, before, rate = np.random.default_rng(1), model.get_weights(), model.optimizer.learning_rate.numpy()
+    offset = {"mu": np.float32(0)} if own.options.get("gradient_offset") else {}
     for step in range(STEPS):
         real = BATCH - 2 if own.padded and step == 1 else BATCH
         batch = own.rows(random, real)
         padded = {key: np.concatenate([value, *[value[:1]] * (BATCH - real)]) for key, value in batch.items()}
         weight = np.array([BATCH / real] * real + [0] * (BATCH - real), np.float32)
-        found = call("train", **padded, sample_weight=weight, learning_rate=rate)["loss"]
+        found = call("train", **padded, sample_weight=weight, learning_rate=rate, **offset)["loss"]
         model.reset_metrics()
         fitted = own.fitted(batch)
         if len(fitted) > 1:
@@ -385,13 +462,22 @@ def test_compiled_model_trains_like_keras(own: Own, tmp_path: Path) -> None:
     limit = 1e-5 * max(float(np.abs(v - old).max()) for v, old in zip(model.get_weights(), before, strict=True)) + 1e-7
     for i, v in enumerate(model.weights):
         np.testing.assert_allclose(after[f"a{i}"], v.numpy(), rtol=0, atol=limit, err_msg=v.path)
+    batch = own.rows(random, BATCH)
+    outputs = call("infer", **{key: value for key, value in batch.items() if key.startswith("x")})
     if "loss" in interpreter.get_signature_list():
-        batch = own.rows(random, BATCH)
-        outputs = call("infer", **{key: value for key, value in batch.items() if key.startswith("x")})
         taken = interpreter.get_signature_runner("loss").get_input_details()
         given = {key: value for key, value in {**batch, **outputs}.items() if key in taken}
-        expected = model.evaluate(*own.fitted(batch), verbose=0, return_dict=True)["loss"]
-        assert float(call("loss", **given)["losses"].mean()) == pytest.approx(float(expected), abs=1e-5)
+        model.reset_metrics()
+        expected = model.evaluate(*own.fitted(batch), verbose=0, return_dict=True)["loss"] - float(sum(model.losses))
+        found = call("loss", **given)
+        assert float(found["losses"].mean()) == pytest.approx(float(expected), abs=1e-5)
+        if len(own.outputs) > 1:
+            weighted = sum(factor * found[f"losses_{name}"] for name, *_, factor in own.outputs)
+            np.testing.assert_allclose(weighted, found["losses"], atol=1e-5)
+    if own.options.get("embed"):
+        embedded = call("head_infer", **call("embed", x=batch["x"]))
+        for name, value in outputs.items():
+            np.testing.assert_allclose(embedded[name], value, atol=1e-6)
 
 
 def test_loss_of_a_step_alone_is_no_metric(tmp_path: Path) -> None:
@@ -422,56 +508,6 @@ def test_groups_of_a_class_are_those_of_its_layers(tmp_path: Path) -> None:
     assert [v.trainable for v in model.variables[:3]] == [True] * 3
 
 
-REFUSED: list[tuple[Any, dict[str, Any], str]] = [
-    (
-        Network,
-        {"loss": "mse", "example": None},
-        r"expected a built Keras model or a batch to build it with; pass example",
-    ),
-    (Network, {"loss": "mse", "example": {"a": EXAMPLE[0]}}, r"model 'network': cannot be called on an example"),
-    (Network, {"loss": "mse", "example": (3, 4)}, r"example: expected a batch \(x, y\) of arrays"),
-    (Network, {"loss": "mse", "optimizer": None}, r"expected an optimizer, or a compiled model; pass optimizer="),
-    (Network, {"loss": None}, r"loss: expected one for each output, or a model compiled with it, found None"),
-    (Distilled, {"loss": None}, r"loss: the model's class uses a compiled loss, found none"),
-    (Autoencoder, {"example": None, "loss": None}, r"or a batch to build it with"),
-    (
-        with_labels,
-        {"loss": None, "example": None},
-        r"loss: the model computes its own, .* or as example=x if fit takes",
-    ),
-    (
-        Siamese,
-        {"loss": None, "example": MODELS[ALONE].example[:1]},
-        r"cannot be traced: .*; if it takes y, pass a batch",
-    ),
-    (
-        Callless,
-        {"loss": None},
-        r"model 'callless': expected a method call\(self, x\).*, found none; add it to Callless",
-    ),
-    (with_labels, {"loss": None, "embed": True, "example": ([EXAMPLE[0]] * 2,)}, r"embed: the model's layers compute"),
-    (Halved, {"loss": "mse", "embed": True}, r"embed: Halved has its own train_step, which takes x; leave embed out"),
-    (Unweighted, {"loss": "mse"}, r"Unweighted\.train_step: does not use sample_weight, .*batch_size=None"),
-    (Adversaries, {"loss": "mse"}, r"trains with 2 optimizers \(d_optimizer, g_optimizer\), .*tf\.Module"),
-    (Silent, {"loss": "mse"}, r"Silent\.train_step: expected to return the batch's 'loss', found total"),
-    (
-        sequential,
-        {"loss": lambda y, p: ops.mean(y - p), "example": None},
-        r"depends on the other examples of its batch, .*batch_size=None",
-    ),
-    (sequential, {"loss": losses.Circle()}, r"loss circle: cannot be exported, because .*batch_size=None"),
-    (sequential, {"loss": lambda y, p: ops.sum(p, 0)}, r"expected one value for each example"),
-]
-
-
-@pytest.mark.parametrize(("build", "options", "message"), REFUSED, ids=[message for *_, message in REFUSED])
-def test_class_or_loss_is_refused(build: Any, options: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=message) as error:
-        export_model(build(), tmp_path / "m.tflite", **{"optimizer": "sgd", "example": EXAMPLE, **options})
-    assert "\n" not in str(error.value)
-    assert not list(tmp_path.iterdir())
-
-
 class Penalized(keras.Model):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
@@ -491,3 +527,12 @@ def test_own_penalty_of_weights_loads(tmp_path: Path) -> None:
         Penalized(), tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=BATCH, example=EXAMPLE
     )
     assert "loss" in TrainableModel.load(path).signatures
+
+
+def test_boolean_inputs_take_booleans(tmp_path: Path) -> None:
+    model, random = of_booleans(), np.random.default_rng(0)
+    x, known = random.normal(size=(5, 4)).astype(np.float32), random.random((5, 4)) < 0.5
+    path = export_model(model, tmp_path / "m.tflite", loss="sparse_categorical_crossentropy", optimizer="sgd")
+    device = Device(TrainableModel.load(path), ({"x": x, "known": known}, np.arange(5) % 3))
+    np.testing.assert_allclose(device.infer({"x": x, "known": known}), model.predict([x, known], verbose=0), atol=1e-6)
+    device.train()

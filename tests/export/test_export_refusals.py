@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import layers
 
 from odt_sim.errors import ExportError
@@ -17,10 +16,6 @@ from odt_sim.export import OLDEST_KERAS, export_model
 
 def model(*body: Any, shape: tuple[int | None, ...] = (6, 6, 2), dtype: str = "float32") -> Any:
     return keras.Sequential([layers.Input(shape, dtype=dtype), *body, layers.Flatten(), layers.Dense(3, name="last")])
-
-
-def ended(*tail: Any) -> Any:
-    return keras.Sequential([layers.Input((4,)), layers.Dense(3), *tail])
 
 
 class TimesFirst(layers.Layer):  # type: ignore[misc]
@@ -35,120 +30,35 @@ class TimesFirst(layers.Layer):  # type: ignore[misc]
         return keras.ops.transpose(self.norm(keras.ops.transpose(x, (1, 0, 2)), training=training), (1, 0, 2))
 
 
-def with_variable() -> Any:
-    outside = tf.Variable(2.0)
-    return model(layers.Lambda(lambda x: x * outside, name="double"))
+class Adversaries(keras.Model):  # type: ignore[misc]
+    """A class that trains two networks."""
 
-
-def mapped(function: Any, name: str) -> Any:
-    return model(layers.Lambda(function, output_shape=(6, 6, 2), name=name))
-
-
-def looped(x: Any) -> Any:
-    return tf.while_loop(lambda v: tf.reduce_sum(v) < 9.0, lambda v: (v * v,), (x,))[0]
-
-
-def repeated(x: Any) -> Any:
-    for _ in tf.range(tf.cast(x[0, 0, 0, 0], tf.int32)):
-        x = x * x
-    return x
-
-
-def in_python(x: Any) -> Any:
-    return tf.ensure_shape(tf.py_function(lambda v: 2.0 * v, [x], tf.float32), x.shape)
-
-
-class Scaled(layers.Layer):  # type: ignore[misc]
-    def build(self, shape: Any) -> None:
-        self.scale = self.add_weight(shape=(3,), regularizer="l1", name="scale")
-
-    def call(self, x: Any) -> Any:
-        return x * self.scale
-
-
-class Lazy(keras.Model):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
-        self.scaled = Scaled(name="scaled")
+        self.last = layers.Dense(3)
+        self.d_optimizer, self.g_optimizer = keras.optimizers.SGD(), keras.optimizers.SGD()
 
     def call(self, x: Any) -> Any:
-        return self.scaled(x)
+        return self.last(x)
 
-
-def lazily_built() -> Any:
-    lazy = Lazy()
-    lazy(np.zeros((1, 3), np.float32))
-    return lazy
-
-
-def two_outputs() -> Any:
-    x = layers.Input((4,))
-    return keras.Model(x, {"kind": layers.Dense(3)(x), "size": layers.Dense(1)(x)})
-
-
-def look_up() -> Any:
-    x = layers.Input((), dtype="string")
-    number = layers.StringLookup(vocabulary=["yes", "no"])(x)
-    return keras.Model(x, layers.Dense(3)(layers.Embedding(3, 2)(number)))
-
-
-def stateful() -> Any:
-    memory = layers.LSTM(2, stateful=True, name="memory")
-    return keras.Sequential([layers.Input((3, 2), batch_size=32), memory, layers.Dense(3)])
+    def train_step(self, data: Any) -> Any:
+        return {"loss": 0.0}
 
 
 REFUSED: list[tuple[Any, str]] = [
     (
-        lambda: model(layers.Dense(2), layers.Lambda(looped, name="loop")),
-        r"layer 'loop': is a loop with a gradient whose number of iterations depends on .*give it maximum_iterations",
-    ),
-    (lambda: mapped(repeated, "for"), r"Lambda\.call\(\)\. Iterating over a symbolic .*layer, instead$"),
-    (look_up, r"expected an input of numbers, found strings; apply StringLookup"),
-    (lambda: mapped(in_python, "python"), r"layer 'python': the op EagerPyFunc .*ops instead of Python"),
-    (
-        lambda: mapped(lambda x: tf.cast(tf.square(tf.cast(x, tf.float16)), tf.float32), "half"),
-        r"layer 'half': the op Cast computes in float16, expected float32",
-    ),
-    (
-        lambda: mapped(lambda x: x * tf.linalg.det(x[:, :2, :2, 0])[:, tf.newaxis, tf.newaxis, tf.newaxis], "size"),
-        r"layer 'size': the op MatrixDeterminant has no TFLite built-in kernel .*use keras\.ops\.cholesky",
-    ),
-    (
-        lambda: model(layers.Dense(2, activity_regularizer=lambda x: keras.ops.max(x), name="loud")),
-        r"layer 'loud': expected L1, L2 or L1L2 as its activity regularizer, found function",
-    ),
-    *(
-        (
-            lambda create=create: model(create(), shape=(6, 6, 3)),
-            rf"^layer '\w+': {create.__name__} has no built-in ops; augment the data with it, before the model, or leave",
-        )
-        for create in (layers.RandAugment, layers.AugMix, layers.RandomElasticTransform)
+        lambda: model(layers.RandAugment(), shape=(6, 6, 3)),
+        r"^layer '\w+': RandAugment has no built-in ops; augment the data with it, before the model, or leave",
     ),
     (
         lambda: model(layers.Pipeline([layers.RandomPosterization(factor=4, name="few")])),
         r"^layer 'few': RandomPosterization has no built-in ops",
     ),
-    (stateful, r"layer 'memory': keeps its state between batches"),
-    (with_variable, r"layer 'double': reads a variable that is not a weight"),
-    (lazily_built, r"^layer 'scaled': `train` reads a tensor that a layer kept .*; create it in `__init__`"),
-    *(
-        (
-            lambda times=times: model(TimesFirst(), shape=(times, 2)),
-            rf"layer 'bn': BatchNormalization expects the batch as the first axis, found shape \[{times}, 32, 2\] for 32 "
-            r"examples; call it before the transpose .*batch_size=None$",
-        )
-        for times in (5, 32)
-    ),
     (
-        lambda: model(layers.Dense(2, dtype="float64", name="double")),
-        r"layer 'double': .*compute dtype float32, found float64",
+        lambda: model(TimesFirst(), shape=(32, 2)),
+        r"layer 'bn': BatchNormalization expects the batch as the first axis, found shape \[32, 32, 2\] for 32 "
+        r"examples; call it before the transpose .*batch_size=None$",
     ),
-    (
-        lambda: keras.Sequential([layers.Dense(2)]),
-        r"expected a built Keras model or a batch to build it with; pass example",
-    ),
-    (lambda: keras.Sequential([layers.Input((None, 2)), layers.Dense(2)]), r"fixed shape, found \(None, 2\)"),
-    (lambda: keras.Sequential([layers.Input((2,)), layers.ReLU()]), r"nothing to train"),
     (lambda: 3, r"expected a built Keras"),
     (lambda: "model.keras", r"model\.keras: no such file; give"),
 ]
@@ -170,38 +80,12 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"loss": 3}, r"loss: expected a name, a Keras loss or a function \(y_true, y_pred\), found 3"),
     ({"loss": ["mse", "mse"]}, r"loss: expected one for each of 1 outputs, found 2"),
-    (
-        {"model": two_outputs, "loss": {"kind": "mse"}},
-        r"loss: expected one for each output, found none for 'size'; give it one \(with a factor of 0 in loss_weights",
-    ),
-    (
-        {"model": two_outputs, "loss": [None, "mse"]},
-        r"found none for 'kind'; .* or export a keras\.Model without this output$",
-    ),
     ({"loss_weights": "half"}, r"loss_weights: expected numbers, found 'half'"),
-    ({"loss": keras.losses.MeanSquaredError(reduction=None)}, r"loss mean_squared_error: .*as reduction, found None"),
-    *(
-        (
-            {"model": lambda: keras.Sequential([layers.Input((2,)), layers.Dense(1)]), "loss": loss},
-            rf"loss {loss}: expected at least two classes per example, found \[1\], for which it is always 0; "
-            r"use binary_crossentropy, or end the model with one value per class, such as Dense\(2\)",
-        )
-        for loss in ("sparse_categorical_crossentropy", "categorical_crossentropy")
-    ),
     (
-        {"loss": "ctc"},
-        r"loss ctc: expected an output \[frames, classes\] .*, found \[3\]; return logits for each frame",
-    ),
-    (
-        {"model": lambda: ended(layers.Softmax(), layers.Rescaling(0.5)), "loss": "ctc"},
-        r"loss ctc: expected an output \[frames, classes\]",
-    ),
-    (
-        {"model": lambda: ended(layers.Softmax(), layers.Rescaling(0.5)), "loss": "categorical_crossentropy"},
-        r"loss categorical_crossentropy: the model ends in a softmax .*from_logits=True or False",
-    ),
-    (
-        {"model": lambda: ended(layers.Softmax()), "loss": "binary_crossentropy"},
+        {
+            "model": lambda: keras.Sequential([layers.Input((4,)), layers.Dense(3), layers.Softmax()]),
+            "loss": "binary_crossentropy",
+        },
         r"loss binary_crossentropy: the model ends in a softmax",
     ),
     (
@@ -210,10 +94,12 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"optimizer": "sdg"}, r"optimizer 'sdg': not a Keras optimizer"),
     ({"optimizer": {"name": "SGD", "momentun": 0.9}}, r"optimizer \{.*momentun"),
+    ({"optimizer": None}, r"expected an optimizer, or a compiled model; pass optimizer="),
     (
-        {"optimizer": {"name": "SGD", "decay": 0.01}},
-        r"optimizer SGD: decay has no effect in Keras 3; give learning_rate a",
+        {"model": Adversaries, "example": np.zeros((2, 4), np.float32)},
+        r"trains with 2 optimizers \(d_optimizer, g_optimizer\), .*tf\.Module",
     ),
+    ({"example": (3, 4)}, r"example: expected a batch \(x, y\) of arrays"),
     ({"batch_size": 0}, r"batch_size: expected a whole number from 1 to .*, or null for any, found 0"),
     ({"batch_size": 2.5}, r"batch_size: expected a whole number from 1 to .*, or null for any, found 2\.5"),
     ({"head": "lost"}, r"head: no layer 'lost' with weights; expected one of last"),

@@ -122,8 +122,7 @@ def test_keras_file_is_exported_as_its_model(suffix: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".weights.h5", "_no_top.h5"])
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("version", "suffix"), [(1, ".weights.h5"), (2, "_no_top.h5")])
 def test_keras_applications_weights_become_a_frozen_backbone(version: int, suffix: str, tmp_path: Path) -> None:
     kind = {1: keras.applications.MobileNet, 2: keras.applications.MobileNetV2}[version]
     trained = kind(input_shape=(32, 32, 3), alpha=0.35 if version == 2 else 0.25, include_top=False, weights=None)

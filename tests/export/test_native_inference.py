@@ -82,15 +82,24 @@ def converted(model: keras.Model, rows: int, folder: Path) -> bytes:
     return bytes(tf.lite.TFLiteConverter.from_saved_model(str(folder)).convert())
 
 
+def exported(model: keras.Model, rows: int | None, folder: Path) -> Path:
+    return export_model(model, folder / "m.tflite", loss="mse", optimizer="sgd", batch_size=rows)
+
+
+def infers_like(model: keras.Model, content: bytes) -> None:
+    """Compare the inference of a file with that of its model."""
+    x = np.random.default_rng(2).normal(size=(ROWS, *model.input_shape[1:])).astype(np.float32)
+    infer = Interpreter(model_content=content).get_signature_runner("infer")
+    np.testing.assert_allclose(infer(x=x)["logits"], model.predict(x, verbose=0), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("rows", [pytest.param(ROWS, marks=pytest.mark.slow), None])
 @pytest.mark.parametrize("of", [separable, pooled, transposed])
 def test_ops_are_those_of_the_converter(of: Any, rows: int | None, tmp_path: Path) -> None:
     keras.utils.set_random_seed(1)
     model = keras.Sequential([layers.Input((8, 8, 2)), *of()])
     statistics(model)
-    path = export_model(
-        model, tmp_path / "m.tflite", loss="sparse_categorical_crossentropy", optimizer="sgd", batch_size=rows
-    )
+    path = exported(model, rows, tmp_path)
     content = inference_only(path.read_bytes(), "m")
     found = flatbuffer.read(content, "m")
     assert found.signatures == {"infer": TrainableModel.load(path).signatures["infer"]}
@@ -98,9 +107,7 @@ def test_ops_are_those_of_the_converter(of: Any, rows: int | None, tmp_path: Pat
         expected = flatbuffer.read(converted(model, rows, tmp_path / "saved"), "expected").operators["infer"]
         biases = {"ADD": 1} if of is transposed else {}  # an op of its own
         assert found.operators["infer"] == {**expected, **biases}
-    x = np.random.default_rng(2).normal(size=(ROWS, 8, 8, 2)).astype(np.float32)
-    infer = Interpreter(model_content=content).get_signature_runner("infer")
-    np.testing.assert_allclose(infer(x=x)["logits"], model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+    infers_like(model, content)
 
 
 @pytest.mark.parametrize("rows", [ROWS, None])
@@ -108,10 +115,7 @@ def test_activation_after_a_product_without_bias_is_kept(rows: int | None, tmp_p
     keras.utils.set_random_seed(1)
     head = [layers.Dense(8, use_bias=False, activation="relu"), layers.Dense(8, use_bias=False), layers.ReLU(0.1)]
     model = keras.Sequential([layers.Input((6, 6, 2)), layers.Conv2D(4, 3), layers.Flatten(), *head, layers.Dense(3)])
-    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=rows)
-    x = np.random.default_rng(2).normal(size=(ROWS, 6, 6, 2)).astype(np.float32)
-    infer = Interpreter(model_content=inference_only(path.read_bytes(), "m")).get_signature_runner("infer")
-    np.testing.assert_allclose(infer(x=x)["logits"], model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+    infers_like(model, inference_only(exported(model, rows, tmp_path).read_bytes(), "m"))
 
 
 @pytest.mark.parametrize("of", ["1D", "2D"])
@@ -120,39 +124,30 @@ def test_number_added_to_a_transposed_convolution_reaches_all_filters(of: str, t
     model = keras.Sequential(
         [layers.Input(shape), kind(3, 2, use_bias=False), layers.Activation("hard_sigmoid"), kind(2, 2)]
     )
-    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=ROWS)
-    x = np.random.default_rng(2).normal(size=(ROWS, *shape)).astype(np.float32)
-    content = inference_only(path.read_bytes(), "m")
+    content = inference_only(exported(model, ROWS, tmp_path).read_bytes(), "m")
     assert flatbuffer.read(content, "m").operators["infer"]["TRANSPOSE_CONV"] == 1
-    infer = Interpreter(model_content=content).get_signature_runner("infer")
-    np.testing.assert_allclose(infer(x=x)["logits"], model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+    infers_like(model, content)
 
 
 def test_model_without_convolutions_keeps_its_inference(tmp_path: Path) -> None:
     model = keras.Sequential([layers.Input((5,)), layers.Dense(3)])
-    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd")
+    path = exported(model, ROWS, tmp_path)
     assert INFERENCE not in flatbuffer.read(path.read_bytes(), "m").metadata
 
 
 def test_convolution_that_tflite_lacks_stays_in_products(tmp_path: Path) -> None:
     dilated = layers.Conv2DTranspose(3, 3, dilation_rate=2, padding="same")
     model = keras.Sequential([layers.Input((6, 6, 2)), layers.Conv2D(4, 3), dilated, layers.Flatten(), layers.Dense(3)])
-    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=ROWS)
-    content = inference_only(path.read_bytes(), "m")
+    content = inference_only(exported(model, ROWS, tmp_path).read_bytes(), "m")
     operators = flatbuffer.read(content, "m").operators["infer"]
     assert (operators["CONV_2D"], operators.get("TRANSPOSE_CONV", 0)) == (1, 0)
-    x = np.random.default_rng(2).normal(size=(ROWS, 6, 6, 2)).astype(np.float32)
-    found, expected = (
-        Interpreter(model_content=each, num_threads=1).get_signature_runner("infer")(x=x)["logits"]
-        for each in (content, path.read_bytes())
-    )
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    infers_like(model, content)
 
 
 @pytest.mark.parametrize("body", [lambda: [], lambda: [layers.Conv1D(4, 3)]], ids=["dense", "convolution"])
 def test_inference_that_draws_stays_in_the_trainable_file(body: Any, tmp_path: Path) -> None:
     model = keras.Sequential([layers.Input((6, 2)), *body(), layers.Flatten(), layers.Dense(3), Sampling()])
-    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=ROWS)
+    path = exported(model, ROWS, tmp_path)
     infer = Interpreter(str(path)).get_signature_runner("infer")
     x = np.zeros((ROWS, 6, 2), np.float32)
     first, second = (infer(x=x)["logits"] for _ in range(2))

@@ -102,9 +102,23 @@ def frames() -> Any:
     return sequential((5, 4), Frames(times_first=True), layers.ReLU(), Frames(times_first=False))
 
 
+def masked() -> Any:
+    body = [layers.Reshape((18, 2)), layers.ReLU(), layers.Masking(), layers.BatchNormalization(momentum=0.8)]
+    return keras.Sequential([layers.Input((6, 6, 1)), *body, layers.GlobalAveragePooling1D(), layers.Dense(3)])
+
+
+def regularized() -> Any:
+    middle = [layers.Conv2D(3, 3, activity_regularizer="l2"), layers.BatchNormalization()]
+    return keras.Sequential(
+        [layers.Input((6, 6, 1)), *middle, layers.Flatten(), layers.ActivityRegularization(0.01, 0.02), layers.Dense(3)]
+    )
+
+
 @pytest.mark.parametrize(
     ("build", "batch_size"),
     [
+        (masked, BATCH),
+        (regularized, BATCH),
         (lambda: sequential((4,), Table(BATCH)), BATCH),
         pytest.param(lambda: sequential((4,), Table(5)), BATCH, marks=pytest.mark.slow),
         pytest.param(lambda: sequential((BATCH, 4), Graph(BATCH)), BATCH, marks=pytest.mark.slow),
@@ -119,6 +133,8 @@ def frames() -> Any:
         ),
     ],
     ids=[
+        "masked positions",
+        "images, regularized",
         "table of as many rows as the batch",
         "table",
         "graph of as many nodes as the batch",

@@ -603,3 +603,23 @@ class Unread(nn.Module):
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         x = self.layer(x)
         return F.scaled_dot_product_attention(x, x, x, mask[:, :, None] & mask[:, None])
+
+
+@module(_values(6))
+class InPlace(nn.Module):
+    """Changes in place by ops that PyTorch decomposes, also of a part of a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.mish = nn.Linear(6, 6), nn.Mish(inplace=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x)
+        part = x + 0
+        part.narrow(1, 1, 2).clamp_min_(0.1)
+        parts = [
+            self.mish(x + 0), (x + 0).clip_(-0.1, 0.2), (x + 0).lerp_(x.flip(1), 0.3), F.threshold_(x + 0, 0.1, -0.2),
+            (x + 0).addcmul_(x, x, value=2.0), torch.empty_like(x).fill_(3.0) * x,
+            torch.triu(x[:, :, None] * x[:, None], 1).sum(1),
+        ]  # fmt: skip
+        return torch.stack([*parts, part], 1)

@@ -28,7 +28,7 @@ from odt_sim.model.contract.signatures import check_signatures
 from odt_sim.model.editing.metadata import with_metadata
 from odt_sim.model.foreign.adaptation import adapted
 from odt_sim.model.reading.flatbuffer import read
-from odt_sim.model.reading.graph import Graph, Handle, Op
+from odt_sim.model.reading.graph import Graph, Handle
 from odt_sim.model.reading.graph_reader import read_graph
 
 SAVING = ("FlexSave", "FlexSaveV2", "FlexSaveSlices", "FlexShardedFilename", "FlexMergeV2Checkpoints")
@@ -52,14 +52,10 @@ def saved_variables(graph: Graph, signature: str) -> list[Handle]:
     for op in graph.subgraphs[index].ops:
         if op.kind in SAVING:
             saved += [read[place] for place in op.inputs if place in read]
-        elif _restores(op, restored):
+        elif op.kind in RESTORING or (op.kind in _PASSING and not restored.keys().isdisjoint(op.inputs)):
             restored.update(dict.fromkeys(op.outputs))
     set_from_it = [assigned[place] for place in restored if place in assigned]
     return list(dict.fromkeys([*saved, *set_from_it]))
-
-
-def _restores(op: Op, restored: dict[int, None]) -> bool:
-    return op.kind in RESTORING or (op.kind in _PASSING and any(place in restored for place in op.inputs))
 
 
 def deflex(
@@ -141,7 +137,8 @@ def _rewritten(graph: Graph, name: str, batch_size: int | None, check: bool) -> 
     names = _names(program, traces, weights)
     traced = Traced(traces, weights, states, generators, named=True, weight_names=names)
     signatures, content = emitted_file("the file", traced, started, check=check)
-    rows = _rows([traces[key] for key, own in accesses.items() if own.trains])
+    shapes = [spec.shape for key, own in accesses.items() if own.trains for spec in traces[key].arguments.values()]
+    rows = next((shape[0] for shape in shapes if shape.rank), None)
     manifest = _manifest(graph, name, tuple(own.parameter for own in described), rows)
     return _described(content, replace(manifest, random_states=signatures.random_states, checked=check))
 
@@ -175,7 +172,8 @@ def _initialize_by_signature(program: Program, traces: Mapping[str, Trace]) -> N
         if missing & assigned and not trace.arguments and not assigned & set(program.graph.read_by(key)):
             trace.concrete()
             missing -= assigned
-    settable = {own for key in program.graph.signatures for own in _set_first(program.graph, key)}
+    graph = program.graph
+    settable = {own for key in graph.signatures for own in {*graph.assigned_by(key)} - {*graph.read_by(key)}}
     never = sorted(own.name for own in missing - settable)
     if never:
         raise ExportError(
@@ -183,11 +181,6 @@ def _initialize_by_signature(program: Program, traces: Mapping[str, Trace]) -> N
             "original file does not run either; see D302 of odt-sim doctor: Keras 3 variables need an attribute of "
             "the tf.Module that refers to them"
         )
-
-
-def _set_first(graph: Graph, signature: str) -> set[Handle]:
-    """Return the variables that a signature sets but does not read."""
-    return set(graph.assigned_by(signature)) - set(graph.read_by(signature))
 
 
 def _weights(
@@ -228,11 +221,6 @@ def _describing(
         raise ExportError("no signature reads a float32 variable, so it has no weights to train")
     steps = {f"train_{key}": traces[key] for key, own in accesses.items() if own.trains}
     return {**steps, "parameters": Trace(reader({handle(v): v for v in weights}, numbered("a", weights)), [])}
-
-
-def _rows(steps: Sequence[Trace]) -> int | None:
-    shapes = [spec.shape for step in steps for spec in step.arguments.values()]
-    return next((shape[0] for shape in shapes if shape.rank), None)
 
 
 def _manifest(graph: Graph, name: str, parameters: tuple[Parameter, ...], rows: int | None) -> Manifest:

@@ -130,7 +130,8 @@ def emit_signatures(program: Program, origins: dict[str, str] | None = None) -> 
     weights, offsets = copies(program.weights, "a", named=program.named), copies(program.offsets, "b")
     traces = {key: inlined(trace) for key, trace in program.traces.items()}
     operations = _live(traces, weights)
-    changed = _changed(traces, operations)
+    written_to = [(trace, t.op.name) for key, trace in traces.items() for op in operations[key] for t in written(op)]
+    changed = {trace.variables[name] for trace, name in written_to if name in trace.variables}
     slots = copies([v for v in program.states if handle(v) in changed], "s", named=program.named)
     variables = {**weights, **slots, **offsets}
     constants = {handle(v): np.asarray(v.numpy()) for v in program.states if handle(v) not in slots}
@@ -164,12 +165,6 @@ def _live(traces: Mapping[str, Trace], weights: Collection[int]) -> dict[str, li
         if used <= kept:
             return operations
         kept |= used
-
-
-def _changed(traces: Mapping[str, Trace], operations: Mapping[str, list[tf.Operation]]) -> set[int]:
-    """Return the handle ids of the variables that the given ops change."""
-    places = [(trace, t.op.name) for key, trace in traces.items() for op in operations[key] for t in written(op)]
-    return {trace.variables[name] for trace, name in places if name in trace.variables}
 
 
 def copies(variables: Sequence[Variable], prefix: str, *, named: bool = False) -> dict[int, tf.Variable]:

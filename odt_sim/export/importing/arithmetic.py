@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from odt_sim.export.importing.registry import Operator, Value, activated, imports
+from odt_sim.export.importing.registry import IMPORTS, Operator, Value, activated, imports
 
 ELEMENTWISE: dict[str, Callable[..., tf.Tensor]] = {
     "ABS": tf.abs,
@@ -88,45 +88,18 @@ def reduction(operator: Operator) -> list[Value]:
     return [REDUCTIONS[operator.kind](x, axes, keepdims=bool(operator.options.keepDims))]
 
 
-@imports("ARG_MAX", "ARG_MIN")
-def arg(operator: Operator) -> list[Value]:
-    """Import the position of a maximum or minimum."""
-    function = tf.argmax if operator.kind == "ARG_MAX" else tf.argmin
-    return [function(*operator.inputs, output_type=operator.dtypes[0])]
-
-
-@imports("SOFTMAX")
-def softmax(operator: Operator) -> list[Value]:
-    """Import the softmax of beta X."""
-    (x,), beta = operator.inputs, operator.options.beta
-    return [tf.raw_ops.Softmax(logits=x if beta == 1 else beta * x)]
-
-
-@imports("LEAKY_RELU")
-def leaky_relu(operator: Operator) -> list[Value]:
-    """Import max(X, alpha X)."""
-    return [tf.raw_ops.LeakyRelu(features=operator.inputs[0], alpha=operator.options.alpha)]
-
-
-@imports("GELU")
-def gelu(operator: Operator) -> list[Value]:
-    """Import the GELU, exact or approximate."""
-    return [tf.nn.gelu(operator.inputs[0], approximate=operator.options.approximate)]
-
-
-@imports("L2_NORMALIZATION")
-def l2_normalization(operator: Operator) -> list[Value]:
-    """Import X / max(|X|, 1e-6) along the last axis."""
-    return [activated(operator, tf.math.l2_normalize(operator.inputs[0], axis=-1, epsilon=1e-12))]
-
-
-@imports("CAST")
-def cast(operator: Operator) -> list[Value]:
-    """Import a cast."""
-    return [tf.cast(operator.inputs[0], operator.dtypes[0])]
-
-
-@imports("CUMSUM")
-def cumsum(operator: Operator) -> list[Value]:
-    """Import a cumulative sum."""
-    return [tf.cumsum(*operator.inputs, exclusive=operator.options.exclusive, reverse=operator.options.reverse)]
+IMPORTS.update(
+    {
+        "ARG_MAX": lambda op: [tf.argmax(*op.inputs, output_type=op.dtypes[0])],
+        "ARG_MIN": lambda op: [tf.argmin(*op.inputs, output_type=op.dtypes[0])],
+        "CAST": lambda op: [tf.cast(op.inputs[0], op.dtypes[0])],
+        "CUMSUM": lambda op: [tf.cumsum(*op.inputs, exclusive=op.options.exclusive, reverse=op.options.reverse)],
+        "SOFTMAX": lambda op: [
+            tf.raw_ops.Softmax(logits=op.inputs[0] if op.options.beta == 1 else op.options.beta * op.inputs[0])
+        ],
+        "LEAKY_RELU": lambda op: [tf.raw_ops.LeakyRelu(features=op.inputs[0], alpha=op.options.alpha)],
+        "GELU": lambda op: [tf.nn.gelu(op.inputs[0], approximate=op.options.approximate)],
+        # X / max(|X|, 1e-6)
+        "L2_NORMALIZATION": lambda op: [activated(op, tf.math.l2_normalize(op.inputs[0], axis=-1, epsilon=1e-12))],
+    }
+)

@@ -58,7 +58,12 @@ class Program:
         entry = self.graph.signatures[signature]
         tensors = self.graph.subgraph(signature).tensors
         try:
-            specs = [tf.TensorSpec(_shape(tensors[i]), _dtype(tensors[i]), name) for name, i in entry.inputs.items()]
+            specs = [
+                tf.TensorSpec(
+                    [None if size < 0 else size for size in tensors[i].shape_signature], _dtype(tensors[i]), name
+                )
+                for name, i in entry.inputs.items()
+            ]
         except Refusal as refusal:
             raise ExportError(f"signature {signature!r} {refusal}") from refusal
         where = f"signature {signature!r}"
@@ -198,10 +203,6 @@ def _known(value: Value, *, part: bool) -> Any:
     if part and value.op.type == "Shape" and value.op.inputs[0].shape.rank is not None:
         return [-1 if size is None else size for size in value.op.inputs[0].shape]
     return tf.get_static_value(value)
-
-
-def _shape(tensor: Tensor) -> list[int | None]:
-    return [None if size < 0 else size for size in tensor.shape_signature]
 
 
 def _dtype(tensor: Tensor) -> tf.DType:

@@ -1,11 +1,12 @@
 """Ops on shapes, and ops that repeat, join, reorder or select parts of tensors."""
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.export.importing.registry import Operator, Value, activated, imports
+from odt_sim.export.importing.registry import IMPORTS, Operator, Value, activated, imports
 from odt_sim.export.lowering.registry import Refusal
 
 PLAIN: dict[str, Callable[..., tf.Tensor]] = {
@@ -24,6 +25,7 @@ PLAIN: dict[str, Callable[..., tf.Tensor]] = {
     "REVERSE_V2": tf.reverse,
     "SCATTER_ND": tf.scatter_nd,
     "SEGMENT_SUM": tf.math.segment_sum,
+    "SLICE": tf.slice,
     "SPACE_TO_BATCH_ND": lambda x, block, pads: tf.raw_ops.SpaceToBatchND(input=x, block_shape=block, paddings=pads),
     "TILE": tf.tile,
     "UNSORTED_SEGMENT_SUM": tf.math.unsorted_segment_sum,
@@ -38,10 +40,27 @@ def plain(operator: Operator) -> list[Value]:
     return [PLAIN[operator.kind](*operator.inputs)]
 
 
-@imports("SHAPE")
-def shape(operator: Operator) -> list[Value]:
-    """Import the sizes of a tensor."""
-    return [tf.raw_ops.Shape(input=operator.inputs[0], out_type=operator.dtypes[0])]
+IMPORTS.update(
+    {
+        "SHAPE": lambda op: [tf.raw_ops.Shape(input=op.inputs[0], out_type=op.dtypes[0])],
+        "BITCAST": lambda op: [tf.bitcast(op.inputs[0], op.dtypes[0])],
+        "SQUEEZE": lambda op: [tf.squeeze(op.inputs[0], _axes(op.options.squeezeDims))],
+        "PACK": lambda op: [tf.stack(op.inputs, axis=op.options.axis)],
+        "UNPACK": lambda op: list(tf.unstack(op.inputs[0], op.options.num, op.options.axis)),
+        "CONCATENATION": lambda op: [activated(op, tf.concat(op.inputs, op.options.axis))],
+        "ONE_HOT": lambda op: [tf.one_hot(*op.inputs, axis=op.options.axis)],
+        "GATHER": lambda op: [
+            tf.gather(*op.inputs, axis=op.options.axis, batch_dims=getattr(op.options, "batchDims", 0))
+        ],
+        "SPLIT": lambda op: list(tf.split(op.inputs[1], op.options.numSplits, op.inputs[0])),
+        "SPLIT_V": lambda op: list(tf.split(*op.inputs, num=op.options.numSplits)),
+        "TOPK_V2": lambda op: list(tf.math.top_k(*op.inputs)),
+    }
+)
+
+
+def _axes(options: Any) -> list[int] | None:
+    return [int(axis) for axis in options] if options is not None and len(options) else None
 
 
 @imports("RESHAPE")
@@ -53,56 +72,11 @@ def reshape(operator: Operator) -> list[Value]:
     return [tf.reshape(x, operator.options.newShape)]
 
 
-@imports("SQUEEZE")
-def squeeze(operator: Operator) -> list[Value]:
-    """Remove axes of size 1."""
-    axes = operator.options.squeezeDims
-    return [tf.squeeze(operator.inputs[0], [int(axis) for axis in axes] if axes is not None and len(axes) else None)]
-
-
-@imports("PACK")
-def pack(operator: Operator) -> list[Value]:
-    """Stack tensors along a new axis."""
-    return [tf.stack(operator.inputs, axis=operator.options.axis)]
-
-
-@imports("UNPACK")
-def unpack(operator: Operator) -> list[Value]:
-    """Import the slices along an axis."""
-    return list(tf.unstack(operator.inputs[0], operator.options.num, operator.options.axis))
-
-
-@imports("CONCATENATION")
-def concatenation(operator: Operator) -> list[Value]:
-    """Join tensors along an axis."""
-    return [activated(operator, tf.concat(operator.inputs, operator.options.axis))]
-
-
 @imports("MIRROR_PAD")
 def mirror_pad(operator: Operator) -> list[Value]:
     """Import padding by a reflection."""
     mode = "REFLECT" if operator.options.mode == schema.MirrorPadMode.REFLECT else "SYMMETRIC"
     return [tf.raw_ops.MirrorPad(input=operator.inputs[0], paddings=operator.inputs[1], mode=mode)]
-
-
-@imports("ONE_HOT")
-def one_hot(operator: Operator) -> list[Value]:
-    """Import one-hot vectors."""
-    indices, depth, on, off = operator.inputs
-    return [tf.raw_ops.OneHot(indices=indices, depth=depth, on_value=on, off_value=off, axis=operator.options.axis)]
-
-
-@imports("BITCAST")
-def bitcast(operator: Operator) -> list[Value]:
-    """Import a reinterpretation of the bits as another type."""
-    return [tf.bitcast(operator.inputs[0], operator.dtypes[0])]
-
-
-@imports("SLICE")
-def slice_of(operator: Operator) -> list[Value]:
-    """Import X[begin : begin + size]."""
-    x, begin, size = operator.inputs
-    return [tf.slice(x, begin, size)]
 
 
 @imports("STRIDED_SLICE")
@@ -120,36 +94,6 @@ def strided_slice(operator: Operator) -> list[Value]:
         "shrink_axis_mask": options.shrinkAxisMask,
     }
     return [tf.raw_ops.StridedSlice(input=x, begin=begin, end=end, strides=strides, **masks)]
-
-
-@imports("GATHER")
-def gather(operator: Operator) -> list[Value]:
-    """Import the slices at given indices along an axis."""
-    x, indices = operator.inputs
-    options = operator.options
-    return [
-        tf.raw_ops.GatherV2(params=x, indices=indices, axis=options.axis, batch_dims=getattr(options, "batchDims", 0))
-    ]
-
-
-@imports("SPLIT")
-def split(operator: Operator) -> list[Value]:
-    """Import equal parts along an axis."""
-    axis, x = operator.inputs
-    return list(tf.raw_ops.Split(axis=axis, value=x, num_split=operator.options.numSplits))
-
-
-@imports("SPLIT_V")
-def split_v(operator: Operator) -> list[Value]:
-    """Import parts of given sizes along an axis."""
-    x, sizes, axis = operator.inputs
-    return list(tf.raw_ops.SplitV(value=x, size_splits=sizes, axis=axis, num_split=operator.options.numSplits))
-
-
-@imports("TOPK_V2")
-def top_k(operator: Operator) -> list[Value]:
-    """Import the largest values and their positions."""
-    return list(tf.math.top_k(*operator.inputs))
 
 
 @imports("DYNAMIC_UPDATE_SLICE")

@@ -57,7 +57,9 @@ def warn_of_lost_masks(model: keras.Model, objectives: Sequence[Objective], inte
     masking = next((layer for layer in all_layers(model) if _masks(layer)), None)
     lengths = {tensor.shape[1] for tensor in interface.flat_inputs if len(tensor.shape) > 1}
     for objective, output, name in zip(objectives, interface.flat_outputs, interface.output_names, strict=True):
-        if masking and _counts_all(objective) and output.shape[1] in lengths and _keeps_positions(output):
+        # A user's loss has no name, and may ignore some positions itself.
+        counts_all = objective.name is not None and objective.rank > 1 and not objective.leaves_out
+        if masking and counts_all and output.shape[1] in lengths and _keeps_positions(output):
             warnings.warn(
                 f"model {model.name!r}: the mask of layer {masking.name!r} does not reach the output{name and f' {name!r}'}, "
                 "so padding counts in loss and metrics, as in Keras; join layers with Add() instead of +, set "
@@ -87,11 +89,6 @@ def _keeps_positions(output: Any) -> bool:
             return True
         pending += made._inbound_nodes[node].input_tensors
     return False
-
-
-def _counts_all(objective: Objective) -> bool:
-    """Return whether a Keras loss has a value per position and ignores none; a user's loss may ignore some itself."""
-    return objective.name is not None and objective.rank > 1 and not objective.leaves_out
 
 
 def _masks(layer: keras.layers.Layer) -> bool:

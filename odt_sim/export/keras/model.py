@@ -2,68 +2,46 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from odt_sim._support.files import refuse_source, write_file
 from odt_sim.errors import ExportError
 from odt_sim.export.emit.convert import convert
 from odt_sim.export.emit.flex import checkpoint_of, flex_signatures
 from odt_sim.export.emit.signatures import Program, Signatures, emit_signatures, handle
-from odt_sim.export.keras.checks import (
-    check_captures,
-    check_embed,
-    check_flavour,
-    check_groups,
-    check_interface,
-    check_model,
-    counts_padding,
-    warn_of_batch_losses,
-    warn_of_mixing_layers,
-)
-from odt_sim.export.keras.interface import Subject, data_of, interface_of
-from odt_sim.export.keras.masks import BlankFrames, warn_of_lost_masks, with_blank_frames
+from odt_sim.export.keras.checks import check_captures, check_flavour, counts_padding, warn_of_batch_losses
+from odt_sim.export.keras.interface import Subject, interface_of
+from odt_sim.export.keras.job import Example, Job, Settings, loaded, settled
+from odt_sim.export.keras.masks import BlankFrames
 from odt_sim.export.keras.native_inference import native_inference
 from odt_sim.export.keras.objective import Objective
-from odt_sim.export.keras.optimizers import check_initial_slots, is_linear, optimizer_of, schedule_of, settings_of
-from odt_sim.export.keras.output_losses import (
-    Compiled,
-    class_weight_of,
-    endings_of,
-    masked,
-    objectives_of,
-    outputs_of,
-    settings_of_model,
-)
-from odt_sim.export.keras.own_steps import added_losses, optimizer_names, overrides_loss, own_method
-from odt_sim.export.keras.parameters import (
-    all_layers,
-    group_of_layers,
-    parameter_names,
-    parameters_of,
-    random_states_of,
-    weights_of,
-)
+from odt_sim.export.keras.optimizers import settings_of
+from odt_sim.export.keras.output_losses import outputs_of
+from odt_sim.export.keras.own_steps import overrides_loss
+from odt_sim.export.keras.parameters import parameters_of, random_states_of, weights_of
 from odt_sim.export.keras.precision import quantized, with_int8_constants
 from odt_sim.export.keras.split_model import check_not_random, split_before_head
 from odt_sim.export.keras.stateful_random import untracked_states
-from odt_sim.export.keras.steps import only, trace_infer, trace_losses, trace_options, trace_train
+from odt_sim.export.keras.steps import (
+    only,
+    trace_finalize,
+    trace_infer,
+    trace_losses,
+    trace_schedule,
+    trace_train,
+)
 from odt_sim.export.keras.training import Training
 from odt_sim.export.lowering import Trace
 from odt_sim.export.self_check.exports import KerasExport, check_keras_export
 from odt_sim.export.self_check.keras_side import KerasSide
 from odt_sim.export.self_check.rows import rows_of
 from odt_sim.export.self_check.torch_side import TorchSide
-from odt_sim.export.sources import model_of
-from odt_sim.export.terms import PROX, terms_of
-from odt_sim.export.terms.applied import apply
-from odt_sim.export.torch.module import inputs_and_targets, is_module
+from odt_sim.export.torch.module import is_module
 from odt_sim.model.contract.manifest import METADATA_NAME, NO_LOSS, Manifest
 from odt_sim.model.editing.inference_only import INFERENCE
 from odt_sim.model.editing.metadata import with_metadata
@@ -157,147 +135,64 @@ def export_model(
     started = perf_counter()
     if isinstance(source, str | os.PathLike):
         refuse_source(Path(path), Path(source))
-    given = Example.of(source, example)
-    subject = _subject(source, given, batch_size, head, compiled=loss is None or optimizer is None)
-    model, flex = subject.model, flavour == "flex"
-    check_flavour(model, flavour)
-    check_groups(subject, train_groups)
-    added = terms_of(terms)
-    optimizer_names(model)
-    if embed:
-        check_embed(model)
-    compiled = settings_of_model(model, loss, loss_weights, optimizer)
-    schedule, built = schedule_of(compiled.optimizer), _optimizer(model, compiled.optimizer, flex=flex)
-    subject, infer, objectives = _objectives(subject, compiled, given)
-    model = subject.model  # which may have further layers
-    offsets = gradient_offset or PROX in terms
-    training = Training(
-        objectives,
-        built,
-        {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if offsets else {},
-        class_weight_of(class_weight, objectives, subject.interface),
-        dict(zip(map(id, weights_of(model)), parameter_names(model), strict=True)) if flex else {},
-        apply(added, subject, objectives),
-        dense=is_module(source) and not is_linear(built),
+    settings = Settings(
+        source=source,
+        path=Path(path),
+        loss=loss,
+        optimizer=optimizer,
+        loss_weights=loss_weights,
+        batch_size=batch_size,
+        name=name,
+        head=head,
+        class_weight=class_weight,
+        task=task,
+        metrics=metrics,
+        train_groups=train_groups,
+        embed=embed,
+        gradient_offset=gradient_offset,
+        terms=terms,
+        flex=flavour == "flex",
+        check=check and flavour != "flex",
     )
-    traces = {"infer": infer, **_trace_steps(subject, training, train_groups)}
-    warn_of_batch_losses(model, batch_size)
-    padding_counts = counts_padding(model, batch_size)
-    traces |= _trace_halves(subject, training) if embed else {}
-    traces |= trace_options(model, built, schedule)
-    traces |= {"loss": trace_losses(subject, training)} if _needs_losses(model, objectives) else {}
-    check_captures(traces)
-    program = _program(model, training, traces)
-    signatures = _flex_signatures(model, program, built) if flex else emit_signatures(program)
-    content = convert(signatures, flex=flex)
-    content = with_int8_constants(content) if quantized(model) and not flex else content
-    if check and not flex:
-        reference = _reference(subject, training, program, signatures, source, given)
-        rows = rows_of(model, subject.interface, objectives, given.data)
+    given = Example.of(source, example)
+    subject = loaded(settings, given)
+    check_flavour(subject.model, flavour)
+    job = settled(settings, given, subject)
+    traces, padding_counts = _traces(job)
+    program = _program(job, traces)
+    signatures, content = _emitted(job, program)
+    if settings.check:
+        rows = rows_of(job.subject.model, job.subject.interface, job.training.objectives, given.data)
+        reference = _reference(job, program, signatures)
         exported = KerasExport(content, program, reference, rows, batch_size, padding_counts)
         check_keras_export(exported, perf_counter() - started)
-    inference = None if flex or quantized(model) else native_inference(program)
-    names = subject.interface.input_names
-    manifest = Manifest(
-        name=name or model.name,
-        parameters=parameters_of(model, subject.groups),
-        loss=objectives[0].name,
-        from_logits=objectives[0].from_logits,
-        optimizer={**settings_of(built, schedule), **_constraints(model)},
-        batch_size=DEFAULT_BATCH_SIZE if batch_size is None else batch_size,
-        random_states=signatures.random_states,
-        delta=objectives[0].delta,
-        inputs=names if len(names) > 1 else ("x",),
-        outputs=outputs_of(objectives, subject.interface, task, metrics),
-        train_inputs=training.terms.declared,
-        checked=check or flex,
-    )
-    content = with_metadata(content, INFERENCE, inference) if inference else content
-    write_file(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
-    return Path(path)
+    write_file(settings.path, _described(job, program, signatures, content))
+    return settings.path
 
 
-@dataclass(frozen=True)
-class Example:
-    """A batch of the caller.
+def _traces(job: Job) -> tuple[dict[str, Trace], bool]:
+    """Trace each signature: steps of the whole model and of single groups, inference, and those that options add.
 
-    Attributes:
-        inputs: The inputs of a PyTorch module, else the example itself.
-        data: The example as `(x, y)` for a PyTorch module, else as given.
-        features: The specs of the inputs of a Keras model in their structure; None if not given.
-        targets: The specs of the targets; None if not given.
+    Also return whether the steps are known to count padding rows.
     """
-
-    inputs: Any
-    data: Any
-    features: Any
-    targets: list[tf.TensorSpec] | None
-
-    @classmethod
-    def of(cls, source: Any, example: Any) -> "Example":
-        """Return the example of a source."""
-        if not is_module(source):
-            return cls(example, example, *data_of(example))
-        inputs, y = inputs_and_targets(example)
-        return cls(inputs, (inputs, y), None, data_of((inputs, y))[1])
-
-
-def _subject(source: Any, example: Example, batch_size: int | None, head: Any, *, compiled: bool) -> Subject:
-    """Load and check the model, and find its inputs, outputs and groups of layers."""
-    model = model_of(source, example.inputs, batch_size, compiled=compiled)
-    check_model(model, batch_size)
-    interface = interface_of(model, example.features)
-    check_interface(model, interface)
-    return Subject(model, interface, group_of_layers(model, head), batch_size)
-
-
-def _objectives(subject: Subject, compiled: Compiled, example: Example) -> tuple[Subject, Trace, tuple[Objective, ...]]:
-    """Return the model to trace, its traced inference, and the loss of each output."""
-    infer, interface = trace_infer(subject, masks_too=True), subject.interface
-    objectives = objectives_of(
-        compiled,
-        interface,
-        endings_of(infer),
-        subject.batch_size,
-        example.targets,
-        own=_computes_loss(subject, compiled),
-        evaluated=overrides_loss(subject.model),
-        alone=example.features is not None and example.targets is None,
-    )
-    objectives = masked(objectives, interface, infer)
-    if framed := with_blank_frames(subject.model, objectives):
-        subject = replace(subject, model=framed)
-        infer = trace_infer(subject, masks_too=True)
-        objectives = masked(objectives, interface, infer)
-    warn_of_lost_masks(subject.model, objectives, interface)
-    warn_of_mixing_layers(subject.model)
-    return subject, infer, objectives
-
-
-def _computes_loss(subject: Subject, compiled: Compiled) -> bool:
-    """Return whether the model's class or, if it has no other loss, its layers compute the loss of a step."""
-    if own_method(subject.model) is not None or compiled.loss is not None:
-        return own_method(subject.model) is not None
-    trace_infer(subject, training=True)
-    return any(map(added_losses, all_layers(subject.model)))
-
-
-def _optimizer(model: keras.Model, given: Any, *, flex: bool) -> keras.optimizers.Optimizer:
-    """Return the caller's optimizer, built for a model."""
-    make = partial(optimizer_of, given, scales_loss=flex)
-    optimizer = make()
-    optimizer.build(model.trainable_variables)
-    check_initial_slots(optimizer, model.trainable_variables, make)
-    return optimizer
-
-
-def _trace_steps(subject: Subject, training: Training, alone: Sequence[str]) -> dict[str, Trace]:
-    """Trace the training step of the whole model, and one step for each group that can train separately."""
-    traces = {"train": trace_train(subject, training)}
-    for group in alone:
-        with only(subject.model, subject.layers(group.split("_"))):
+    subject, training = job.subject, job.training
+    model, optimizer = subject.model, training.optimizer
+    traces = {"infer": job.infer, "train": trace_train(subject, training)}
+    for group in job.settings.train_groups:
+        with only(model, subject.layers(group.split("_"))):
             traces[f"train_{group}"] = trace_train(subject, training)
-    return traces
+    warn_of_batch_losses(model, subject.batch_size)
+    padding_counts = counts_padding(model, subject.batch_size)
+    if job.settings.embed:
+        traces |= _trace_halves(subject, training)
+    if job.schedule is not None:
+        traces["schedule"] = trace_schedule(job.schedule)
+    if optimizer.use_ema:
+        traces["finalize"] = trace_finalize(model, optimizer)
+    if _needs_losses(model, training.objectives):
+        traces["loss"] = trace_losses(subject, training)
+    check_captures(traces)
+    return traces, padding_counts
 
 
 def _trace_halves(subject: Subject, training: Training) -> dict[str, Trace]:
@@ -328,8 +223,10 @@ def _needs_losses(model: keras.Model, objectives: Sequence[Objective]) -> bool:
     return evaluated and (len(objectives) > 1 or not objectives[0].on_host or overrides_loss(model))
 
 
-def _program(model: keras.Model, training: Training, traces: Mapping[str, Trace]) -> Program:
-    optimizer, weights, generators = training.optimizer, weights_of(model), random_states_of(model)
+def _program(job: Job, traces: Mapping[str, Trace]) -> Program:
+    """Gather the variables that the signatures read and write."""
+    model, optimizer = job.subject.model, job.training.optimizer
+    weights, generators = weights_of(model), random_states_of(model)
     counts = [v for v in model.weights if all(v is not weight for weight in weights)]
     generators = [*generators, *untracked_states(traces, {handle(v) for v in generators})]
     return Program(
@@ -337,26 +234,53 @@ def _program(model: keras.Model, training: Training, traces: Mapping[str, Trace]
         weights=weights,
         states=[*(v for v in optimizer.variables if v is not optimizer.learning_rate), *counts, *generators],
         generators=generators,
-        offsets=list(training.offsets.values()),
+        offsets=list(job.training.offsets.values()),
         inputs={"learning_rate": optimizer.learning_rate},
     )
 
 
-def _flex_signatures(model: keras.Model, program: Program, optimizer: keras.optimizers.Optimizer) -> Signatures:
-    return flex_signatures(program, checkpoint_of(model, optimizer, program.generators))
+def _emitted(job: Job, program: Program) -> tuple[Signatures, bytes]:
+    """Emit the signatures with the ops of the flavour, and convert them."""
+    model = job.subject.model
+    if job.settings.flex:
+        checkpoint = checkpoint_of(model, job.training.optimizer, program.generators)
+        signatures = flex_signatures(program, checkpoint)
+        return signatures, convert(signatures, flex=True)
+    signatures = emit_signatures(program)
+    content = convert(signatures)
+    return signatures, with_int8_constants(content) if quantized(model) else content
 
 
-def _reference(
-    subject: Subject, training: Training, program: Program, signatures: Signatures, source: Any, example: Example
-) -> KerasSide:
+def _reference(job: Job, program: Program, signatures: Signatures) -> KerasSide:
     """Return the model or the PyTorch module that the file is compared with."""
+    subject, source = job.subject, job.settings.source
     named = program.variables_by_name(signatures.slots)
     if not is_module(source):
-        return KerasSide(subject.model, subject.interface, training, named)
+        return KerasSide(subject.model, subject.interface, job.training, named)
     draws = bool(signatures.random_states)
-    return TorchSide(subject.model, subject.interface, training, named, source, example.inputs, draws)
+    return TorchSide(subject.model, subject.interface, job.training, named, source, job.example.inputs, draws)
 
 
-def _constraints(model: keras.Model) -> dict[str, bool]:
-    """Return the manifest entry for constrained weights: their step does more than the optimizer's rule."""
-    return {"constraints": True} if any(v.constraint is not None for v in model.trainable_weights) else {}
+def _described(job: Job, program: Program, signatures: Signatures, content: bytes) -> bytes:
+    """Return the file with its manifest, and with a second `infer` for deployment."""
+    settings, model, interface = job.settings, job.subject.model, job.subject.interface
+    first, names = job.training.objectives[0], interface.input_names
+    # A step with constraints does more than the optimizer's rule.
+    constraints = {"constraints": True} if any(v.constraint is not None for v in model.trainable_weights) else {}
+    manifest = Manifest(
+        name=settings.name or model.name,
+        parameters=parameters_of(model, job.subject.groups),
+        loss=first.name,
+        from_logits=first.from_logits,
+        optimizer={**settings_of(job.training.optimizer, job.schedule), **constraints},
+        batch_size=DEFAULT_BATCH_SIZE if settings.batch_size is None else settings.batch_size,
+        random_states=signatures.random_states,
+        delta=first.delta,
+        inputs=names if len(names) > 1 else ("x",),
+        outputs=outputs_of(job.training.objectives, interface, settings.task, settings.metrics),
+        train_inputs=job.training.terms.declared,
+        checked=settings.check or settings.flex,
+    )
+    inference = None if settings.flex or quantized(model) else native_inference(program)
+    content = with_metadata(content, INFERENCE, inference) if inference else content
+    return with_metadata(content, METADATA_NAME, manifest.to_json().encode())

@@ -135,14 +135,11 @@ def recorded(model: keras.Model) -> Iterator[list[tf.Tensor]]:
 
 def calls_of(trace: Trace, tensors: Sequence[tf.Tensor], examples: int) -> list[Call]:
     """Return the calls of a trace that recorded `tensors`, in order."""
-    merged = [x for x in tensors if _is_merged(x, examples) and x.graph is trace.concrete.graph]
+    inside = [x for x in tensors if x.shape.rank and x.graph is trace.concrete.graph]
+    merged = [x for x in inside if x.shape[0] and x.shape[0] > examples and x.shape[0] % examples == 0]
     of_first = dict(zip(map(id, merged), _rows_of_first(trace, merged), strict=True)) if merged else {}
     orders = [_order(of_first.get(id(x), []), examples) for x in tensors]
     return [Call(examples, tuple(x.shape), order) for x, order in zip(tensors, orders, strict=True)]
-
-
-def _is_merged(x: tf.Tensor, examples: int) -> bool:
-    return bool(x.shape.rank and x.shape[0] and x.shape[0] > examples and x.shape[0] % examples == 0)
 
 
 def _rows_of_first(trace: Trace, tensors: Sequence[tf.Tensor]) -> list[list[bool]]:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -118,12 +118,13 @@ def trace_train(subject: Subject, training: Training, *, x: str = "x") -> Trace:
 
     Terms add their inputs, and offsets add `mu`. If the training names gradients, the step also returns them.
     """
-    model, step = subject.model, _step(subject, training, x)
-    method, calls = own_method(model), _recorded_calls(subject, training, x)
+    model, step = subject.model, Step(subject, training, x)
+    method, calls = own_method(model), _recorded_calls(step)
 
     def train(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
-        with without_padding(model, flat[step.examples], calls):
-            return step.run(*flat)
+        batch = step.unpacked(flat)
+        with without_padding(model, batch.sample_weight, calls):
+            return step.run(batch)
 
     with _traceable(model, training):
         trace = traced(train, step.arguments, names_of(model))
@@ -144,71 +145,97 @@ def _traceable(model: keras.Model, training: Training) -> Iterator[None]:
             yield
 
 
+class Batch(NamedTuple):
+    """The tensors of a step: inputs, targets and sample weights, the inputs of terms, and `mu` if there are offsets."""
+
+    features: list[tf.Tensor]
+    labels: list[tf.Tensor]
+    sample_weight: tf.Tensor
+    further: list[tf.Tensor]
+    mu: tf.Tensor | None
+
+
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A training step.
 
     Attributes:
-        run: A function of flat tensors: the inputs, targets, sample weights, further inputs of terms, and `mu`.
-        arguments: The specs of these tensors.
-        examples: The position of the sample weights.
+        subject: The model.
+        training: The losses and the optimizer.
+        x: The name of the model's inputs.
     """
 
-    run: Callable[..., dict[str, tf.Tensor]]
-    arguments: list[tf.TensorSpec]
-    examples: int
+    subject: Subject
+    training: Training
+    x: str
 
+    @cached_property
+    def _specs(self) -> list[list[tf.TensorSpec]]:
+        """The specs of the tensors of a `Batch`."""
+        count, targets = self.subject.batch_size, self.training.targets
+        return [
+            self.subject.specs(self.x),
+            [tf.TensorSpec([count, *spec.shape[1:]], spec.dtype, spec.name) for spec in targets],
+            [tf.TensorSpec([count], name="sample_weight")],
+            self.training.terms.specs(count),
+            [tf.TensorSpec([], name="mu")] if self.training.offsets else [],
+        ]
 
-def _step(subject: Subject, training: Training, x: str) -> _Step:
-    """Return a model's training step."""
-    model, interface, count = subject.model, subject.interface, subject.batch_size
-    inputs = subject.specs(x)
-    targets = [tf.TensorSpec([count, *spec.shape[1:]], spec.dtype, spec.name) for spec in training.targets]
-    arguments = [*inputs, *targets, tf.TensorSpec([count], name="sample_weight")]
-    further = training.terms.specs(count)
-    arguments += [*further, *([tf.TensorSpec([], name="mu")] if training.offsets else [])]
-    method, examples = own_method(model), len(inputs) + len(targets)
+    @property
+    def arguments(self) -> list[tf.TensorSpec]:
+        """The specs of the flat tensors of a batch."""
+        return [spec for part in self._specs for spec in part]
 
-    def run(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
-        features, labels = interface.arguments(flat[: len(inputs)]), flat[len(inputs) : examples]
-        y = None if training.without_targets else interface.returned(labels)
-        sample_weight, mu = flat[examples], flat[-1] if training.offsets else None
-        weights = training.weights(labels, sample_weight, interface.output_shapes(count)) if not method else []
-        if method == "train_step":
-            return _own_step(model, training, features, y, sample_weight, mu)
+    def unpacked(self, flat: Sequence[tf.Tensor]) -> Batch:
+        """Return flat tensors as a batch."""
+        left = iter(flat)
+        features, labels, [sample_weight], further, mu = [[next(left) for _ in part] for part in self._specs]
+        return Batch(features, labels, sample_weight, further, mu[0] if mu else None)
+
+    def run(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Change the weights by the gradients of a batch, and return its loss."""
+        model, training = self.subject.model, self.training
+        x = self.subject.interface.arguments(batch.features)
+        y = None if training.without_targets else self.subject.interface.returned(batch.labels)
+        if own_method(model) == "train_step":
+            return _own_step(model, training, x, y, batch)
         with tf.GradientTape() as tape:
-            called = outputs, _ = training.terms.called(model, features, embedded=x == "embedding")
-            if method:
-                values = own_loss(model, features, y, outputs, sample_weight)
-                loss, total = tf.reduce_mean(values), summed(values, sample_weight)
-            else:
-                compiled = training.loss(labels, keras.tree.flatten(outputs), weights, sample_weight)
-                loss = with_added(compiled, model.losses, sample_weight)
-                data, values = (features, y), flat[examples + 1 :][: len(further)]
-                loss = total = training.with_terms(loss, model, data, called, values, sample_weight)
+            loss, total = self._losses(x, y, batch)
             scaled = training.optimizer.scale_loss(total)
         variables = model.trainable_variables
         pairs = zip(tape.gradient(scaled, variables), variables, strict=True)
         gradients = [(g, v) for g, v in pairs if g is not None]
         named = training.named_gradients(gradients)
-        training.optimizer.apply_gradients([(training.gradient(g, v, mu), v) for g, v in gradients])
+        training.optimizer.apply_gradients([(training.gradient(g, v, batch.mu), v) for g, v in gradients])
         return {**named, "loss": loss}
 
-    return _Step(run, arguments, examples)
+    def _losses(self, x: Any, y: Any, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the loss of a batch to report, and the one to minimize."""
+        model, training, sample_weight = self.subject.model, self.training, batch.sample_weight
+        called = outputs, _ = training.terms.called(model, x, embedded=self.x == "embedding")
+        if own_method(model):
+            values = own_loss(model, x, y, outputs, sample_weight)
+            return tf.reduce_mean(values), summed(values, sample_weight)
+        shapes = self.subject.interface.output_shapes(self.subject.batch_size)
+        weights = training.weights(batch.labels, sample_weight, shapes)
+        compiled = training.loss(batch.labels, keras.tree.flatten(outputs), weights, sample_weight)
+        loss = with_added(compiled, model.losses, sample_weight)
+        loss = training.with_terms(loss, model, (x, y), called, batch.further, sample_weight)
+        return loss, loss
 
 
-def _recorded_calls(subject: Subject, training: Training, x: str) -> list[Call]:
+def _recorded_calls(step: Step) -> list[Call]:
     """Return the calls that normalize or regularize in a step with another number of examples.
 
     They are empty if the batch is always the first axis, as in Keras' layers, or if the model fixes the number of examples.
     """
-    model, count = subject.model, other_count(subject.batch_size)
+    model, count = step.subject.model, other_count(step.subject.batch_size)
     if not has_own_code(model) or not (normalizations(model) or regularized(model)):
         return []
-    step = _step(replace(subject, batch_size=count), training, x)
+    other = replace(step, subject=replace(step.subject, batch_size=count))
     try:
-        with _traceable(model, training), recorded(model) as tensors:
-            trace = traced(step.run, step.arguments, names_of(model))
+        with _traceable(model, step.training), recorded(model) as tensors:
+            trace = traced(lambda *flat: other.run(other.unpacked(flat)), other.arguments, names_of(model))
     except Exception:  # user code may raise anything
         return []
     return calls_of(trace, tensors, count)
@@ -227,18 +254,16 @@ def own_loss(model: keras.Model, x: Any, y: Any, outputs: Any, sample_weight: tf
         raise ExportError(f"{where} cannot be traced: {reason(error, [sample_weight])}") from error
 
 
-def _own_step(
-    model: keras.Model, training: Training, x: Any, y: Any, sample_weight: tf.Tensor, mu: tf.Tensor | None
-) -> dict[str, tf.Tensor]:
+def _own_step(model: keras.Model, training: Training, x: Any, y: Any, batch: Batch) -> dict[str, tf.Tensor]:
     """Run the model's `train_step`, with offsets added to the gradients that it applies."""
     named: dict[str, tf.Tensor] = {}
 
     def changed(gradients: list[Any], variables: list[Any]) -> list[Any]:
         named.update(training.named_gradients(list(zip(gradients, variables, strict=True))))
-        return [training.gradient(g, v, mu) for g, v in zip(gradients, variables, strict=True)]
+        return [training.gradient(g, v, batch.mu) for g, v in zip(gradients, variables, strict=True)]
 
     with gradients_by(training.optimizer, changed):
-        loss = step_loss(model, x, y, tf.identity(sample_weight, name=WEIGHT))
+        loss = step_loss(model, x, y, tf.identity(batch.sample_weight, name=WEIGHT))
     return {**named, "loss": loss}
 
 
@@ -268,14 +293,6 @@ def only(model: keras.Model, trained: Sequence[keras.layers.Layer]) -> Iterator[
 def names_of(model: keras.Model) -> list[str]:
     """Return the names of a model's layers."""
     return [layer.name for layer in leaf_layers(model)]
-
-
-def trace_options(
-    model: keras.Model, optimizer: keras.optimizers.Optimizer, schedule: Schedule | None
-) -> dict[str, Trace]:
-    """Trace `schedule` if there is a schedule, and `finalize` if the optimizer averages the weights."""
-    traces = {} if schedule is None else {"schedule": trace_schedule(schedule)}
-    return traces | ({"finalize": trace_finalize(model, optimizer)} if optimizer.use_ema else {})
 
 
 def trace_schedule(schedule: Schedule) -> Trace:

@@ -1,7 +1,7 @@
 """The op types that can be emitted for TFLite: unchanged, or through a lowering."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -37,7 +37,7 @@ TAKES_DEFERRED: set[str] = set()
 
 KEPT = frozenset(
     """
-    Const Identity Squeeze ExpandDims Cast Shape ZerosLike Unpack Split SplitV ConcatV2 ConcatOffset
+    Const Identity Slice Squeeze ExpandDims Cast Shape ZerosLike Unpack Split SplitV ConcatV2 ConcatOffset
     StridedSlice Transpose
     Add AddV2 Sub Mul RealDiv DivNoNan FloorMod Maximum Minimum Neg Abs Sign
     Floor Ceil Round Sin Cos Cumsum OneHot TopKV2 ScatterNd GatherNd MirrorPad Where
@@ -108,6 +108,12 @@ def computes(*op_types: str) -> Callable[[Callable[..., tf.Tensor]], Callable[..
         return formula
 
     return register
+
+
+def computes_by(formulas: Mapping[str, Callable[..., tf.Tensor]]) -> None:
+    """Register the formula of each op type, see `computes`."""
+    for op_type, formula in formulas.items():
+        computes(op_type)(formula)
 
 
 def unknown(op: tf.Operation) -> Refusal:

@@ -105,26 +105,6 @@ def check_outputs(graphs: dict[bool, Any], name: str) -> None:
         )
 
 
-def check_real(exported: Any) -> None:
-    """Refuse complex numbers among a graph's inputs or outputs.
-
-    Args:
-        exported: An `ExportedProgram`.
-
-    Raises:
-        ExportError: An input or output is complex.
-    """
-    signature = exported.graph_signature
-    borders = {"takes": signature.user_inputs, "returns": signature.user_outputs}
-    values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
-    for verb, names in borders.items():
-        if any(getattr(values.get(name), "is_complex", bool)() for name in names if isinstance(name, str)):
-            raise ExportError(
-                f"torch: forward {verb} complex numbers, but the inputs and outputs of a file are real; use "
-                "torch.view_as_real and torch.view_as_complex there"
-            )
-
-
 TOLERANCE = 1e-3
 """The largest allowed difference of two gradients, relative to the largest gradient."""
 

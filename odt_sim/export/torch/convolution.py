@@ -133,21 +133,15 @@ def _spread(kernel: tf.Tensor, dilation: list[int]) -> tf.Tensor:
     return kernel
 
 
-@computes("max_pool1d", "max_pool2d", "max_pool3d")
+@computes("max_pool2d_with_indices", "max_pool3d_with_indices")
 def max_pool(
     x: tf.Tensor, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
-) -> tf.Tensor:
-    """Return the largest value of each window."""
+) -> tuple[tf.Tensor]:
+    """Return the largest value of each window, without its position."""
     count = len(x.shape) - 2
     expect("dilation", pair(dilation, count), [1] * count)
     size, stride, pads = _windows(x, size, stride, padding, ceil)
-    return _pooled(x, size, stride, pads, _LARGEST[count], float(tf.float32.min))
-
-
-@computes("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
-def max_pool_alone(x: tf.Tensor, *settings: Any) -> tuple[tf.Tensor]:
-    """Return the largest value of each window, without its position."""
-    return (max_pool(x, *settings),)
+    return (_pooled(x, size, stride, pads, _LARGEST[count], float(tf.float32.min)),)
 
 
 @computes("avg_pool1d", "avg_pool2d", "avg_pool3d")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from odt_sim.errors import ExportError
+from odt_sim.export.torch.nodes import changes_first, name_of
 from odt_sim.export.torch.program import is_known
 
 
@@ -52,19 +53,41 @@ def decomposed(exported: Any) -> Any:
 
     Other ops stay: `run_decompositions` would rewrite the whole graph, including BatchNorm and in-place changes.
     """
-    from torch import SymInt
     from torch._decomp import core_aten_decompositions
 
     table = {op: rule for op, rule in core_aten_decompositions().items() if not is_known(op)}
     for node in list(exported.graph.nodes):
-        measures = isinstance(node.meta.get("val"), SymInt)  # a size that depends on values; such ops are refused
-        if node.op == "call_function" and node.target in table and not measures:
-            _replace(node, table)
+        _decompose(node, table)
     return exported
 
 
-def _replace(node: Any, table: Any) -> None:
-    """Replace a node by the ops of its decomposition, which are decomposed in turn."""
+def _decompose(node: Any, table: Any) -> None:
+    """Replace a node by the ops of its decomposition, if it has one and no function here."""
+    import torch
+    from torch._ops import OpOverload
+
+    measures = isinstance(node.meta.get("val"), torch.SymInt)  # a size that depends on values; such ops are refused
+    if isinstance(node.target, OpOverload) and not measures and not is_known(node.target):
+        op = _functional(node.target)
+        composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+        if is_known(op) or op in table or composite:
+            for inner in _replace(node, op, table):
+                _decompose(inner, table)
+
+
+def _functional(op: Any) -> Any:
+    """Return the op that returns what an op writes to its first argument; the op itself if it does not write."""
+    import torch
+
+    packet = getattr(torch.ops.aten, name_of(op).removesuffix("_"), None) if changes_first(op) else None
+    return getattr(packet, op._overloadname, op)
+
+
+def _replace(node: Any, op: Any, table: Any) -> list[Any]:
+    """Replace a node by the ops of the decomposition of an op, and return their nodes.
+
+    If the node writes to its first argument, the op returns the new value.
+    """
     from torch.fx import Node
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -75,19 +98,20 @@ def _replace(node: Any, table: Any) -> None:
     def function(*tensors: Any) -> Any:
         filled = dict(enumerate(flat)) | dict(zip(places, tensors, strict=True))
         args, kwargs = tree_unflatten(list(filled.values()), spec)
-        return node.target(*args, **kwargs)
+        value = op(*args, **kwargs)
+        return value if op is node.target else args[0].copy_(value)
 
     examples = [flat[i].meta["val"] for i in places]
     result = tree_flatten(node.meta["val"])[0][0]  # an op such as torch.eye takes no tensor
     with result.fake_mode:
         inner = make_fx(function, decomposition_table=table)(*examples)
-    put_in_place(node, inner.graph, [flat[i] for i in places])
+    return put_in_place(node, inner.graph, [flat[i] for i in places])
 
 
 def put_in_place(
     node: Any, inner: Any, given: Sequence[Any], finish: Callable[[Any], Any] = lambda result: result
-) -> None:
-    """Replace a node by the nodes of another graph.
+) -> list[Any]:
+    """Replace a node by the nodes of another graph, and return these.
 
     Args:
         node: The node; if it has several results, `getitem` reads them.
@@ -109,6 +133,7 @@ def put_in_place(
                 inside = own.meta.get("nn_module_stack") or node.meta.get("nn_module_stack", {})
                 copies[own].meta["nn_module_stack"] = inside
     node.graph.erase_node(node)
+    return [copied for original, copied in copies.items() if original.op != "placeholder"]
 
 
 def _use(node: Any, results: Any) -> None:

@@ -13,7 +13,9 @@ _UNARY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "atan": tf.atan, "atanh": tf.atanh, "ceil": tf.math.ceil, "clone": tf.identity,
     "contiguous": tf.identity, "cos": tf.cos, "cosh": tf.cosh, "detach": tf.stop_gradient, "detach_": tf.stop_gradient,
     "erf": tf.math.erf, "erfc": tf.math.erfc, "exp": tf.exp, "exp2": lambda x: tf.pow(2.0, x), "expm1": tf.math.expm1,
-    "floor": tf.floor, "isnan": tf.math.is_nan, "lift_fresh_copy": tf.identity, "log": tf.math.log,
+    "floor": tf.floor, "hardsigmoid": lambda x: tf.nn.relu6(x + 3.0) / 6.0,
+    "hardswish": lambda x: x * (tf.nn.relu6(x + 3.0) / 6.0),
+    "isnan": tf.math.is_nan, "lift_fresh_copy": tf.identity, "log": tf.math.log,
     "log10": lambda x: tf.math.log(x) * (1 / math.log(10)), "log1p": tf.math.log1p,
     "log2": lambda x: tf.math.log(x) * (1 / math.log(2)), "log_sigmoid": tf.math.log_sigmoid,
     "isinf": tf.math.is_inf, "lgamma": tf.math.lgamma, "digamma": tf.math.digamma, "positive": tf.identity,
@@ -93,7 +95,6 @@ def add(x: Any, y: Any, alpha: float = 1, *, sign: int = 1) -> tf.Tensor:
 
 
 OPS["sub"] = lambda x, y, alpha=1: add(x, y, alpha, sign=-1)
-OPS["rsub"] = lambda x, y, alpha=1: add(y, x, alpha, sign=-1)
 
 
 @computes("mul")
@@ -113,12 +114,6 @@ def divide(x: Any, y: Any, rounding_mode: str | None = None) -> tf.Tensor:
         quotient = divide(tf.stop_gradient(x), tf.stop_gradient(y))
         return tf.cast(trunc(quotient), x.dtype)
     return x / y if x.dtype.is_floating or x.dtype.is_complex else tf.cast(x, tf.float32) / tf.cast(y, tf.float32)
-
-
-@computes("floor_divide")
-def floor_divide(x: Any, y: Any) -> tf.Tensor:
-    """Return the quotient, rounded down."""
-    return tf.math.floordiv(*alike(x, y))
 
 
 @computes("remainder")
@@ -163,15 +158,6 @@ def leaky_relu(x: tf.Tensor, negative_slope: float = 0.01) -> tf.Tensor:
     return tf.nn.leaky_relu(x, negative_slope)
 
 
-@computes("prelu")
-def prelu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """Return x, multiplied by a learned slope if negative: one for all channels, or one for each channel of axis 1."""
-    shape = [1] * len(x.shape)
-    if weight.shape[0] != 1:
-        shape[1] = weight.shape[0]
-    return tf.nn.relu(x) - tf.reshape(weight, shape) * tf.nn.relu(-x)
-
-
 @computes("elu")
 def elu(x: tf.Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> tf.Tensor:
     """Return x above 0, else `alpha (e^x - 1)`."""
@@ -191,18 +177,6 @@ def gelu(x: tf.Tensor, *, approximate: str = "none") -> tf.Tensor:
     return tf.nn.gelu(x, approximate=approximate == "tanh")
 
 
-@computes("hardsigmoid")
-def hardsigmoid(x: tf.Tensor) -> tf.Tensor:
-    """Return `relu6(x + 3) / 6`."""
-    return tf.nn.relu6(x + 3.0) / 6.0
-
-
-@computes("hardswish")
-def hardswish(x: tf.Tensor) -> tf.Tensor:
-    """Return `x relu6(x + 3) / 6`."""
-    return x * hardsigmoid(x)
-
-
 @computes("softplus")
 def softplus(x: tf.Tensor, beta: float = 1, threshold: float = 20) -> tf.Tensor:
     """Return `log(1 + e^(beta x)) / beta`, and x itself above `threshold / beta`."""
@@ -210,35 +184,11 @@ def softplus(x: tf.Tensor, beta: float = 1, threshold: float = 20) -> tf.Tensor:
     return smooth if threshold >= 20 else tf.where(x * beta > threshold, x, smooth)  # equal in float32 from 20 on
 
 
-@computes("mish")
-def mish(x: tf.Tensor) -> tf.Tensor:
-    """Return `x tanh(softplus(x))`."""
-    return x * tf.tanh(tf.math.softplus(x))
-
-
-@computes("clamp", "hardtanh", "clip")
+@computes("clamp", "hardtanh")
 def clamp(x: tf.Tensor, least: Any = -1.0, most: Any = 1.0) -> tf.Tensor:
     """Limit values to a range; None for no limit."""
     x = x if least is None else tf.maximum(x, number(least, x))
     return x if most is None else tf.minimum(x, number(most, x))
-
-
-@computes("clamp_min")
-def clamp_min(x: tf.Tensor, least: Any) -> tf.Tensor:
-    """Limit values from below."""
-    return clamp(x, least, None)
-
-
-@computes("clamp_max")
-def clamp_max(x: tf.Tensor, most: Any) -> tf.Tensor:
-    """Limit values from above."""
-    return clamp(x, None, most)
-
-
-@computes("threshold")
-def threshold(x: tf.Tensor, limit: float, value: float) -> tf.Tensor:
-    """Return x where it is above a limit, otherwise a value."""
-    return tf.where(x > limit, x, number(value, x))
 
 
 @computes("where")
@@ -253,18 +203,6 @@ def where(condition: tf.Tensor, x: Any, y: Any) -> tf.Tensor:
 def masked_fill(x: tf.Tensor, mask: tf.Tensor, value: Any) -> tf.Tensor:
     """Replace the values under a mask."""
     return tf.where(mask, number(_finite(value), x), x)
-
-
-@computes("addcmul")
-def addcmul(x: tf.Tensor, a: tf.Tensor, b: tf.Tensor, *, value: float = 1) -> tf.Tensor:
-    """Return `x + value a b`."""
-    return x + value * a * b
-
-
-@computes("lerp")
-def lerp(x: tf.Tensor, end: tf.Tensor, weight: Any) -> tf.Tensor:
-    """Return `x + weight (end - x)`."""
-    return x + weight * (end - x)
 
 
 def _finite(value: Any) -> Any:

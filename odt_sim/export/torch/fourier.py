@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.torch.registry import OPS, Refusal, axes_of, computes, over_last
+from odt_sim.export.torch.registry import OPS, Refusal, computes, over_last
 
 LONGEST_PRODUCT = 1024
 """The longest frame for which a spectrogram multiplies by constant matrices; these need 2 MB of the file."""
-
-Transform = Callable[[tf.Tensor, int], tf.Tensor]
-"""A transform of a tensor's last axis, cut or padded to a given length."""
 
 
 @computes("complex")
@@ -40,7 +37,7 @@ def polar(size: tf.Tensor, angle: tf.Tensor) -> tf.Tensor:
     return tf.complex(size * tf.cos(angle), size * tf.sin(angle))
 
 
-@computes("_conj", "conj", "conj_physical", "_conj_physical")
+@computes("_conj", "_conj_physical")
 def conjugate(x: tf.Tensor) -> tf.Tensor:
     """Return the complex conjugates."""
     return tf.math.conj(x)
@@ -58,71 +55,45 @@ def _fitted(x: tf.Tensor, length: int) -> tf.Tensor:
     return tf.concat([x, tf.zeros([*x.shape[:-1], length - size], x.dtype)], -1)
 
 
-def _as_complex(x: tf.Tensor) -> tf.Tensor:
-    return x if x.dtype == tf.complex64 else tf.cast(x, tf.complex64)
+def _along(x: tf.Tensor, transform: Callable[[tf.Tensor], tf.Tensor], axes: Sequence[int]) -> tf.Tensor:
+    for axis in axes:
+        x = over_last(transform, x, axis)
+    return x
 
 
-def _fft(x: tf.Tensor, length: int) -> tf.Tensor:
-    return tf.signal.fft(_fitted(_as_complex(x), length))
+def _scaled(x: tf.Tensor, count: int, normalization: int, *, inverse: bool) -> tf.Tensor:
+    """Divide a transform by 1, the root of the number of elements, or their number, for PyTorch's 0, 1 and 2.
+
+    TensorFlow has divided an inverse transform by the number of elements.
+    """
+    power = inverse - normalization / 2
+    return x * tf.cast(count**power, x.dtype) if power else x
 
 
-def _ifft(x: tf.Tensor, length: int) -> tf.Tensor:
-    return tf.signal.ifft(_fitted(_as_complex(x), length))
+@computes("_fft_c2c")
+def transform_complex(x: tf.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> tf.Tensor:
+    """Return the transform, or the inverse transform, of complex numbers along axes."""
+    result = _along(x, tf.signal.fft if forward else tf.signal.ifft, dim)
+    return _scaled(result, math.prod(x.shape[axis] for axis in dim), normalization, inverse=not forward)
 
 
-def _rfft(x: tf.Tensor, length: int) -> tf.Tensor:
-    return tf.signal.rfft(_fitted(x, length), [length])
+@computes("_fft_r2c")
+def transform_real(x: tf.Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> tf.Tensor:
+    """Return the transform of real numbers along axes; `onesided` keeps half of the last axis."""
+    if not onesided:
+        return transform_complex(tf.cast(x, tf.complex64), dim, normalization, True)
+    *others, last = dim
+    result = _along(over_last(tf.signal.rfft, x, last), tf.signal.fft, others)
+    return _scaled(result, math.prod(x.shape[axis] for axis in dim), normalization, inverse=False)
 
 
-def _irfft(x: tf.Tensor, length: int) -> tf.Tensor:
-    return tf.signal.irfft(_fitted(_as_complex(x), length // 2 + 1), [length])
-
-
-_POWERS = {(None, False): 0.0, (None, True): 0.0, ("backward", False): 0.0, ("backward", True): 0.0,
-           ("ortho", False): -0.5, ("ortho", True): 0.5, ("forward", False): -1.0, ("forward", True): 1.0}  # fmt: skip
-"""The power of the length by which TensorFlow's transform is scaled, by PyTorch's `norm` and whether it is an inverse."""
-
-
-def _along(x: tf.Tensor, transform: Transform, axis: int, length: int, norm: str | None) -> tf.Tensor:
-    def scaled(rows: tf.Tensor) -> tf.Tensor:
-        result = transform(rows, length)
-        power = _POWERS[norm, transform in (_ifft, _irfft)]
-        return result * tf.cast(length**power, result.dtype) if power else result
-
-    return over_last(scaled, x, axis)
-
-
-def _one_axis(transform: Transform) -> Callable[..., tf.Tensor]:
-    def computed(x: tf.Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> tf.Tensor:
-        axis = dim % len(x.shape)
-        return _along(x, transform, axis, n or _length(x, axis, half=transform is _irfft), norm)
-
-    return computed
-
-
-def _length(x: tf.Tensor, axis: int, *, half: bool) -> int:
-    return 2 * (int(x.shape[axis]) - 1) if half else int(x.shape[axis])
-
-
-def _several_axes(on_last: Transform, on_others: Transform, default: Sequence[int] | None) -> Callable[..., tf.Tensor]:
-    """Return a transform along several axes; transforms of real numbers keep half of the last axis."""
-
-    def computed(x: tf.Tensor, s: Any = None, dim: Any = default, norm: str | None = None) -> tf.Tensor:
-        axes = axes_of(dim, len(x.shape)) if s is None or dim is not None else list(range(len(x.shape)))[-len(s) :]
-        sizes = [_length(x, a, half=on_last is _irfft and a == axes[-1]) for a in axes] if s is None else list(s)
-        parts = [(a, n, on_last if a == axes[-1] else on_others) for a, n in zip(axes, sizes, strict=True)]
-        for axis, length, transform in parts if on_last is _irfft else parts[::-1]:
-            x = _along(x, transform, axis, length, norm)
-        return x
-
-    return computed
-
-
-_PAIRS = {"fft": (_fft, _fft), "ifft": (_ifft, _ifft), "rfft": (_rfft, _fft), "irfft": (_irfft, _ifft)}
-for _name, _pair in _PAIRS.items():
-    OPS[f"fft_{_name}"] = _one_axis(_pair[0])
-    OPS[f"fft_{_name}2"] = _several_axes(*_pair, (-2, -1))
-    OPS[f"fft_{_name}n"] = _several_axes(*_pair, None)
+@computes("_fft_c2r")
+def transform_to_real(x: tf.Tensor, dim: Sequence[int], normalization: int, size: int) -> tf.Tensor:
+    """Return the inverse transform along axes, given half of the last axis, which then has `size` real numbers."""
+    *others, last = dim
+    count = size * math.prod(x.shape[axis] for axis in others)
+    result = over_last(lambda rows: tf.signal.irfft(rows, [size]), _along(x, tf.signal.ifft, others), last)
+    return _scaled(result, count, normalization, inverse=True)
 
 
 def _window(window: tf.Tensor | None, length: int | None, size: int) -> tf.Tensor:
@@ -175,7 +146,7 @@ def stft(
     if rows.dtype != tf.float32:
         raise Refusal("takes complex signals; pass their real and imaginary parts")
     frames = _frames(rows, size, hop or size // 4) * _window(window, window_length, size)
-    result = _fft(frames, size) if onesided is False else _spectra(frames, size)
+    result = tf.signal.fft(tf.cast(frames, tf.complex64)) if onesided is False else _spectra(frames, size)
     result = tf.transpose(result * tf.cast(size**-0.5, result.dtype) if normalized else result, [0, 2, 1])
     result = result if len(x.shape) == 2 else result[0]
     return view_as_real(result) if return_complex is False else result
@@ -200,7 +171,7 @@ def istft(
         raise Refusal("returns complex signals; use return_complex=False")
     hop, window = hop or size // 4, _window(window, window_length, size)
     spectra = tf.transpose(rows, [0, 2, 1])
-    frames = tf.math.real(_ifft(spectra, size)) if onesided is False else _irfft(spectra, size)
+    frames = tf.math.real(tf.signal.ifft(spectra)) if onesided is False else tf.signal.irfft(spectra, [size])
     frames = (frames * float(size**0.5) if normalized else frames) * window
     weights = tf.broadcast_to(tf.square(window), [1, *frames.shape[1:]])
     start = size // 2 if center else 0

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from odt_sim.export.torch import products
-from odt_sim.export.torch.registry import Function
 
 State = tuple[tf.Tensor, ...]
 Drop = Callable[[tf.Tensor, float, bool], tf.Tensor]
@@ -33,37 +33,11 @@ def _gru(x: tf.Tensor, h: tf.Tensor, state: State) -> State:
     return (new + z * (state[0] - new),)
 
 
-def lstm(
-    x: tf.Tensor, state: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], *settings: Any, drop: Drop
-) -> tuple[Any, ...]:
-    """Return the outputs, and the last outputs and cells, of LSTM layers."""
-    return _layers(_lstm, drop, x, list(state), weights, *settings)
-
-
-def gru(x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any, drop: Drop) -> tuple[Any, ...]:
-    """Return the outputs, and the last outputs, of GRU layers."""
-    return _layers(_gru, drop, x, [state], weights, *settings)
-
-
-def rnn_tanh(
-    x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any, drop: Drop
-) -> tuple[Any, ...]:
-    """Return the outputs, and the last outputs, of simple recurrent layers."""
-    return _layers(lambda x, h, _: (tf.tanh(x + h),), drop, x, [state], weights, *settings)
-
-
-def rnn_relu(
-    x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any, drop: Drop
-) -> tuple[Any, ...]:
-    """Return the outputs, and the last outputs, of simple recurrent layers with ReLU."""
-    return _layers(lambda x, h, _: (tf.nn.relu(x + h),), drop, x, [state], weights, *settings)
-
-
 def _layers(
     cell: Cell,
     drop: Drop,
     x: tf.Tensor,
-    initial: Sequence[tf.Tensor],
+    initial: Any,
     weights: Sequence[tf.Tensor],
     has_biases: bool,
     layers: int,
@@ -72,7 +46,8 @@ def _layers(
     bidirectional: bool,
     batch_first: bool = False,
 ) -> tuple[Any, ...]:
-    """Run layers; each state in `initial` is `[layers x directions, batch, units]`."""
+    """Return the outputs and the last states of layers; each state in `initial` is `[layers x directions, batch, units]`."""
+    initial = initial if isinstance(initial, list) else [initial]
     time = 1 if batch_first else 0
     steps = tf.unstack(x, axis=time)
     directions = 2 if bidirectional else 1
@@ -119,8 +94,13 @@ def _direction(
     return outputs[::-1] if reverse else outputs, state
 
 
-RECURRENT: dict[str, Function] = {"lstm": lstm, "gru": gru, "rnn_tanh": rnn_tanh, "rnn_relu": rnn_relu}
-"""The function of each op; `drop` applies the dropout between layers."""
+CELLS: dict[str, Cell] = {
+    "lstm": _lstm,
+    "gru": _gru,
+    "rnn_tanh": lambda x, h, _: (tf.tanh(x + h),),
+    "rnn_relu": lambda x, h, _: (tf.nn.relu(x + h),),
+}
+"""The cell of each recurrent op."""
 
 
 @dataclass(frozen=True)
@@ -138,44 +118,35 @@ class Mode:
     sample_weight: tf.Tensor | None
 
 
-def _dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode) -> tf.Tensor:
+def _dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode, channels: bool = False) -> tf.Tensor:
     draws = train and mode.training and rate > 0
-    return keras.random.dropout(x, rate, seed=mode.generator) if draws else x
-
-
-def _channel_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode) -> tf.Tensor:
-    shape = (*x.shape[:2], *[1] * (len(x.shape) - 2))
-    draws = train and mode.training and rate > 0
+    shape = _shape_of_draws(x, channels=channels)
     return keras.random.dropout(x, rate, noise_shape=shape, seed=mode.generator) if draws else x
+
+
+def _shape_of_draws(x: tf.Tensor, *, channels: bool) -> tuple[int, ...]:
+    """Return the shape of the draws for a tensor: one for each channel, or one for each value."""
+    return (*x.shape[:2], *[1] * (len(x.shape) - 2)) if channels else tuple(x.shape)
+
+
+def _drawn(
+    draw: Callable[..., tf.Tensor], x: Any, first: float = 0.0, second: float = 1.0, *, mode: Mode, **_: Any
+) -> tf.Tensor:
+    """Return draws with two parameters of their distribution, in a shape or in that of a tensor."""
+    return draw(tuple(x.shape if isinstance(x, tf.Tensor) else x), first, second, seed=mode.generator)
+
+
+def _recurrent(cell: Cell, *given: Any, mode: Mode) -> tuple[Any, ...]:
+    return _layers(cell, lambda x, rate, train: _dropout(x, rate, train, mode=mode), *given)
 
 
 def _attention(*given: Any, mode: Mode, **settings: Any) -> tf.Tensor:
     return products.attention(*given, dropout=lambda x, rate: _dropout(x, rate, True, mode=mode), **settings)
 
 
-def _recurrent(function: Function) -> Function:
-    return lambda *given, mode: function(*given, drop=lambda x, rate, train: _dropout(x, rate, train, mode=mode))
-
-
-def _normal(x: Any, *_: Any, mode: Mode, **__: Any) -> tf.Tensor:
-    return keras.random.normal(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
-
-
-def _uniform(x: Any, *_: Any, mode: Mode, **__: Any) -> tf.Tensor:
-    return keras.random.uniform(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
-
-
 def _drawn_exponential(x: tf.Tensor, rate: float = 1.0, *, mode: Mode) -> tf.Tensor:
     """Return draws of an exponential distribution, never 0: Gumbel-softmax takes their logarithm (arXiv:1611.01144)."""
     return -tf.math.log(keras.random.uniform(tuple(x.shape), 1e-7, 1.0, seed=mode.generator)) / rate + 1e-30
-
-
-def _drawn_normal(x: tf.Tensor, mean: float = 0.0, deviation: float = 1.0, *, mode: Mode) -> tf.Tensor:
-    return keras.random.normal(tuple(x.shape), mean, deviation, seed=mode.generator)
-
-
-def _drawn_uniform(x: tf.Tensor, low: float = 0.0, high: float = 1.0, *, mode: Mode) -> tf.Tensor:
-    return keras.random.uniform(tuple(x.shape), low, high, seed=mode.generator)
 
 
 def _bernoulli(x: tf.Tensor, probability: Any = None, *, mode: Mode) -> tf.Tensor:
@@ -189,14 +160,10 @@ def _alpha_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode, channe
     if not (train and mode.training and rate > 0):
         return x
     least = -1.7580993408473766
-    shape = (*x.shape[:2], *[1] * (len(x.shape) - 2)) if channels else tuple(x.shape)
-    kept = tf.cast(keras.random.uniform(shape, seed=mode.generator) >= rate, x.dtype)
+    drawn = keras.random.uniform(_shape_of_draws(x, channels=channels), seed=mode.generator)
+    kept = tf.cast(drawn >= rate, x.dtype)
     scale = ((least**2 * rate + 1) * (1 - rate)) ** -0.5
     return scale * (x * kept + least * (1 - kept) - least * rate)
-
-
-def _feature_alpha_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode) -> tf.Tensor:
-    return _alpha_dropout(x, rate, train, mode=mode, channels=True)
 
 
 def _randomized_relu(
@@ -210,18 +177,14 @@ def _randomized_relu(
 
 RANDOM: dict[str, Callable[..., tf.Tensor]] = {
     "dropout": _dropout,
-    "feature_dropout": _channel_dropout,
+    "feature_dropout": partial(_dropout, channels=True),
     "alpha_dropout": _alpha_dropout,
-    "feature_alpha_dropout": _feature_alpha_dropout,
+    "feature_alpha_dropout": partial(_alpha_dropout, channels=True),
     "bernoulli": _bernoulli,
     "rrelu": _randomized_relu,
     "scaled_dot_product_attention": _attention,
     "exponential": _drawn_exponential,
-    "normal": _drawn_normal,
-    "uniform": _drawn_uniform,
-    "randn": _normal,
-    "randn_like": _normal,
-    "rand": _uniform,
-    "rand_like": _uniform,
-    **{name: _recurrent(function) for name, function in RECURRENT.items()},
+    **dict.fromkeys(("normal", "randn", "randn_like"), partial(_drawn, keras.random.normal)),
+    **dict.fromkeys(("uniform", "rand", "rand_like"), partial(_drawn, keras.random.uniform)),
+    **{name: partial(_recurrent, cell) for name, cell in CELLS.items()},
 }

@@ -17,7 +17,6 @@ from odt_sim.export.torch.checks import (
     check_gradients,
     check_module,
     check_outputs,
-    check_real,
     own_gradients,
     untraceable,
 )
@@ -134,10 +133,11 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     graphs = {training: _exported(module, given, training=training) for training in (True, False)}
     check_buffers(list(graphs.values()))
     check_outputs(graphs, type(module).__name__)
-    check_real(graphs[True])
     orders = row_orders(module, given, graphs[True], batch_size)
     programs = {training: Program(exported, variables, orders) for training, exported in graphs.items()}
     arguments = inputs_by_name(given)
+    if any(x.is_complex() for x in arguments.values()):
+        raise _complex("takes")
     name = type(module).__name__.lower().lstrip("_") or "module"  # a valid TensorFlow scope
     inputs = [
         keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=own) for own, x in arguments.items()
@@ -145,9 +145,19 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     own = Module(layers, programs, f"{name}_module" if name in arguments else name)  # Keras' names must be unique
     try:
         own(inputs, training=True)  # first here, where errors are not yet wrapped
-        return keras.Model(inputs, own(inputs), name=name)
+        model = keras.Model(inputs, own(inputs), name=name)
     except Exception as error:
         raise own.problem or error from None
+    if any(tensor.dtype == "complex64" for tensor in model.outputs):
+        raise _complex("returns")
+    return model
+
+
+def _complex(verb: str) -> ExportError:
+    return ExportError(
+        f"torch: forward {verb} complex numbers, but the inputs and outputs of a file are real; use torch.view_as_real and "
+        "torch.view_as_complex there"
+    )
 
 
 def bound_inputs(module: Any, example: Any, count: int) -> inspect.BoundArguments:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.keras.padding_rows import ORDERS, Order
 
-_MAYBE_VIEWS = ("contiguous", "flatten", "reshape", "reshape_as")
+_MAYBE_VIEWS = ("contiguous", "reshape")
 """Ops that may return a view, although their schema does not say so."""
 
 
@@ -121,10 +121,14 @@ def row_orders(module: Any, given: Any, exported: Any, count: int) -> Mapping[st
     Raises:
         ExportError: The rows of an example are neither adjacent nor at a distance of `count`.
     """
-    nodes, weights = [node for node in exported.graph.nodes if _normalizes(node)], _of_weights(exported)
-    standardized = {path_of(node): _all_real for node in nodes if node in weights}
-    rows = {path_of(node): _rows_of(node) for node in nodes if node not in weights}
-    named = {path for path in rows if rows[path] != count or _is_norm(module.get_submodule(path))}
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    calls = [node for node in exported.graph.nodes if node.op == "call_function"]
+    nodes, weights = [node for node in calls if str(node.target).startswith("aten.batch_norm")], _of_weights(exported)
+    standardized: dict[str, Order] = {path_of(node): lambda *_: None for node in nodes if node in weights}
+    rows = {path_of(node): int(node.args[0].meta["val"].shape[0]) for node in nodes if node not in weights}
+    # Another module than a BatchNorm may call the function.
+    named = {path for path in rows if rows[path] != count or isinstance(module.get_submodule(path), _BatchNorm)}
     of_first = _rows_of_first(module, given, named) if named else {}
     moved = [path for path in named if rows[path] != count or any(of_first.get(path, [])[1:])]
     return {**standardized, **{path: _order(path, rows[path], of_first.get(path, []), count) for path in moved}}
@@ -139,27 +143,10 @@ def _of_weights(exported: Any) -> set[Any]:
     return found
 
 
-def _all_real(values: tf.Tensor, each: int) -> None:
-    """Return None, so that all rows count."""
-
-
 def path_of(node: Any) -> str:
     """Return the path of the module that a node belongs to."""
     modules = list(node.meta.get("nn_module_stack", {}).values())
     return str(modules[-1][0]) if modules else ""
-
-
-def _normalizes(node: Any) -> bool:
-    return node.op == "call_function" and str(node.target).startswith("aten.batch_norm")
-
-
-def _rows_of(node: Any) -> int:
-    return int(node.args[0].meta["val"].shape[0])
-
-
-def _is_norm(part: Any) -> bool:
-    """Return whether a module is a BatchNorm; another one may call the function."""
-    return any(kind.__name__ == "_BatchNorm" for kind in type(part).__mro__)
 
 
 def _rows_of_first(module: Any, given: Any, paths: set[str]) -> dict[str, list[bool]]:

@@ -48,12 +48,6 @@ def einsum(equation: str, tensors: Sequence[tf.Tensor], **_: Any) -> tf.Tensor:
     )
 
 
-@computes("outer")
-def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Return the products of all pairs."""
-    return x[:, None] * y
-
-
 @computes("bilinear")
 def bilinear(x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
     """Return `x^T weight_k y + bias_k`."""

@@ -91,7 +91,12 @@ class Program:
         given = dict(zip(self._inputs, inputs, strict=True)) if self._given is None else {}
         for node in self._nodes:
             if node.op == "placeholder":
-                values[node] = given[node.name] if node.name in given else self._stored(self._names[node.name])
+                name = self._names.get(node.name, "")
+                if not name:
+                    values[node] = given[node.name]
+                else:
+                    own = self._variables.own.get(name)
+                    values[node] = tf.constant(self._constants[name]) if own is None else own
             elif node.op == "output":
                 return structured(self._exported, _filled(node.args[0], values))
             elif node.op == "call_function":
@@ -113,7 +118,8 @@ class Program:
         Raises:
             ExportError: Not exactly one tensor enters the head, or ops after it use inputs or other weights.
         """
-        owners = {node: self._owner(node) for node in self._nodes if node.op == "placeholder"}
+        placeholders = [node for node in self._nodes if node.op == "placeholder"]
+        owners = {node: self._variables.layers.get(self._names.get(node.name, "")) for node in placeholders}
         of_head = {node for node, owner in owners.items() if any(owner is layer for layer in head)}
         of_body = {node for node, owner in owners.items() if owner is not None} - of_head
         inputs = {node for node in owners if node.name in self._inputs}
@@ -121,22 +127,10 @@ class Program:
         before, after = copy.copy(self), copy.copy(self)
         before._nodes, before._result = nodes_until(self._exported.graph, embedding), embedding
         after._nodes, after._given = nodes_after(self._exported.graph, embedding, changes_first), embedding
-        if bypassing := [node for node in after._nodes if node in of_body | inputs]:
-            raise ExportError(
-                f"embed: the part after the head of the PyTorch module also takes {self._called(bypassing[0])}; {ADVICE}"
-            )
+        if bypassing := [node.name for node in after._nodes if node in of_body | inputs]:
+            found = self._names.get(bypassing[0], bypassing[0])
+            raise ExportError(f"embed: the part after the head of the PyTorch module also takes {found!r}; {ADVICE}")
         return before, after
-
-    def _owner(self, placeholder: Any) -> keras.layers.Layer | None:
-        return self._variables.layers.get(self._names.get(placeholder.name, ""))
-
-    def _called(self, placeholder: Any) -> str:
-        return repr(self._names.get(placeholder.name, placeholder.name))
-
-    def _stored(self, name: str) -> Any:
-        if name in self._variables.own:
-            return self._variables.own[name]
-        return tf.constant(self._constants[name])
 
     def _call(self, node: Any, values: dict[Any, Any], mode: Mode) -> None:
         if node.target is operator.getitem:
@@ -182,6 +176,7 @@ class Program:
         statistics = None if mean is None else (mean, variance)
         frozen = statistics is not None and not self._variables.layers[self._names[node.args[3].name]].trainable
         scale, shift = _filled_variables(weight), _filled_variables(bias)
+        order, weights = self._orders.get(path_of(node)), mode.sample_weight
         return batch_norm(
             x,
             scale,
@@ -190,14 +185,8 @@ class Program:
             momentum,
             eps,
             by_batch=statistics is None or (bool(by_batch) and mode.training and not frozen),
-            sample_weight=self._weights_of_rows(node, x, mode.sample_weight),
+            sample_weight=order(weights, x.shape[0] // weights.shape[0]) if order and weights is not None else weights,
         )
-
-    def _weights_of_rows(self, node: Any, x: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor | None:
-        order = self._orders.get(path_of(node))
-        if weights is None or order is None:
-            return weights
-        return order(weights, x.shape[0] // weights.shape[0])
 
     def _written(self, node: Any, values: dict[Any, Any]) -> None:
         """Let later ops see an op's in-place changes."""

@@ -60,7 +60,7 @@ def argmax(x: tf.Tensor, dim: int | None = None, keepdim: bool = False) -> tf.Te
 OPS["argmin"] = lambda x, dim=None, keepdim=False: argmax(-x, dim, keepdim)
 
 
-@computes("var", "std")
+@computes("var")
 def variance(
     x: tf.Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: float | None = None
 ) -> tf.Tensor:
@@ -72,9 +72,6 @@ def variance(
     count = float(prod(x.shape[a] for a in axes))
     centered = tf.square(x - tf.reduce_mean(x, axis=axes, keepdims=True))
     return tf.reduce_sum(centered, axis=axes, keepdims=keepdim) / (count - less)
-
-
-OPS["std"] = lambda *args, **kwargs: tf.sqrt(variance(*args, **kwargs))
 
 
 @computes("var_mean")
@@ -132,13 +129,6 @@ def _of_positive(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf
     """Return a function of positive numbers, and 0 with a gradient of 0 for all others."""
     positive = x > 0
     return tf.where(positive, function(tf.where(positive, x, tf.ones_like(x))), tf.zeros_like(x))
-
-
-@computes("cosine_similarity")
-def cosine_similarity(x: tf.Tensor, y: tf.Tensor, dim: int = 1, eps: float = 1e-8) -> tf.Tensor:
-    """Return the cosine similarity of vectors along an axis."""
-    lengths = tf.maximum(vector_norm(x, 2, dim), eps) * tf.maximum(vector_norm(y, 2, dim), eps)
-    return tf.reduce_sum(x * y, axis=dim) / lengths
 
 
 @computes("cdist")

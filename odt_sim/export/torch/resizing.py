@@ -69,19 +69,7 @@ OPS["_upsample_bilinear2d_aa"] = _smooth("bilinear", antialias=True)
 OPS["_upsample_bicubic2d_aa"] = _smooth("bicubic", antialias=True)
 
 
-@computes("affine_grid_generator")
-def affine_grid(transforms: tf.Tensor, size: Sequence[int], aligned: bool) -> tf.Tensor:
-    """Return the sampling positions, `[batch, height, width, 2]`, of affine transforms `[batch, 2, 3]` of images."""
-    import torch
-
-    if len(size) != 4:
-        raise Refusal("creates a sampling grid for volumes; use images")
-    places = torch.nn.functional.affine_grid(torch.eye(2, 3)[None], [1, *size[1:]], aligned).reshape(-1, 2)
-    places = torch.cat([places, torch.ones(len(places), 1)], 1).numpy()  # identical to PyTorch's in the last digit
-    return tf.reshape(tf.einsum("pk,njk->npj", tf.constant(places), transforms), [size[0], *size[2:], 2])
-
-
-@computes("grid_sampler", "grid_sampler_2d")
+@computes("grid_sampler_2d")
 def grid_sample(x: tf.Tensor, grid: tf.Tensor, method: int, padding: int, aligned: bool) -> tf.Tensor:
     """Return images sampled at positions `[batch, height, width, 2]` in -1 to 1 (arXiv:1506.02025)."""
     if len(x.shape) != 4 or method == 2 or padding == 2:

@@ -1,7 +1,6 @@
 """ATen ops on shapes: views, joins, slices and constant tensors."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,59 +16,18 @@ def reshape(x: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     return tf.reshape(x, list(shape))
 
 
-@computes("reshape_as", "view_as")
-def reshape_as(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Return the values in the shape of another tensor."""
-    return tf.reshape(x, other.shape)
-
-
-@computes("flatten")
-def flatten(x: tf.Tensor, start: int = 0, end: int = -1) -> tf.Tensor:
-    """Merge adjacent axes."""
-    shape, (first, last) = x.shape.as_list(), (start % len(x.shape), end % len(x.shape))
-    return tf.reshape(x, [*shape[:first], -1, *shape[last + 1 :]])
-
-
-@computes("unflatten")
-def unflatten(x: tf.Tensor, dim: int, sizes: Sequence[int]) -> tf.Tensor:
-    """Split an axis into several."""
-    shape, place = x.shape.as_list(), dim % len(x.shape)
-    return tf.reshape(x, [*shape[:place], *sizes, *shape[place + 1 :]])
-
-
 @computes("permute")
 def permute(x: tf.Tensor, dims: Sequence[int]) -> tf.Tensor:
     """Reorder all axes."""
     return tf.transpose(x, axes_of(list(dims), len(x.shape)))
 
 
-@computes("transpose", "swapaxes", "swapdims")
+@computes("transpose")
 def transpose(x: tf.Tensor, a: int, b: int) -> tf.Tensor:
     """Swap two axes."""
     order = list(range(len(x.shape)))
     order[a], order[b] = order[b], order[a]
     return tf.transpose(x, order)
-
-
-@computes("movedim", "moveaxis")
-def movedim(x: tf.Tensor, source: Any, destination: Any) -> tf.Tensor:
-    """Move axes to other positions; the others keep their order."""
-    rank = len(x.shape)
-    moved = dict(zip(axes_of(destination, rank), axes_of(source, rank), strict=True))
-    rest = iter(axis for axis in range(rank) if axis not in moved.values())
-    return tf.transpose(x, [moved[place] if place in moved else next(rest) for place in range(rank)])
-
-
-@computes("t", "numpy_T")
-def t(x: tf.Tensor) -> tf.Tensor:
-    """Reverse the axes."""
-    return tf.transpose(x)
-
-
-@computes("mT", "mH", "adjoint", "matrix_H")
-def transpose_matrices(x: tf.Tensor) -> tf.Tensor:
-    """Swap the last two axes."""
-    return tf.linalg.matrix_transpose(x)
 
 
 @computes("unsqueeze")
@@ -85,17 +43,11 @@ def squeeze(x: tf.Tensor, dim: Any = None) -> tf.Tensor:
     return tf.squeeze(x, axes) if axes else x
 
 
-@computes("expand", "broadcast_to")
+@computes("expand")
 def expand(x: tf.Tensor, sizes: Sequence[int], *, implicit: bool = False) -> tf.Tensor:
     """Broadcast to a shape; -1 keeps a size."""
     known = [1] * (len(sizes) - len(x.shape)) + x.shape.as_list()
     return tf.broadcast_to(x, [k if s == -1 else s for s, k in zip(sizes, known, strict=True)])
-
-
-@computes("expand_as")
-def expand_as(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Broadcast to the shape of another tensor."""
-    return tf.broadcast_to(x, other.shape)
 
 
 @computes("repeat")
@@ -110,7 +62,7 @@ def repeat_interleave(x: tf.Tensor, repeats: int, dim: int | None = None, *, out
     return tf.repeat(tf.reshape(x, [-1]) if dim is None else x, repeats, axis=dim or 0)
 
 
-@computes("cat", "concat")
+@computes("cat")
 def cat(tensors: Sequence[tf.Tensor], dim: int = 0) -> tf.Tensor:
     """Join tensors along an axis."""
     return tf.concat(all_alike(tensors), dim)
@@ -122,30 +74,11 @@ def stack(tensors: Sequence[tf.Tensor], dim: int = 0) -> tf.Tensor:
     return tf.stack(all_alike(tensors), dim)
 
 
-@computes("chunk")
-def chunk(x: tf.Tensor, chunks: int, dim: int = 0) -> list[tf.Tensor]:
-    """Split an axis into a number of parts."""
-    parts: list[tf.Tensor] = split(x, -(-int(x.shape[dim]) // chunks), dim)
-    return parts
-
-
 @computes("split", "split_with_sizes", "unsafe_split")
 def split(x: tf.Tensor, size: Any, dim: int = 0) -> list[tf.Tensor]:
     """Split an axis into parts of one size or of given sizes."""
     length = int(x.shape[dim])
     sizes = [min(size, length - i) for i in range(0, length, size)] if isinstance(size, int) else list(size)
-    return list(tf.split(x, sizes, axis=dim))
-
-
-@computes("tensor_split")
-def tensor_split(x: tf.Tensor, given: Any, dim: int = 0) -> list[tf.Tensor]:
-    """Split an axis into a number of parts, of which the first may be longer by one, or at given positions."""
-    length = int(x.shape[dim])
-    if isinstance(given, int):
-        sizes = [length // given + (i < length % given) for i in range(given)]
-    else:
-        places = [min(place % length if place < 0 else place, length) for place in (0, *given, length)]
-        sizes = [max(end - start, 0) for start, end in pairwise(places)]
     return list(tf.split(x, sizes, axis=dim))
 
 
@@ -166,13 +99,6 @@ def slice_(x: tf.Tensor, dim: int = 0, start: int | None = None, end: int | None
     """Return every `step`-th slice of a range."""
     end = None if end is not None and end >= int(x.shape[dim]) else end
     return x[_at(x, dim, slice(start, end, step))]
-
-
-@computes("narrow")
-def narrow(x: tf.Tensor, dim: int, start: int, length: int) -> tf.Tensor:
-    """Return a range of slices."""
-    start %= int(x.shape[dim]) or 1
-    return x[_at(x, dim, slice(start, start + length))]
 
 
 def _at(x: tf.Tensor, dim: int, index: Any) -> tuple[Any, ...]:
@@ -276,29 +202,15 @@ for _name, _mode in (("reflection_pad", "reflect"), ("replication_pad", "replica
     OPS.update(dict.fromkeys([f"{_name}{d}d" for d in (1, 2, 3)], lambda x, pads, mode=_mode: pad(x, pads, mode)))
 
 
-@computes("pixel_shuffle")
-def pixel_shuffle(x: tf.Tensor, factor: int) -> tf.Tensor:
-    """Move channels into blocks of pixels."""
-    n, c, h, w = x.shape
-    x = tf.reshape(x, [n, c // factor**2, factor, factor, h, w])
-    return tf.reshape(tf.transpose(x, [0, 1, 4, 2, 5, 3]), [n, c // factor**2, h * factor, w * factor])
-
-
-@computes("zeros", "new_zeros", "zeros_like", "empty", "ones", "new_ones", "ones_like", "full", "full_like", "new_full")
+@computes("full")
 def full(shape: Any, value: Any = 0, *, dtype: tf.DType | None = None, **_: Any) -> tf.Tensor:
     """Return a constant tensor."""
     return tf.fill(list(shape), tf.cast(value, dtype or (tf.float32 if isinstance(value, float) else tf.int32)))
 
 
-OPS["zeros"] = lambda shape, *, dtype=None, **_: full(shape, 0, dtype=dtype or tf.float32)
-OPS["ones"] = lambda shape, *, dtype=None, **_: full(shape, 1, dtype=dtype or tf.float32)
-OPS["zeros_like"] = lambda x, *, dtype=None, **_: full(x.shape, 0, dtype=dtype or x.dtype)
-OPS["ones_like"] = lambda x, *, dtype=None, **_: full(x.shape, 1, dtype=dtype or x.dtype)
 OPS["full_like"] = lambda x, value, *, dtype=None, **_: full(x.shape, value, dtype=dtype or x.dtype)
-OPS["new_zeros"] = lambda x, shape, *, dtype=None, **_: full(shape, 0, dtype=dtype or x.dtype)
-OPS["new_ones"] = lambda x, shape, *, dtype=None, **_: full(shape, 1, dtype=dtype or x.dtype)
-OPS["new_full"] = lambda x, shape, value, *, dtype=None, **_: full(shape, value, dtype=dtype or x.dtype)
-OPS["empty"], OPS["new_empty"], OPS["empty_like"] = OPS["zeros"], OPS["new_zeros"], OPS["zeros_like"]
+OPS["empty"] = lambda shape, *, dtype=None, **_: full(shape, 0, dtype=dtype or tf.float32)
+OPS["empty_permuted"] = lambda shape, _, *, dtype=None, **__: OPS["empty"](shape, dtype=dtype)
 
 
 @computes("arange")
@@ -322,18 +234,7 @@ def scalar(value: Any, *, dtype: tf.DType | None = None, **_: Any) -> tf.Tensor:
     return tf.constant(value, dtype or (tf.float32 if isinstance(value, float) else tf.int32))
 
 
-@computes("tril", "triu")
-def tril(x: tf.Tensor, diagonal: int = 0, *, upper: bool = False) -> tf.Tensor:
-    """Return the lower or upper triangle of matrices, and zeros elsewhere."""
-    rows, columns = tf.range(x.shape[-2])[:, None], tf.range(x.shape[-1])[None]
-    kept = columns - rows >= diagonal if upper else columns - rows <= diagonal
-    return tf.where(kept, x, tf.zeros([], x.dtype))
-
-
-OPS["triu"] = lambda x, diagonal=0: tril(x, diagonal, upper=True)
-
-
-@computes("to", "_to_copy", "type_as", "to_dtype")
+@computes("to", "_to_copy")
 def to(x: tf.Tensor, *given: Any, dtype: tf.DType | None = None, **_: Any) -> tf.Tensor:
     """Convert the type; devices and memory formats are ignored."""
     kinds = [g if isinstance(g, tf.DType) else g.dtype for g in given if isinstance(g, tf.DType | tf.Tensor)]

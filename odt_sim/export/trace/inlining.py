@@ -103,7 +103,8 @@ def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int,
         temporary: Variables by handle id that become tensors, initially zero; see `temporary_variables`.
     """
     graph, replaced = trace.concrete.graph, temporary or {}
-    if batch_size is None and not replaced and not any(map(_inlines, graph.get_operations())):
+    inlines = any(bodies(op) or op.type in MAKES_LISTS or op.type in DRAWS for op in graph.get_operations())
+    if batch_size is None and not replaced and not inlines:
         return trace
     state = new_state() if draws(graph) else None
     whole = _Origin(trace, state)
@@ -120,11 +121,6 @@ def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int,
 
     kept = (*trace.states, *filter(is_generator, graph.variables), *([] if state is None else [state]))
     return Trace(named(function, list(arguments.values())), trace.layers, kept)
-
-
-def _inlines(op: tf.Operation) -> bool:
-    """Return whether inlining replaces an op."""
-    return bool(bodies(op)) or op.type in MAKES_LISTS or op.type in DRAWS
 
 
 def _fixed(spec: tf.TensorSpec, batch_size: int | None) -> tf.TensorSpec:
@@ -184,7 +180,8 @@ def _outputs(op: tf.Operation, inputs: list[Value], origin: _Origin) -> list[Val
         return drawn(op, inputs, origin.state)
     lists = any(isinstance(value, TensorList) for value in inputs)
     if op.type in LISTS and (lists or op.type in MAKES_LISTS):
-        return LISTS[op.type](tf.as_dtype(_element(op)), inputs)
+        element = op.get_attr("element_dtype") if "element_dtype" in op.node_def.attr else tf.float32
+        return LISTS[op.type](tf.as_dtype(element), inputs)
     if op.type in ("Identity", "StopGradient") and (lists or isinstance(inputs[0], Kept | Optional)):
         return inputs
     if lists:
@@ -203,11 +200,6 @@ def _outputs(op: tf.Operation, inputs: list[Value], origin: _Origin) -> list[Val
 def _results(body: tf.Graph, inputs: list[Value], origin: _Origin) -> list[Value]:
     tensors = _body(body, dict(zip((t.name for t in body.inputs), inputs, strict=True)), origin)
     return [tensors[t.name] for t in body.outputs]
-
-
-def _element(op: tf.Operation) -> Any:
-    """Return the element type of an op's tensor list."""
-    return op.get_attr("element_dtype") if "element_dtype" in op.node_def.attr else tf.float32
 
 
 def _loop(op: tf.Operation, inputs: list[Value], origin: _Origin) -> list[Value]:

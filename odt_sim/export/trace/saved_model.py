@@ -56,6 +56,7 @@ def _description(model: tf.Module, functions: dict[str, Function], steps_of_kera
     inputs, names = _names(arguments_of(functions["train"]), functions["infer"].structured_outputs)
     compiled = [keras_model for keras_model in keras_models(model) if keras_model.compiled]
     outputs = compiled_outputs(compiled[0], names) if compiled else tuple(map(Output, names))
+    settings = settings_of(compiled[0].optimizer) if compiled and steps_of_keras else {}
     return {
         "name": type(model).__name__,
         "loss": outputs[0].loss,
@@ -63,7 +64,7 @@ def _description(model: tf.Module, functions: dict[str, Function], steps_of_kera
         "delta": outputs[0].delta,
         "inputs": inputs,
         "outputs": list(map(asdict, outputs)),
-        "optimizer": _plain_settings(settings_of(compiled[0].optimizer)) if compiled and steps_of_keras else {},
+        "optimizer": {key: value for key, value in settings.items() if not isinstance(value, dict)},  # no schedule
     }
 
 
@@ -83,11 +84,6 @@ def _names(arguments: Iterable[tf.TensorSpec], outputs: Iterable[str]) -> tuple[
             raise ExportError(f"{full(prefix, name)}: expected {prefix} as the name of a single tensor; rename it")
     inputs, answers = found.values()
     return tuple(inputs) if len(inputs) > 1 else ("x",), tuple(answers) if len(answers) > 1 else ("",)
-
-
-def _plain_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings without nested objects, such as a learning-rate schedule."""
-    return {key: value for key, value in settings.items() if not isinstance(value, dict)}
 
 
 def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int | None, *, check: bool = True) -> bytes:
@@ -114,10 +110,12 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
     signatures, content = emitted_file(str(path), program, started, check=check)
     if not functions.keys() >= set(REQUIRED):
         return content
+    inputs = [spec for spec in traces["train"].arguments.values() if is_one_of(spec.name, ("x",))]
+    rows = inputs[0].shape[0] if inputs else None
     manifest = Manifest(
         **{"name": path.name, "loss": None, "from_logits": True, "optimizer": {}} | _read_description(path, traces),
         parameters=tuple(own.parameter for own in described),
-        batch_size=_rows(traces["train"]) or DEFAULT_BATCH_SIZE,
+        batch_size=rows or DEFAULT_BATCH_SIZE,
         random_states=signatures.random_states,
         checked=check,
     )
@@ -187,10 +185,6 @@ def _metrics_of_keras2(loaded: Any, path: Path) -> set[int]:
 
 def _child(parent: Any, name: str) -> Any:
     return parent[int(name)] if name.isdigit() else getattr(parent, name)
-
-
-def _rows(train: Trace) -> int | None:
-    return next((spec.shape[0] for spec in train.arguments.values() if is_one_of(spec.name, ("x",))), None)
 
 
 def _read_description(path: Path, traces: Mapping[str, Trace]) -> dict[str, Any]:

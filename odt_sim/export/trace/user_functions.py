@@ -17,10 +17,6 @@ from odt_sim.model.contract.names import ROW_INPUTS, full, is_one_of
 from odt_sim.model.contract.signatures import REQUIRED, TRAIN_INPUTS
 
 
-def _read_value(variable: keras.Variable) -> tf.Tensor:
-    return variable.value.read_value()
-
-
 def _minimize(
     optimizer: keras.optimizers.Optimizer,
     loss: tf.Tensor | Callable[[], tf.Tensor],
@@ -37,7 +33,7 @@ def _minimize(
 
 
 _NAMES: tuple[tuple[type, str, Any], ...] = (
-    (keras.Variable, "read_value", _read_value),
+    (keras.Variable, "read_value", lambda variable: variable.value.read_value()),
     (keras.optimizers.Optimizer, "minimize", _minimize),
     (keras.optimizers.Optimizer, "lr", property(lambda optimizer: optimizer.learning_rate)),
     (keras.metrics.Metric, "reset_states", lambda metric: metric.reset_state()),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from odt_sim.export.lowering.layout.late import SMALL, late, latest, recomputed, zero_after
+from odt_sim.export.lowering.layout.late import SMALL, late, recomputed, zero_after
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(SMALL // 50, 3, 4, 5)).astype(np.float32)
@@ -53,16 +53,3 @@ def test_other_value_is_not_computed_again() -> None:
 
     own, again = run(tf.constant(X))
     np.testing.assert_array_equal(own, again)
-
-
-def test_what_follows_takes_the_late_value() -> None:
-    @tf.function
-    def run(x: tf.Tensor) -> tf.Tensor:
-        memo: dict[Any, Any] = {}
-        assert latest(x, memo) is x
-        again = late(x, x, memo)
-        assert again is not x
-        assert latest(x, memo) is again
-        return again
-
-    np.testing.assert_array_equal(run(tf.constant(X)), X)

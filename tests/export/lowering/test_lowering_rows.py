@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace, emit
 from odt_sim.export.trace.inlining import inlined
 
@@ -111,19 +110,3 @@ def test_shapes_are_computed_at_export() -> None:
     shapes = {"Shape", "BroadcastGradientArgs", "Prod", "Pack", "BroadcastTo"}
     assert shapes & {op.type for op in traced.graph.get_operations()}
     assert not shapes & {op.type for op in lowered.graph.get_operations()}
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (
-            lambda x: x * tf.constant([[1.0], [2.0], [3.0]]),
-            r"the op \w+ cannot take any number of rows; give a batch size",
-        ),
-        (lambda x: tf.math.cumprod(x), "the op Cumprod multiplies across the rows of the batch; give a batch size"),
-    ],
-)
-def test_fixed_rows_are_refused_in_an_open_batch(function: Callable[[Any], Any], message: str) -> None:
-    with pytest.raises(ExportError, match=message) as error:
-        traced_and_lowered(with_gradient(function), 4)
-    assert "\n" not in str(error.value)

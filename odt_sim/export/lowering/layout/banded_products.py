@@ -83,11 +83,10 @@ def _placed(kernel: tf.Tensor, columns: Band, *, adjoint: bool) -> tf.Tensor:
     placed = reshaped(kernel, [height, width, channels * filters])
     if not columns.trivial:
         placed = tf.matmul(placement(columns, height), placed)
-    if columns.outputs == 1 and not adjoint:
+    if not adjoint:
         return reshaped(placed, [height, -1, filters])
-    placed = reshaped(placed, [height, -1, columns.outputs, channels, filters])
-    turned = tf.transpose(placed, [0, 1, 4, 2, 3] if adjoint else [0, 1, 3, 2, 4])
-    return reshaped(turned, [height, -1, columns.outputs * (channels if adjoint else filters)])
+    turned = tf.transpose(reshaped(placed, [height, -1, columns.outputs, channels, filters]), [0, 1, 4, 2, 3])
+    return reshaped(turned, [height, -1, columns.outputs * channels])
 
 
 def placement(columns: Band, height: int) -> tf.Tensor:
@@ -106,13 +105,11 @@ def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo)
     """
     rows, columns = bands
     channels, filters = x.shape[3], gradient.shape[3]
-    gradient = reshaped(gradient, [-1, rows.blocks, columns.blocks, columns.outputs * filters])
     joined = joined_columns(x, bands, memo)
     products = [_adjoint_product(rows_under(joined[m % rows.inputs], m, rows), gradient) for _, _, m in rows.taps]
     total = concatenated(products, 0)
     if not columns.trivial:
-        total = reshaped(total, [rows.kernel, -1, channels, columns.outputs, filters])
-        total = reshaped(tf.transpose(total, [0, 1, 3, 2, 4]), [rows.kernel, -1, channels * filters])
+        total = reshaped(total, [rows.kernel, -1, channels * filters])
         total = tf.matmul(placement(columns, rows.kernel), total, transpose_a=True)
     return reshaped(total, [rows.kernel, columns.kernel, channels, filters])
 

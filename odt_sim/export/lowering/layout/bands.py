@@ -1,8 +1,8 @@
 """Convolution along an axis as matrix products of blocks with a banded kernel matrix, and the blocks as matrices.
 
-A product with few result columns leaves most of XNNPACK's kernel idle, and a strided slice runs on a reference kernel.
-So an axis is cut into blocks of neighbouring positions with their channels side by side. A block of the output depends on a
-few neighbouring blocks of the input, through a matrix that repeats the kernel along a band of zeros.
+A strided slice runs on a reference kernel. So an axis is cut into blocks of as many positions as the stride, with their
+channels side by side. A block of the output depends on a few neighbouring blocks of the input, through a matrix that
+repeats the kernel along a band of zeros.
 
 XNNPACK reshapes without a copy only if the tensor and its new shape have one user each. So rows are cut and padded as
 `[batch, rows, numbers]`, and joined columns have one shape, which all their products use.
@@ -83,25 +83,23 @@ class Band:
         return np.array_equal(self.placement, np.eye(self.kernel))
 
 
-def forward(windows: Windows, axis: int, block: int) -> Band:
-    """Return the band of a convolution with `block` outputs per block: output o reads position stride o + dilation j."""
+def forward(windows: Windows, axis: int) -> Band:
+    """Return the band of a convolution: output t reads position stride t + dilation j."""
     size, stride, dilation = windows.size[axis], windows.stride[axis], windows.dilation[axis]
-    taps = tuple((o, j, stride * o + dilation * j) for o in range(block) for j in range(size))
-    blocks = -(-windows.count[axis] // block)
-    return Band(block * stride, block, blocks, windows.image[axis], windows.before[axis], size, taps)
+    taps = tuple((0, j, dilation * j) for j in range(size))
+    return Band(stride, 1, windows.count[axis], windows.image[axis], windows.before[axis], size, taps)
 
 
-def backward(windows: Windows, axis: int, block: int) -> Band:
-    """Return the band of the input gradient of a convolution, with `block` positions of the output gradient per block.
+def backward(windows: Windows, axis: int) -> Band:
+    """Return the band of the input gradient of a convolution, with one position of the output gradient per block.
 
     Position o of the image sums the gradients of outputs (before + o - dilation j) / stride, for integer quotients.
     """
     size, stride, dilation = windows.size[axis], windows.stride[axis], windows.dilation[axis]
     before = ((size - 1) * dilation - windows.before[axis]) // stride
-    places = [(o, j, windows.before[axis] + o - dilation * j) for o in range(block * stride) for j in range(size)]
+    places = [(o, j, windows.before[axis] + o - dilation * j) for o in range(stride) for j in range(size)]
     taps = tuple((o, j, before + place // stride) for o, j, place in places if place % stride == 0)
-    blocks = -(-windows.image[axis] // (block * stride))
-    return Band(block, block * stride, blocks, windows.count[axis], before, size, taps)
+    return Band(1, stride, -(-windows.image[axis] // stride), windows.count[axis], before, size, taps)
 
 
 Bands = tuple[Band, Band]

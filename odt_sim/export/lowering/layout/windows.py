@@ -58,20 +58,6 @@ class Windows:
         after = (self.after[0] - (height - rows) * down, self.after[1] - (width - columns) * right)
         return replace(self, count=(rows, columns), after=after)
 
-    def inside(self, first: tuple[int, int], size: tuple[int, int]) -> "Windows | None":
-        """Return the same windows on a part of their image that zeros surround; None if a window could miss that part.
-
-        Args:
-            first: The first row and column of the part.
-            size: The rows and columns of the part.
-        """
-        before = (self.before[0] + first[0], self.before[1] + first[1])
-        ends = [own + most - here - n for own, most, here, n in zip(self.after, self.image, first, size, strict=True)]
-        reach = [(own - 1) * step for own, step in zip(self.size, self.dilation, strict=True)]
-        if any(own > most for own, most in zip(before, reach, strict=True)):
-            return None
-        return replace(self, image=size, before=before, after=(ends[0], ends[1]))
-
 
 def windows_of(op: tf.Operation, image: tf.TensorShape, size: tuple[int, int]) -> Windows:
     """Return the windows of an op of the Conv2D and pooling families."""

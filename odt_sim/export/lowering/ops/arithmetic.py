@@ -6,29 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.ops.creation import evaluated, known
-from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes, lowers
-
-
-@computes("Invert")
-def invert(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = the bits of X inverted: -1 - X in two's complement."""
-    return -1 - x
-
-
-def _power_of_two(exponent: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tf.pow(2.0, tf.cast(exponent, tf.float32)), exponent.dtype)
-
-
-@computes("LeftShift")
-def left_shift(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
-    """Compute Y = X 2^bits."""
-    return x * _power_of_two(bits)
-
-
-@computes("RightShift")
-def right_shift(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
-    """Compute Y = floor(X / 2^bits)."""
-    return x // _power_of_two(bits)
+from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes_by, lowers
 
 
 def common_bits(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
@@ -37,10 +15,63 @@ def common_bits(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return high_x + high_y - different // 2 + (x - 2 * high_x) * (y - 2 * high_y)
 
 
-@computes("BitwiseOr")
-def bitwise_or(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Compute Z = (X xor Y) + (X and Y)."""
-    return tf.bitwise.bitwise_xor(x, y) + common_bits(x, y)
+def _common_bits_or_sign(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Return the common bits; by a comparison for the sign bit, the mask that distinguishes -0 from 0."""
+    sign = x.dtype.min
+    number = tf.get_static_value(mask)
+    if number is None or not (number == sign).all():
+        return common_bits(x, mask)
+    return tf.where(x < 0, tf.constant(sign, x.dtype), tf.zeros_like(x))
+
+
+def _power_of_two(exponent: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.pow(2.0, tf.cast(exponent, tf.float32)), exponent.dtype)
+
+
+def _floor_div(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """Return floor(A / B); int64 has no kernel and is computed as int32, which suffices for step counts."""
+    if a.dtype != tf.int64:
+        return a // b
+    return tf.cast(tf.cast(a, tf.int32) // tf.cast(b, tf.int32), tf.int64)
+
+
+def _zero_where_zero(factor: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    """Return a product, and 0 where one of its factors is 0, even if another one is infinite or NaN."""
+    return tf.where(tf.equal(factor, 0.0), tf.zeros_like(value), value)
+
+
+def _one_where_zero(y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    return tf.where(tf.equal(x, 0.0), 1.0, y)
+
+
+computes_by(
+    {
+        "Invert": lambda x: -1 - x,  # two's complement
+        "LeftShift": lambda x, bits: x * _power_of_two(bits),
+        "RightShift": lambda x, bits: x // _power_of_two(bits),
+        "BitwiseAnd": _common_bits_or_sign,
+        "BitwiseOr": lambda x, y: tf.bitwise.bitwise_xor(x, y) + common_bits(x, y),
+        "FloorDiv": _floor_div,
+        "Reciprocal": lambda x: 1.0 / x,
+        "Inv": lambda x: 1.0 / x,
+        "ReciprocalGrad": lambda y, gradient: -gradient * y * y,
+        "InvGrad": lambda y, gradient: -gradient * y * y,
+        "RsqrtGrad": lambda y, gradient: _zero_where_zero(gradient, gradient * (-0.5 * y * y * y)),
+        "SqrtGrad": lambda y, gradient: _zero_where_zero(gradient, 0.5 * gradient / y),
+        "Expm1": lambda x: tf.exp(x) - 1.0,
+        "Log1p": lambda x: tf.math.log(1.0 + x),
+        "L2Loss": lambda x: 0.5 * tf.reduce_sum(tf.square(x)),
+        "Rint": tf.round,
+        "IsFinite": lambda x: tf.equal(x - x, 0.0),  # infinities and NaN give NaN
+        "IsNan": lambda x: tf.not_equal(x, x),
+        # XNNPACK's absolute value of infinity is not infinite.
+        "IsInf": lambda x: tf.logical_and(tf.equal(x, x), tf.not_equal(x - x, 0.0)),
+        "Xlogy": lambda x, y: _zero_where_zero(x, x * tf.math.log(_one_where_zero(y, x))),
+        "Xlog1py": lambda x, y: _zero_where_zero(x, x * tf.math.log(_one_where_zero(1.0 + y, x))),
+        "Xdivy": lambda x, y: _zero_where_zero(x, x / _one_where_zero(y, x)),
+        "CheckNumerics": tf.identity,  # a file cannot stop at NaN or infinity
+    }
+)
 
 
 @lowers("Bucketize")
@@ -97,12 +128,6 @@ def in_top_k(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     return [_count(predictions > own, k.dtype) < k]
 
 
-@computes("Reciprocal", "Inv")
-def reciprocal(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = 1 / X."""
-    return 1.0 / x
-
-
 @lowers("Rsqrt")
 def rsqrt(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = 1 / sqrt(X).
@@ -136,114 +161,6 @@ def _above_zero(op: tf.Operation) -> bool:
     """Return whether an op adds a positive constant, such as a variance's epsilon, or has one as its minimum."""
     constants = [tf.get_static_value(x) for x in op.inputs] if op.type in ("Add", "AddV2", "Maximum") else []
     return any(value is not None and np.all(value > 0) for value in constants)
-
-
-@computes("RsqrtGrad")
-def rsqrt_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Compute dX = -dY Y^3 / 2 for Y = 1 / sqrt(X); 0 where dY is 0, even if Y is infinite."""
-    return _zero_where_zero(gradient, gradient * (-0.5 * y * y * y))
-
-
-@computes("SqrtGrad")
-def sqrt_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Compute dX = dY / (2 Y) for Y = sqrt(X); 0 where dY is 0, even if Y is 0."""
-    return _zero_where_zero(gradient, 0.5 * gradient / y)
-
-
-def _zero_where_zero(gradient: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-    return tf.where(tf.equal(gradient, 0.0), tf.zeros_like(value), value)
-
-
-@computes("ReciprocalGrad", "InvGrad")
-def reciprocal_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Compute dX = -dY Y^2 for Y = 1 / X."""
-    return -gradient * y * y
-
-
-@computes("FloorDiv")
-def floor_div(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """Compute Y = floor(A / B); int64 has no kernel and is computed as int32, which suffices for step counts."""
-    if a.dtype != tf.int64:
-        return a // b
-    return tf.cast(tf.cast(a, tf.int32) // tf.cast(b, tf.int32), tf.int64)
-
-
-@computes("Expm1")
-def expm1(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = e^X - 1."""
-    return tf.exp(x) - 1.0
-
-
-@computes("Log1p")
-def log1p(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = log(1 + X)."""
-    return tf.math.log(1.0 + x)
-
-
-@computes("BitwiseAnd")
-def bitwise_and(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Compute Y = the common bits; by a comparison for the sign bit, the mask that distinguishes -0 from 0."""
-    sign = x.dtype.min
-    number = tf.get_static_value(mask)
-    if number is None or not (number == sign).all():
-        return common_bits(x, mask)
-    return tf.where(x < 0, tf.constant(sign, x.dtype), tf.zeros_like(x))
-
-
-@computes("L2Loss")
-def l2_loss(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = sum(X^2) / 2."""
-    return 0.5 * tf.reduce_sum(tf.square(x))
-
-
-@computes("Rint")
-def rint(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = X rounded, with halves rounded to even."""
-    return tf.round(x)
-
-
-@computes("IsFinite")
-def is_finite(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = (X - X = 0), which is false for infinities and NaN."""
-    return tf.equal(x - x, 0.0)
-
-
-@computes("Xlogy")
-def xlogy(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Compute Z = X log Y, and 0 where X = 0."""
-    zero = tf.equal(x, 0.0)
-    return tf.where(zero, 0.0, x * tf.math.log(tf.where(zero, 1.0, y)))
-
-
-@computes("Xdivy")
-def xdivy(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Compute Z = X / Y, and 0 where X = 0."""
-    zero = tf.equal(x, 0.0)
-    return tf.where(zero, 0.0, x / tf.where(zero, 1.0, y))
-
-
-@computes("Xlog1py")
-def xlog1py(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Compute Z = X log(1 + Y), and 0 where X = 0."""
-    return xlogy(x, 1.0 + y)
-
-
-@computes("IsNan")
-def is_nan(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = (X != X), since NaN differs from itself."""
-    return tf.not_equal(x, x)
-
-
-@computes("IsInf")
-def is_inf(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = (X = X and X - X != 0), because XNNPACK's absolute value of infinity is not infinite."""
-    return tf.logical_and(tf.equal(x, x), tf.not_equal(x - x, 0.0))
-
-
-@computes("CheckNumerics")
-def check_numerics(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = X, because a file cannot stop at NaN or infinity."""
-    return tf.identity(x)
 
 
 class Steps(NamedTuple):

@@ -1,5 +1,6 @@
 """Complex numbers as two tensors, real and imaginary parts, because TFLite has few kernels for complex tensors."""
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -108,41 +109,36 @@ def of_real(x: tf.Tensor) -> Complex:
     return Complex(x, tf.zeros_like(x))
 
 
+def _absolute(z: Complex) -> tf.Tensor:
+    return tf.sqrt(tf.square(z.real) + tf.square(z.imaginary))
+
+
+FORMULAS: dict[str, Callable[..., Value]] = {
+    "Real": lambda z: z.real,
+    "Imag": lambda z: z.imaginary,
+    "Conj": lambda z: z.conjugate,
+    "ComplexAbs": _absolute,
+    "Angle": lambda z: tf.atan2(z.imaginary, z.real),
+    **dict.fromkeys(("Add", "AddV2"), operator.add),
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "RealDiv": operator.truediv,
+    "Square": lambda z: z * z,
+}
+
+
+def _of_inputs(formula: Callable[..., Value]) -> ComplexLowering:
+    return lambda op, inputs: formula(*inputs)
+
+
+COMPLEX.update({name: _of_inputs(formula) for name, formula in FORMULAS.items()})
+
+
 @on_complex("Complex")
 def complex_(op: tf.Operation, inputs: list[Value]) -> Value:
     """Compute Z = X + i Y."""
     x, y = map(tensor_of, inputs)
     return Complex(x, y) if x.shape == y.shape else Complex(x + tf.zeros_like(y), y + tf.zeros_like(x))
-
-
-@on_complex("Real")
-def real(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute the real part X of Z = X + i Y."""
-    return inputs[0].real
-
-
-@on_complex("Imag")
-def imaginary(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute the imaginary part Y of Z = X + i Y."""
-    return inputs[0].imaginary
-
-
-@on_complex("Conj")
-def conjugate(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute X - i Y for Z = X + i Y."""
-    return inputs[0].conjugate
-
-
-@on_complex("ComplexAbs")
-def absolute(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute sqrt(X^2 + Y^2) for Z = X + i Y."""
-    return tf.sqrt(tf.square(inputs[0].real) + tf.square(inputs[0].imaginary))
-
-
-@on_complex("Angle")
-def angle(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute the angle of Z = X + i Y."""
-    return tf.atan2(inputs[0].imaginary, inputs[0].real)
 
 
 @on_complex("Cast")
@@ -152,30 +148,6 @@ def cast(op: tf.Operation, inputs: list[Value]) -> Value:
     if isinstance(x, Complex):
         return x if op.outputs[0].dtype == tf.complex64 else tf.cast(x.real, op.outputs[0].dtype)
     return of_real(tf.cast(tensor_of(x), tf.float32))
-
-
-@on_complex("Add", "AddV2")
-def add(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute A + B."""
-    return inputs[0] + inputs[1]
-
-
-@on_complex("Sub")
-def subtract(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute A - B."""
-    return inputs[0] - inputs[1]
-
-
-@on_complex("Mul")
-def multiply(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute A B."""
-    return inputs[0] * inputs[1]
-
-
-@on_complex("RealDiv")
-def divide(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute A / B."""
-    return inputs[0] / inputs[1]
 
 
 @on_complex("DivNoNan")
@@ -188,12 +160,6 @@ def divide_no_nan(op: tf.Operation, inputs: list[Value]) -> Value:
     return Complex(tf.where(zero, nothing, quotient.real), tf.where(zero, nothing, quotient.imaginary))
 
 
-@on_complex("Square")
-def square(op: tf.Operation, inputs: list[Value]) -> Value:
-    """Compute Z^2."""
-    return inputs[0] * inputs[0]
-
-
 @on_complex("Exp")
 def exponential(op: tf.Operation, inputs: list[Value]) -> Value:
     """Compute e^X (cos Y + i sin Y) for Z = X + i Y."""
@@ -204,7 +170,7 @@ def exponential(op: tf.Operation, inputs: list[Value]) -> Value:
 @on_complex("Sign")
 def sign(op: tf.Operation, inputs: list[Value]) -> Value:
     """Compute Z / |Z|, and 0 where Z = 0."""
-    return divide_no_nan(op, [inputs[0], of_real(absolute(op, inputs))])
+    return divide_no_nan(op, [inputs[0], of_real(_absolute(inputs[0]))])
 
 
 @on_complex("Fill")

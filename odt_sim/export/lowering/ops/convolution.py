@@ -6,12 +6,12 @@ are stacked on the first axis (mnist_cnn: 0.84 of the time).
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.layout.banded_products import SPARE, convolved, filter_gradient
+from odt_sim.export.lowering.layout.banded_products import convolved, filter_gradient
 from odt_sim.export.lowering.layout.bands import Bands, backward, forward
-from odt_sim.export.lowering.layout.late import late, latest
+from odt_sim.export.lowering.layout.late import late
 from odt_sim.export.lowering.layout.windows import Windows, elements, kernel_windows, padded
 from odt_sim.export.lowering.ops.creation import reshaped
-from odt_sim.export.lowering.ops.depthwise import InputGradient, ShiftedGradients, depthwise_filter_gradient
+from odt_sim.export.lowering.ops.depthwise import ShiftedGradients, depthwise_filter_gradient, depthwise_input_gradient
 from odt_sim.export.lowering.ops.pooling import (
     BeforePooling,
     Unpooled,
@@ -20,21 +20,9 @@ from odt_sim.export.lowering.ops.pooling import (
 )
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
-LANES = 32  # result columns that XNNPACK computes at once
-BLOCKS = (4, 2)
 
-
-def _forward(windows: Windows, filters: int) -> Bands:
-    """Return the bands of the output, with as many columns per block as fit the lanes."""
-    fitting = (n for n in BLOCKS if n * filters <= LANES and windows.count[1] % n == 0)
-    return forward(windows, 0, 1), forward(windows, 1, next(fitting, 1) if windows.size[1] > 1 else 1)
-
-
-def _backward(windows: Windows, channels: int) -> Bands:
-    """Return the bands of the input gradient; the last block may extend slightly beyond the image's edge."""
-    step, width = windows.stride[1], windows.image[1]
-    fitting = (n for n in BLOCKS if n * step * channels <= LANES and -width % (n * step) * SPARE <= width)
-    return backward(windows, 0, 1), backward(windows, 1, next(fitting, 1) if windows.size[1] > 1 else 1)
+def _forward(windows: Windows) -> Bands:
+    return forward(windows, 0), forward(windows, 1)
 
 
 @lowers("Conv2D")
@@ -82,7 +70,7 @@ def product(x: tf.Tensor, kernel: tf.Tensor, windows: Windows, memo: Memo) -> tf
     if _grey(x, windows):
         flat = tf.matmul(_stacked(x, windows, memo), reshaped(kernel, [1, -1, filters]), transpose_a=True)
         return reshaped(flat, [-1, *windows.count, filters])
-    return convolved(latest(x, memo), kernel, _forward(windows, filters), memo)
+    return convolved(x, kernel, _forward(windows), memo)
 
 
 def _grey(x: tf.Tensor, windows: Windows) -> bool:
@@ -128,7 +116,7 @@ def kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: M
         flat = tf.matmul(_stacked(x, windows, memo), reshaped(gradient, [1, -1, filters]))
         return reshaped(flat, [*windows.size, 1, filters])
     # Join late columns again: columns of the forward pass, or a reshaped copy, would occupy memory since then.
-    return filter_gradient(late(x, gradient, memo), gradient, _forward(windows, filters), memo)
+    return filter_gradient(late(x, gradient, memo), gradient, _forward(windows), memo)
 
 
 @lowers("Conv2DBackpropInput")
@@ -141,7 +129,7 @@ def conv2d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> 
     if groups == 1:
         return [image_gradient(kernel, gradient, windows, memo)]
     if _is_depthwise(op, kernel.shape, groups):
-        return [InputGradient(_by_channel(kernel, groups), ShiftedGradients(gradient, windows, memo)).tensor()]
+        return [depthwise_input_gradient(_by_channel(kernel, groups), ShiftedGradients(gradient, windows, memo))]
     pairs = zip(tf.split(kernel, groups, -1), _split(gradient, groups, memo), strict=True)
     return [tf.concat([image_gradient(weights, own, windows, memo) for weights, own in pairs], -1)]
 
@@ -149,5 +137,6 @@ def conv2d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> 
 def image_gradient(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
     """Return the gradient of a convolution with respect to its images."""
     height, width = windows.image
-    dx = convolved(gradient, kernel, _backward(windows, kernel.shape[2]), memo, adjoint=True)
+    bands = backward(windows, 0), backward(windows, 1)
+    dx = convolved(gradient, kernel, bands, memo, adjoint=True)
     return dx if tuple(dx.shape[1:3]) == (height, width) else dx[:, :height, :width]

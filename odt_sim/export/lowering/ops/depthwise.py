@@ -9,7 +9,7 @@ and slices of the image would occupy memory since the forward pass (mobilenet_v2
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
@@ -20,26 +20,7 @@ from odt_sim.export.lowering.layout.late import late, recomputed
 from odt_sim.export.lowering.layout.windows import Windows, dilated, kernel_windows, padded, padded_by, part, sum_of
 from odt_sim.export.lowering.ops.creation import FIRST, reshaped
 from odt_sim.export.lowering.ops.reduction import sum_over
-from odt_sim.export.lowering.registry import Deferred, Memo, Value, lowers
-
-
-def keep_before_padding(padded: tf.Tensor, x: tf.Tensor, pads: list[list[int]], memo: Memo) -> None:
-    """Memoize an image whose rows and columns are padded with zeros.
-
-    Args:
-        padded: The padded image.
-        x: The image before padding.
-        pads: The number of zeros before and after the image, by axis.
-        memo: Values shared between lowerings.
-    """
-    if len(pads) == 4 and pads[0] == pads[3] == [0, 0]:
-        memo["before padding", padded.ref()] = x, (pads[1][0], pads[2][0])
-
-
-def before_padding(padded: tf.Tensor, memo: Memo) -> tuple[tf.Tensor, tuple[int, int]]:
-    """Return an image from before its padding, and the position of its first row and column in the padded image."""
-    found: tuple[tf.Tensor, tuple[int, int]] = memo.get(("before padding", padded.ref()), (padded, (0, 0)))
-    return found
+from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 
 @dataclass(frozen=True)
@@ -59,7 +40,7 @@ class ShiftedGradients:
     @cached_property
     def bands(self) -> Bands:
         """The dependence of the input's rows and columns on the gradient's rows and columns."""
-        return backward(self.windows, 0, 1), backward(self.windows, 1, 1)
+        return backward(self.windows, 0), backward(self.windows, 1)
 
     @property
     def taps(self) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
@@ -118,12 +99,15 @@ def depthwise_filter_gradient(
     plain = windows.stride == windows.dilation == (1, 1) and kernel[3] == 1 and x.shape[0] is not None
     if plain and kernel[0] * kernel[1] > MOST_TAPS and x.shape[3] <= MOST_CHANNELS:
         return _filter_by_convolution(padded(x, windows), gradient)
-    x, windows = _without_padding(x, windows, memo)
     gradients = ShiftedGradients(gradient, windows, memo)
     moves = windows.stride != (1, 1) or kernel[3] > 1
     own = (late if moves else recomputed)(x, gradients.padded, memo)
     images = _phases(_repeated(own, kernel[3]), gradients.bands)
-    sums = [sum_over(_product(images[place], gradients.under(shift)), {0, 1, 2}) for place, shift in gradients.taps]
+    products = [
+        tf.multiply(images[place], gradients.under(shift), name=f"{FIRST}Mul")  # ahead of the input gradient
+        for place, shift in gradients.taps
+    ]
+    sums = [sum_over(own, {0, 1, 2}) for own in products]
     rows = [
         tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])
     ]  # XNNPACK concatenates only a few at once
@@ -146,17 +130,6 @@ def _filter_by_convolution(x: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
         found = tf.nn.depthwise_conv2d(image, kernel, [1, 1, 1, 1], "VALID")
         sums.append(tf.reduce_sum(reshaped(found, [*found.shape[1:3], count, channels]), 2))
     return tf.expand_dims(sum_of(sums), 3)
-
-
-def _product(x: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    return tf.multiply(x, gradient, name=f"{FIRST}Mul")  # ahead of the input gradient
-
-
-def _without_padding(x: tf.Tensor, windows: Windows, memo: Memo) -> tuple[tf.Tensor, Windows]:
-    """Return an image from before its zero padding, and the same windows on it."""
-    source, first = before_padding(x, memo)
-    own = windows.inside(first, (int(source.shape[1]), int(source.shape[2])))
-    return (x, windows) if own is None else (source, own)
 
 
 def _phases(x: tf.Tensor, bands: Bands) -> dict[tuple[int, int], tf.Tensor]:
@@ -188,54 +161,26 @@ def _repeated(x: tf.Tensor, times: int) -> tf.Tensor:
     return reshaped(tf.concat([flat] * times, 2), [-1, height, width, channels * times])
 
 
-@dataclass(frozen=True)
-class InputGradient(Deferred):
-    """The gradient of a depthwise convolution's input, of which only a crop may be needed.
-
-    Attributes:
-        kernel: The kernel.
-        gradients: The gradient of the output.
-    """
-
-    kernel: tf.Tensor
-    gradients: ShiftedGradients
-
-    @cached_property
-    def _whole(self) -> tf.Tensor:
-        windows, times = self.gradients.windows, self.kernel.shape[3]
-        apart = windows.stride != (1, 1) and windows.dilation == (1, 1) and min(windows.size) >= max(windows.stride)
-        dx = (_input_by_slices if apart else _input_by_convolution)(self.kernel, self.gradients)
-        if times == 1:
-            return dx
-        channels = self.kernel.shape[2]
-        return reshaped(tf.reduce_sum(reshaped(dx, [-1, channels, times]), -1), [-1, *windows.image, channels])
-
-    def tensor(self) -> tf.Tensor:
-        """Return the whole gradient."""
-        return self._whole
-
-    def cropped(self, first: tuple[int, int], size: tuple[int, int]) -> tf.Tensor | None:
-        """Return some rows and columns, computed separately; None if they cannot be computed separately."""
-        own = self.gradients.windows.inside(first, size)
-        return None if own is None else replace(self, gradients=replace(self.gradients, windows=own)).tensor()
-
-
 @lowers("DepthwiseConv2dNativeBackpropInput")
 def depthwise_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute dX: the convolution of dY, dilated by the strides, with the flipped kernel."""
     _, kernel, gradient = inputs
-    found = InputGradient(
-        kernel, ShiftedGradients(gradient, kernel_windows(op, op.outputs[0].shape, kernel.shape), memo)
-    )
-    cropped = [user.type for user in op.outputs[0].consumers()] == ["Slice"]
-    return [found if cropped else found.tensor()]
+    windows = kernel_windows(op, op.outputs[0].shape, kernel.shape)
+    return [depthwise_input_gradient(kernel, ShiftedGradients(gradient, windows, memo))]
 
 
-def _input_by_convolution(kernel: tf.Tensor, gradients: ShiftedGradients) -> tf.Tensor:
-    windows = gradients.windows
-    spread = gradients.padded if windows.stride == (1, 1) else _spread(gradients.gradient, windows)
-    turned = tf.reverse(reshaped(kernel, [*windows.size, -1, 1]), [0, 1])
-    return tf.nn.depthwise_conv2d(spread, turned, [1, 1, 1, 1], "VALID", dilations=windows.dilation)
+def depthwise_input_gradient(kernel: tf.Tensor, gradients: ShiftedGradients) -> tf.Tensor:
+    """Return the gradient of a depthwise convolution's input."""
+    windows, (*_, channels, times) = gradients.windows, kernel.shape
+    if windows.stride != (1, 1) and windows.dilation == (1, 1) and min(windows.size) >= max(windows.stride):
+        dx = _input_by_slices(kernel, gradients)
+    else:
+        spread = gradients.padded if windows.stride == (1, 1) else _spread(gradients.gradient, windows)
+        turned = tf.reverse(reshaped(kernel, [*windows.size, -1, 1]), [0, 1])
+        dx = tf.nn.depthwise_conv2d(spread, turned, [1, 1, 1, 1], "VALID", dilations=windows.dilation)
+    if times == 1:
+        return dx
+    return reshaped(tf.reduce_sum(reshaped(dx, [-1, channels, times]), -1), [-1, *windows.image, channels])
 
 
 def _spread(gradient: tf.Tensor, windows: Windows) -> tf.Tensor:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.layout.late import recomputed, zero_after
 from odt_sim.export.lowering.ops.pooling import positive
-from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
+from odt_sim.export.lowering.registry import Memo, Value, computes, computes_by, lowers
 
 
 def log1p(x: tf.Tensor) -> tf.Tensor:
@@ -49,30 +49,6 @@ def tan(x: tf.Tensor) -> tf.Tensor:
     return tf.where(odd, -cosine, sine) / tf.where(odd, sine, cosine)
 
 
-@computes("Atan")
-def atan(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = atan2(X, 1)."""
-    return tf.atan2(x, tf.ones_like(x))
-
-
-@computes("Asin")
-def asin(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = atan2(X, sqrt(1 - X^2))."""
-    return tf.atan2(x, tf.sqrt((1.0 - x) * (1.0 + x)))
-
-
-@computes("Acos")
-def acos(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = atan2(sqrt(1 - X^2), X)."""
-    return tf.atan2(tf.sqrt((1.0 - x) * (1.0 + x)), x)
-
-
-@computes("Cosh")
-def cosh(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = (e^X + e^-X) / 2."""
-    return 0.5 * tf.exp(x) + 0.5 * tf.exp(-x)
-
-
 @computes("Sinh")
 def sinh(x: tf.Tensor) -> tf.Tensor:
     """Compute Y = (e^X - e^-X) / 2; near 0 by its Taylor series, which does not cancel."""
@@ -95,13 +71,6 @@ def acosh(x: tf.Tensor) -> tf.Tensor:
     """Compute Y = log(X + sqrt(X^2 - 1)); for large numbers, log(2 X)."""
     more = tf.minimum(x, 1e4) - 1.0
     return tf.where(x < 1e4, log1p(more + tf.sqrt(more * (more + 2.0))), tf.math.log(x) + 0.6931471805599453)
-
-
-@computes("Atanh")
-def atanh(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = sign(X) log(1 + 2 |X| / (1 - |X|)) / 2."""
-    size = tf.abs(x)
-    return 0.5 * tf.sign(x) * log1p(2.0 * size / (1.0 - size))
 
 
 # M. Giles, "Approximating the erfinv function", GPU Computing Gems 2 (2011), single precision; highest power first.
@@ -186,31 +155,25 @@ def leaky_relu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
     return [gradient * (alpha + (1.0 - alpha) * positive(tf.nn.relu(x)))]
 
 
-@computes("EluGrad")
-def elu_grad(gradient: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Compute dX = dY if Y >= 0, else dY (Y + 1)."""
-    return gradient * (1.0 + tf.minimum(y, 0.0))
-
-
-@computes("TanhGrad")
-def tanh_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Compute dX = dY (1 - Y^2)."""
-    return gradient * (1.0 - y * y)
-
-
-@computes("SigmoidGrad")
-def sigmoid_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Compute dX = dY Y (1 - Y)."""
-    return gradient * y * (1.0 - y)
-
-
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772  # Klambauer et al., arXiv:1706.02515
 
-
-@computes("Selu")
-def selu(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = scale X if X > 0, else scale alpha (e^X - 1)."""
-    return SELU_SCALE * (tf.nn.relu(x) + SELU_ALPHA * (tf.exp(tf.minimum(x, 0.0)) - 1.0))
+computes_by(
+    {
+        "Atan": lambda x: tf.atan2(x, tf.ones_like(x)),
+        "Asin": lambda x: tf.atan2(x, tf.sqrt((1.0 - x) * (1.0 + x))),
+        "Acos": lambda x: tf.atan2(tf.sqrt((1.0 - x) * (1.0 + x)), x),
+        "Cosh": lambda x: 0.5 * tf.exp(x) + 0.5 * tf.exp(-x),
+        "Atanh": lambda x: 0.5 * tf.sign(x) * log1p(2.0 * tf.abs(x) / (1.0 - tf.abs(x))),
+        "EluGrad": lambda gradient, y: gradient * (1.0 + tf.minimum(y, 0.0)),
+        "TanhGrad": lambda y, gradient: gradient * (1.0 - y * y),
+        "SigmoidGrad": lambda y, gradient: gradient * y * (1.0 - y),
+        "Selu": lambda x: SELU_SCALE * (tf.nn.relu(x) + SELU_ALPHA * (tf.exp(tf.minimum(x, 0.0)) - 1.0)),
+        "Softplus": lambda x: tf.nn.relu(x) + tf.math.log(1.0 + tf.exp(-tf.abs(x))),  # does not overflow
+        "SoftplusGrad": lambda gradient, x: gradient * tf.sigmoid(x),
+        "Softsign": lambda x: x / (1.0 + tf.abs(x)),
+        "SoftsignGrad": lambda gradient, x: gradient / tf.square(1.0 + tf.abs(x)),
+    }
+)
 
 
 @computes("SeluGrad")
@@ -218,30 +181,6 @@ def selu_grad(gradient: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Compute dX = dY scale if Y >= 0, else dY (Y + scale alpha)."""
     below = tf.minimum(y, 0.0)
     return gradient * (SELU_SCALE + positive(-below) * (below + SELU_SCALE * (SELU_ALPHA - 1.0)))
-
-
-@computes("Softplus")
-def softplus(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = log(1 + e^X) as max(X, 0) + log(1 + e^-|X|), which does not overflow."""
-    return tf.nn.relu(x) + tf.math.log(1.0 + tf.exp(-tf.abs(x)))
-
-
-@computes("SoftplusGrad")
-def softplus_grad(gradient: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Compute dX = dY sigmoid(X)."""
-    return gradient * tf.sigmoid(x)
-
-
-@computes("Softsign")
-def softsign(x: tf.Tensor) -> tf.Tensor:
-    """Compute Y = X / (1 + |X|)."""
-    return x / (1.0 + tf.abs(x))
-
-
-@computes("SoftsignGrad")
-def softsign_grad(gradient: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Compute dX = dY / (1 + |X|)^2."""
-    return gradient / tf.square(1.0 + tf.abs(x))
 
 
 ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592, 0.0)  # coefficients of t^5 to 1

@@ -5,6 +5,7 @@ matrix. Resizing is Y = R X S^T with constant matrices R for the rows and S for 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import tensorflow as tf
 
@@ -56,16 +57,13 @@ def projective_transform(op: tf.Operation, inputs: list[Value], memo: Memo) -> l
 
 def _positions(transforms: tf.Tensor, height: int, width: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return each result pixel's source position, and whether that is infinitely far, `[batch or 1, pixels]`."""
-    grid_y, grid_x = (reshaped(g, [1, -1]) for g in tf.meshgrid(*map(_numbers, (height, width)), indexing="ij"))
+    numbers = [tf.range(size, dtype=tf.float32) for size in (height, width)]
+    grid_y, grid_x = (reshaped(grid, [1, -1]) for grid in tf.meshgrid(*numbers, indexing="ij"))
     a = tf.split(tf.cast(transforms, tf.float32), 8, axis=1)
     k = a[6] * grid_x + a[7] * grid_y + 1.0
     infinite = tf.equal(k, 0.0)
     k = tf.where(infinite, tf.ones_like(k), k)
     return (a[0] * grid_x + a[1] * grid_y + a[2]) / k, (a[3] * grid_x + a[4] * grid_y + a[5]) / k, infinite
-
-
-def _numbers(count: int) -> tf.Tensor:
-    return tf.range(count, dtype=tf.float32)
 
 
 Reader = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -109,73 +107,46 @@ def _bilinear(read: Reader, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     return (1.0 - down) * upper + down * lower
 
 
-Resize = Callable[[tf.Tensor, list[int]], tf.Tensor]
+@lowers("ResizeBicubic", "ResizeArea", "ScaleAndTranslate")
+def resize(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = R X S^T with the matrices of an interpolation, of means over areas, or of a scaling kernel."""
+    return [_applied(inputs[0], _matrices(op, inputs, inputs[0], op.outputs[0]))]
 
 
-def _with_settings(op: tf.Operation, resize: Callable[..., tf.Tensor], *names: str) -> Resize:
-    settings = {name: op.get_attr(name) for name in names}
-    return lambda images, size: resize(images=images, size=size, **settings)
+@lowers("ResizeBicubicGrad", "ScaleAndTranslateGrad")
+def resize_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute dX = R^T dY S with the matrices of an interpolation or of a scaling kernel."""
+    matrices = _matrices(op, inputs, op.outputs[0], inputs[0])
+    return [_applied(inputs[0], [tf.transpose(matrix) for matrix in matrices])]
 
 
-@lowers("ResizeBicubic")
-def bicubic(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = R X S^T with the matrices of bicubic interpolation."""
-    resize = _with_settings(op, tf.raw_ops.ResizeBicubic, "align_corners", "half_pixel_centers")
-    return [_applied(inputs[0], [_matrix(resize, *sizes) for sizes in _sizes(inputs[0], op.outputs[0])])]
+SETTINGS = {
+    "ResizeBicubic": ("align_corners", "half_pixel_centers"),
+    "ResizeArea": ("align_corners",),
+    "ScaleAndTranslate": ("kernel_type", "antialias"),
+}
+"""The attributes of each op that resizes images."""
 
 
-@lowers("ResizeBicubicGrad")
-def bicubic_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dX = R^T dY S with the matrices of bicubic interpolation."""
-    resize = _with_settings(op, tf.raw_ops.ResizeBicubic, "align_corners", "half_pixel_centers")
-    return [_applied(inputs[0], [tf.transpose(_matrix(resize, *s)) for s in _sizes(op.outputs[0], inputs[0])])]
-
-
-@lowers("ResizeArea")
-def area(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = R X S^T with the matrices of means over areas."""
-    resize = _with_settings(op, tf.raw_ops.ResizeArea, "align_corners")
-    return [_applied(inputs[0], [_matrix(resize, *sizes) for sizes in _sizes(inputs[0], op.outputs[0])])]
-
-
-@lowers("ScaleAndTranslate")
-def scale_and_translate(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = R X S^T with the matrices of a scaling kernel, as for resizing with antialiasing."""
-    images, _, scale, translation = inputs
-    return [_applied(images, _scalings(op, scale, translation, images, op.outputs[0]))]
-
-
-@lowers("ScaleAndTranslateGrad")
-def scale_and_translate_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dX = R^T dY S with the matrices of a scaling kernel."""
-    gradient, _, scale, translation = inputs
-    matrices = _scalings(op, scale, translation, op.outputs[0], gradient)
-    return [_applied(gradient, [tf.transpose(matrix) for matrix in matrices])]
-
-
-def _scalings(
-    op: tf.Operation, scale: tf.Tensor, translation: tf.Tensor, x: tf.Tensor, y: tf.Tensor
-) -> list[tf.Tensor]:
-    """Return the matrices of the rows and of the columns."""
+def _matrices(op: tf.Operation, inputs: list[Value], x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
+    """Return the matrices of the rows and of the columns that resize `x` to the size of `y`."""
+    kind = op.type.removesuffix("Grad")
+    settings = {name: op.get_attr(name) for name in SETTINGS[kind]}
     matrices = []
-    for axis, sizes in enumerate(_sizes(x, y)):
-        own = {"scale": [float(known(scale)[axis]), 1.0], "translation": [float(known(translation)[axis]), 0.0]}
-        own |= {"kernel_type": op.get_attr("kernel_type").decode(), "antialias": op.get_attr("antialias")}
-        resize = lambda images, size, own=own: tf.raw_ops.ScaleAndTranslate(images=images, size=size, **own)  # noqa: E731
-        matrices.append(_matrix(resize, *sizes))
+    for axis in (0, 1):
+        if kind == "ScaleAndTranslate":
+            scale, translation = (float(known(value)[axis]) for value in inputs[2:])
+            settings |= {"scale": [scale, 1.0], "translation": [translation, 0.0]}
+        resize = partial(getattr(tf.raw_ops, kind), **settings)
+        matrices.append(_matrix(resize, x.shape[1 + axis], y.shape[1 + axis]))
     return matrices
 
 
-def _sizes(x: tf.Tensor, y: tf.Tensor) -> list[tuple[int, int]]:
-    """Return the old and the new size of the rows and of the columns."""
-    return [(x.shape[axis], y.shape[axis]) for axis in (1, 2)]
-
-
-def _matrix(resize: Resize, size: int, new_size: int) -> tf.Tensor:
+def _matrix(resize: Callable[..., tf.Tensor], size: int, new_size: int) -> tf.Tensor:
     """Return the matrix that resizes one axis, `[new_size, size]`: its columns are the images of the unit vectors."""
     with tf.init_scope():
         units = tf.reshape(tf.eye(size), [size, size, 1, 1])
-        matrix = resize(units, [new_size, 1]).numpy().reshape(size, new_size)
+        matrix = resize(images=units, size=[new_size, 1]).numpy().reshape(size, new_size)
     return tf.constant(matrix.T)
 
 

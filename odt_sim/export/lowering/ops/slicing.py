@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.layout.open_batch import OPEN, numbers_of
 from odt_sim.export.lowering.ops.creation import copied_as_real, reshaped
-from odt_sim.export.lowering.ops.depthwise import InputGradient, keep_before_padding
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
 
 
@@ -30,27 +29,7 @@ def pad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     joined = np.concatenate([pads[:-2], pads[-2:-1] * channels])
     flat = tf.pad(reshaped(x, [*open_shape, width * channels]), joined, constant_values=value)
     sizes = [OPEN if size is None else size for size in flat.shape[:-1]]
-    padded = reshaped(flat, [*sizes, width + sum(pads[-2]), channels])
-    if not number or tf.get_static_value(value) == 0:
-        keep_before_padding(padded, x, pads.tolist(), memo)
-    return [padded]
-
-
-@lowers("Slice", deferred=True)
-def slice_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = a box of X; only the box of an image's gradient is computed if it has all examples and channels."""
-    x, *box = inputs
-    begin, size = (tensor_of(t) for t in box)
-    cropped = _cropped(op, x, begin) if isinstance(x, InputGradient) else None
-    return [tf.slice(tensor_of(x), begin, size) if cropped is None else cropped]
-
-
-def _cropped(op: tf.Operation, x: InputGradient, begin: tf.Tensor) -> tf.Tensor | None:
-    """Return some rows and columns of an image's gradient; None if examples or channels are sliced, too."""
-    first, image, part = tf.get_static_value(begin), op.inputs[0].shape, op.outputs[0].shape
-    if first is None or not part.is_fully_defined() or (image[0], image[3]) != (part[0], part[3]):
-        return None
-    return x.cropped((int(first[1]), int(first[2])), (part[1], part[2]))
+    return [reshaped(flat, [*sizes, width + sum(pads[-2]), channels])]
 
 
 @lowers("StridedSlice")

@@ -76,10 +76,17 @@ def _number(value: tf.Tensor) -> int:
     return int(constant)
 
 
-@_on_lists("EmptyTensorList")
-def empty(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
-    """Return an empty list."""
-    return [TensorList((), dtype, inputs[0])]
+LISTS |= {
+    "EmptyTensorList": lambda dtype, inputs: [TensorList((), dtype, inputs[0])],
+    "TensorListStack": lambda _, inputs: [inputs[0].stacked(inputs[1])],
+    "TensorListPushBack": lambda _, inputs: [replace(inputs[0], items=(*inputs[0].items, inputs[1]))],
+    "TensorListPopBack": lambda _, inputs: [
+        replace(inputs[0], items=inputs[0].items[:-1]),
+        inputs[0].item(-1, inputs[1]),
+    ],
+    "TensorListLength": lambda _, inputs: [tf.constant(len(inputs[0].items))],
+    "TensorListElementShape": lambda _, inputs: [inputs[0].shape],
+}
 
 
 @_on_lists("TensorListReserve")
@@ -96,13 +103,6 @@ def from_tensor(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
     if not tensor.shape.rank or tensor.shape[0] is None:
         raise Refusal("creates a list of a variable number of tensors; give a batch size")
     return [TensorList(tuple(tf.unstack(tensor)), tensor.dtype, shape)]
-
-
-@_on_lists("TensorListStack")
-def stack(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
-    """Join the tensors along a new first axis."""
-    values, shape = inputs
-    return [values.stacked(shape)]
 
 
 @_on_lists("TensorListConcatV2")
@@ -129,32 +129,6 @@ def set_item(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
         return [values.with_item(_number(index), item)]
     old = [tf.zeros_like(item) if own is None else own for own in values.items]
     return [replace(values, items=tuple(tf.where(tf.equal(index, i), item, own) for i, own in enumerate(old)))]
-
-
-@_on_lists("TensorListPushBack")
-def push_back(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
-    """Return the list with one more tensor."""
-    values, item = inputs
-    return [replace(values, items=(*values.items, item))]
-
-
-@_on_lists("TensorListPopBack")
-def pop_back(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
-    """Return the list without its last tensor, and that tensor."""
-    values, shape = inputs
-    return [replace(values, items=values.items[:-1]), values.item(-1, shape)]
-
-
-@_on_lists("TensorListLength")
-def length(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
-    """Return the number of tensors."""
-    return [tf.constant(len(inputs[0].items))]
-
-
-@_on_lists("TensorListElementShape")
-def element_shape(dtype: tf.DType, inputs: Sequence[Any]) -> list[Any]:
-    """Return the shape of each tensor."""
-    return [inputs[0].shape]
 
 
 @_on_lists("TensorListResize")
