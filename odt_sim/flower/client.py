@@ -128,7 +128,7 @@ def _train(job: Job, device: int, message: Message, context: Context) -> RecordD
     """Train from the message's arrays, and return the device's weights, number of examples and loss."""
     sent = _received(job, message)
     task = _next_task(job, "train", device, message, context)
-    trained = Worker(job).train(task, {"weights": sent})
+    trained = Worker(job).run(task, {"weights": sent})
     if trained.excluded:
         raise SimulationError(f"device {device}: excluded from round {task.round}: {trained.excluded[device]}")
     if task.versions and trained.stateful:
@@ -141,7 +141,7 @@ def _train(job: Job, device: int, message: Message, context: Context) -> RecordD
 def _evaluate(job: Job, device: int, message: Message, context: Context) -> RecordDict:
     """Return the loss and the first metric of the model deployed to the device's user, on the device's examples."""
     task = _next_task(job, "evaluate", device, message, context)
-    [row] = Worker(job).evaluate(task, {"weights": _received(job, message)})
+    [row] = Worker(job).run(task, {"weights": _received(job, message)})
     if "not_evaluated" in row:
         raise SimulationError(f"device {device}: not evaluated after round {task.round}: {row['not_evaluated']}")
     names = dict.fromkeys(("loss", job.metrics[0]))  # others may be undefined on a few devices, which Flower rejects
@@ -179,7 +179,7 @@ def _train_task(job: Job, device: int, message: Message, context: Context) -> Re
     body = body_of(message.content)
     _forget(job, device, {*body["kept"], *(body["version"] or ())[:1]})
     with _failures() as reply:
-        trained = Worker(job).train(*task_of(message.content, job.model))
+        trained = Worker(job).run(*task_of(message.content, job.model))
         reply.update(trained_content(trained, device))
     return reply
 
@@ -187,7 +187,7 @@ def _train_task(job: Job, device: int, message: Message, context: Context) -> Re
 def _evaluate_task(job: Job, device: int, message: Message, context: Context) -> RecordDict:
     """Evaluate according to the server's task."""
     with _failures() as reply:
-        rows = Worker(job).evaluate(*task_of(message.content, job.model))
+        rows = Worker(job).run(*task_of(message.content, job.model))
         reply.update(content_of({"rows": rows}))
     return reply
 

@@ -16,7 +16,6 @@ from odt_sim.data import Dataset, federate, iid
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError, StrategyError
 from odt_sim.model.tensors import array_of
-from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.simulation.run.run_warnings import run_warnings
 from odt_sim.strategies import FedAvg, FedProx, Local, Scaffold
 from odt_sim.strategies.base import Update, weights_of
@@ -109,15 +108,11 @@ def test_averaging_strategies_run_under_every_aggregator(kind, model_for, result
         assert any(not np.array_equal(tensor, plain[key]) for key, tensor in found.tensors.items())
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("name", slow_except(["median"], ROBUST))
-def test_ray_and_resumed_runs_give_the_serial_bits(name, grouped, simulation, results, tmp_path):
+def test_resumed_runs_give_the_serial_bits(name, grouped, simulation, results, tmp_path):
     """SCAFFOLD sends a weighted and an unweighted tensor; the cohort is five of six devices."""
     settings = {"model": grouped, "rounds": 3, "fleet": Fleet(cohort=5, unseen=1)}
     serial = results(Scaffold(), tmp_path / "serial", **settings, aggregator=ROBUST[name]())
-    found = results(Scaffold(), tmp_path / "ray", **settings, aggregator=ROBUST[name](), backend=RayBackend(actors=2))
-    found.assert_same_bits(serial)
     with pytest.raises(DeathError):
         simulation(Scaffold(), tmp_path / "died", **settings, aggregator=ROBUST[name](), backend=DiesInRound(2)).run()
     simulation(Scaffold(), tmp_path / "died", **settings, aggregator=ROBUST[name]()).run(resume=True)

@@ -562,11 +562,11 @@ def test_states_of_more_than_1000_devices_have_several_folders(simulation, cloud
         ),
         (
             {"backend": "ray"},
-            "backend: expected a Backend, found 'ray'; pass an instance, such as ProcessesBac",
+            "backend: expected an Executor, found 'ray'; pass an instance, such as ProcessesBac",
         ),
         (
             {"backend": ProcessesBackend},
-            "backend: expected a Backend, found the class ProcessesBackend; pass ProcessesBackend()",
+            "backend: expected an Executor, found the class ProcessesBackend; pass ProcessesBackend()",
         ),
     ],
 )

@@ -71,10 +71,7 @@ def two_tries(monkeypatch):
     ("does", "backend", "timeout", "reason"),
     [
         ("sends_nan", "serial", None, "update not finite"),
-        ("sends_nan", "ray", None, "update not finite"),
-        ("sends_nan", "processes", None, "update not finite"),
         ("explodes", "serial", None, "update too large"),
-        ("explodes", "ray", None, "update too large"),
         ("hangs", "serial", 1, "timed out"),
         ("hangs", "ray", 1, "timed out"),
         pytest.param("hangs_in_native_code", "ray", 1, "worker died or hung 2 times", marks=pytest.mark.slow),
@@ -96,15 +93,14 @@ def test_failing_device_is_excluded_and_no_other_bit_changes(
     of_others(found).assert_same_bits(away)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_device_with_examples_that_litert_refuses_is_excluded(backend, dropout, results, tmp_path):
+def test_device_with_examples_that_litert_refuses_is_excluded(dropout, results, tmp_path):
     """One device trains on a word outside the vocabulary."""
     fine = random_data(dropout, [8, 5, 4, 6])
     x = fine.x.copy()
     x[fine.train(FAILING)[0]] = 1000
     model = replace(dropout, vocabularies={})  # as in a model with its own word lookup
     settings = {"model": model, "plan": None, "fleet": Fleet(adaptation_steps=0, quarantine_after=None)}
-    found = results(FedAvg(), tmp_path / "found", data=replace(fine, x=x), backend=BACKENDS[backend](), **settings)
+    found = results(FedAvg(), tmp_path / "found", data=replace(fine, x=x), **settings)
     alone = results(WithoutFailing(), tmp_path / "alone", data=fine, **settings)
     for row in found.rounds:
         assert row["excluded_devices"] == [FAILING]

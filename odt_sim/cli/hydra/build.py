@@ -32,7 +32,7 @@ from odt_sim.observers.base import Observer
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RunFolder
 from odt_sim.persistence.storage import is_uri
 from odt_sim.settings import Budget, ConfiguredFleet, ExportedModel, General, ModelFile
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.simulation.run.callbacks import Function
 from odt_sim.simulation.run.checks import check_fit, named_as
@@ -126,7 +126,7 @@ def _simulation(
     data: FederatedData,
     strategy: Strategy,
     aggregator: Aggregator,
-    backend: Backend,
+    backend: Executor,
     metrics: Sequence[Callable[..., float | None]],
     callbacks: Sequence[Function | Observer] = (),
 ) -> Simulation:

@@ -26,7 +26,7 @@ from odt_sim.persistence.records import DeviceRecord, RoundRecord, columns_of
 from odt_sim.persistence.run_folder import document
 from odt_sim.persistence.storage import Storage
 from odt_sim.settings import Budget, Fleet, General
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.job import Job
 from odt_sim.simulation.run.cohort import straggler_count
 from odt_sim.simulation.run.evaluation import PREFIXES
@@ -43,7 +43,7 @@ ARGUMENTS: Mapping[str, tuple[type, str]] = {
     "aggregator": (Aggregator, "pass an instance, such as Mean()"),
     "attack": (Attack, "pass an instance, such as LabelPoisoning()"),
     "budget": (Budget, "pass an instance, such as Budget(steps=1000)"),
-    "backend": (Backend, "pass an instance, such as ProcessesBackend() from odt_sim.simulation.executors.processes"),
+    "backend": (Executor, "pass an instance, such as ProcessesBackend() from odt_sim.simulation.executors.processes"),
 }
 """The expected type of each argument of a simulation, and the advice for a value of another type."""
 

@@ -36,7 +36,7 @@ from odt_sim.persistence.storage import storage_at
 from odt_sim.persistence.summary import Summary
 from odt_sim.settings import Budget, Fleet, Run
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.job import Job
 from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.simulation.run.cadence import Cadence
@@ -83,7 +83,7 @@ class Simulation:
         target: float | None = None,
         seed: int = 0,
         storage: str | os.PathLike[str] | None = None,
-        backend: Backend | None = None,
+        backend: Executor | None = None,
         aggregator: Aggregator | None = None,
         attack: Attack | None = None,
         budget: Budget | None = None,
@@ -135,8 +135,8 @@ class Simulation:
         self._own_storage = storage is not None
         self._callbacks = as_observers(callbacks)
         self._callback_settings = {"callbacks": text_of_callbacks(callbacks)} if callbacks else {}
-        self._backend = SerialBackend() if backend is None else backend
-        check_types(backend=self._backend, budget=Budget() if budget is None else budget)
+        self._executor = SerialBackend() if backend is None else backend
+        check_types(backend=self._executor, budget=Budget() if budget is None else budget)
         job = checked_job(
             model,
             data,
@@ -147,7 +147,7 @@ class Simulation:
             plan=plan,
             aggregator=aggregator,
             attack=attack,
-            runtime=self._backend.runtime,
+            runtime=self._executor.runtime,
         )
         self._job = replace(job, own_metrics=own_metrics(metrics), metric=metric, rounds=rounds)
         check_metrics(self._job)
@@ -164,7 +164,7 @@ class Simulation:
         self._checkpoint = Checkpoint(place, model, identity(self._job, self._settings))
         self._folder = RunFolder(self.directory)
         clock = partial(clock_of, self._job, self._conditions) if self._conditions else None
-        self._steps = Rounds(self._job, self._backend, rounds, clock, self._state)
+        self._steps = Rounds(self._job, self._executor, rounds, clock, self._state)
         self._evaluated: Sequence[RoundRecord] = ()  # the records that decide which round is reported
 
     def __repr__(self) -> str:
@@ -190,7 +190,7 @@ class Simulation:
     @property
     def own_examples(self) -> bool:
         """Whether devices have their own examples instead of those in `data`, as phones may."""
-        return self._backend.own_examples
+        return self._executor.own_examples
 
     def run(self, *, resume: bool = False, observers: Sequence[Observer] | None = None) -> Summary:
         """Run all rounds, evaluate the devices after the round that validates best, and return the summary.
@@ -303,7 +303,7 @@ class Simulation:
             privacy=self._spent_privacy(),
             conditions=self._conditions,
             stopped=self._ended_early(observers.reason if stopped else self._spending.reason),
-            backend=self._backend.choice,
+            backend=self._executor.choice,
         )
 
     def _spent_privacy(self) -> Mapping[str, Any] | None:
@@ -325,14 +325,14 @@ class Simulation:
         """Return the recorded results of a complete run whose devices may be gone; empty if they must be evaluated."""
         ended = commit.round == self._rounds or self._spending.reason
         complete = ended and self._folder.summary() is not None
-        if not (complete and self._backend.devices_leave):
+        if not (complete and self._executor.devices_leave):
             return []
         return [dict(record) for record in self._folder.devices()]
 
     def _work(self, commit: Commit, observers: Observers, stopped: bool) -> tuple[list[Row], bool]:
         """Run the remaining rounds and evaluate the devices; return the results and whether an observer stopped it."""
         try:
-            self._backend.open(self._job)
+            self._executor.open(self._job)
             hand_back()
             started = time.perf_counter()
             with Commits(observers, self._write) as commits:
@@ -352,7 +352,7 @@ class Simulation:
                     self._checkpoint.report_last()
             return self._steps.evaluate("final", self._checkpoint.reported), stopped
         finally:
-            self._backend.close()
+            self._executor.close()
 
     def _is_last(self, commit: Commit) -> bool:
         """Return whether no round follows a commit: after the last round, or if the budget is spent."""

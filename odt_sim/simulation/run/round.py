@@ -19,7 +19,7 @@ from odt_sim.persistence.timeline import TimelineRecord
 from odt_sim.persistence.versions import Versions
 from odt_sim.settings import ASYNCHRONOUS
 from odt_sim.simulation.clock.clock import Appointment, Clock, Group
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.job import Job, Task, Trained
 from odt_sim.simulation.run.checks import check_updates
 from odt_sim.simulation.run.cohort import (
@@ -33,7 +33,7 @@ from odt_sim.simulation.run.cohort import (
 from odt_sim.simulation.run.evaluation import Row, not_evaluated
 from odt_sim.simulation.run.exclusion import advice, failures_after, listed, quarantined
 from odt_sim.simulation.run.messages import Assignment, Messages, differ
-from odt_sim.simulation.run.sums import check_combined, check_tensors, mean
+from odt_sim.simulation.run.sums import add, check_combined, check_tensors, mean
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Unkept, Updates
 
 
@@ -97,7 +97,7 @@ class Rounds:
     def __init__(
         self,
         job: Job,
-        backend: Backend,
+        executor: Executor,
         rounds: int,
         clock: Callable[[NDArray[np.int64]], Clock] | None = None,
         earlier: Callable[[int], ServerState] | None = None,
@@ -106,12 +106,12 @@ class Rounds:
 
         Args:
             job: The run's job.
-            backend: Runs the devices.
+            executor: Runs the devices.
             rounds: The maximum number of rounds.
             clock: Returns the clock, given the devices that take part in training; None for a run without a clock.
             earlier: Returns the server's state after a round that an earlier process ran.
         """
-        self._job, self._backend, self._rounds = job, backend, rounds
+        self._job, self._executor, self._rounds = job, executor, rounds
         fleet, devices = job.fleet, job.data.devices
         self._unseen = choose_unseen(devices, fleet.unseen, job.seed)
         seen = np.delete(np.arange(devices), self._unseen)
@@ -132,7 +132,10 @@ class Rounds:
             SimulationError: A block failed, too few devices contributed, or the strategy or the aggregator failed.
         """
         planned = self._planned(commit)
-        trained = self._backend.train(planned.assignments)
+        trained = Trained()
+        for assignment in planned.assignments:
+            for block in self._executor.run(assignment):
+                add(trained, block)
         after = self._after(commit, planned, trained)
         line = planned.appointment.line if planned.appointment else None
         return EndedRound(after, self._record(commit, after, planned, trained), line)
@@ -245,8 +248,8 @@ class Rounds:
     def evaluate(self, kind: Literal["evaluate", "final"], commit: Commit) -> list[Row]:
         """Evaluate devices after a round; return their rows, in the order of the blocks."""
         tasks = [Task(kind, commit.round, block, commit.versions.of(block)) for block in blocks(self._evaluated)]
-        rows = self._backend.evaluate(Assignment(tasks, Messages(self._job, commit.state)))
-        return [{"seen": not holds(self._unseen, row["device"]), **row} for row in rows]
+        results = self._executor.run(Assignment(tasks, Messages(self._job, commit.state)))
+        return [{"seen": not holds(self._unseen, row["device"]), **row} for rows in results for row in rows]
 
     def _record(self, before: Commit, after: Commit, planned: PlannedRound, trained: Trained) -> RoundRecord:
         """Return the record of a round, without its duration and its evaluation."""

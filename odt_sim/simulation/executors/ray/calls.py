@@ -1,7 +1,6 @@
 """The actor calls of a round's tasks."""
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from odt_sim.simulation.executors.job import Job, Task, Trained
@@ -10,12 +9,7 @@ from odt_sim.simulation.executors.ray.call_errors import LOST, is_own_death, res
 from odt_sim.simulation.executors.ray.schedule import OwnActors, SharedActors
 from odt_sim.simulation.run.evaluation import unmeasured
 from odt_sim.simulation.run.messages import Assignment
-from odt_sim.simulation.run.sums import join
-
-
-def joined(task: Task, parts: Sequence[Any]) -> Any:
-    """Return the result of a block, given the results of its parts."""
-    return join(parts) if task.kind == "train" else [row for rows in parts for row in rows]
+from odt_sim.simulation.run.sums import joined
 
 
 class Calls:
@@ -81,7 +75,7 @@ class Calls:
         try:
             self._done.update(zip(call.tasks, result(reference), strict=True))
         except LOST as error:
-            self._actors.replace(call, died=is_own_death(error))
+            self._actors.replace(call, died=is_own_death(error, call.node))
             self._repeat(call)
         else:
             self._actors.done(call)
