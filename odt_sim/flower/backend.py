@@ -19,10 +19,10 @@ from odt_sim.observers.base import Observer
 from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.job import Job, Trained
 from odt_sim.simulation.run.coordinator import Simulation
-from odt_sim.simulation.run.evaluation import Row, unmeasured
+from odt_sim.simulation.run.evaluation import unmeasured
 from odt_sim.simulation.run.exclusion import TIMED_OUT
 from odt_sim.simulation.run.messages import Assignment
-from odt_sim.simulation.run.sums import join
+from odt_sim.simulation.run.sums import joined
 from odt_sim.strategies.base import Strategy
 
 POLL = 0.1  # seconds between polls for replies; Flower's own wait takes 3 s
@@ -89,11 +89,8 @@ class FlowerBackend(Executor):
                 self._evaluated.setdefault(device, set()).add(version.round)
         replies = self._ask("train" if assignment.trains else "evaluate", assignment, job.fleet.timeout)
         for task in tasks:
-            parts = [(device, replies.pop(device)) for device in task.devices]
-            if assignment.trains:
-                yield join(_trained(job, device, reply) for device, reply in parts)
-            else:
-                yield [row for device, reply in parts for row in _rows(job, device, reply)]
+            parts = (_result(job, id, replies.pop(id), training=assignment.trains) for id in task.devices)
+            yield joined(task, list(parts))
 
     def close(self) -> None:
         """Drop the job and the nodes."""
@@ -128,26 +125,17 @@ class FlowerBackend(Executor):
         return replies
 
 
-def _trained(job: Job, device: int, reply: Reply) -> Trained:
-    """Return a device's outcome; a device whose node failed is excluded."""
+def _result(job: Job, device: int, reply: Reply, *, training: bool) -> Any:
+    """Return a device's outcome, or its row in a list; a device whose node failed is excluded.
+
+    Raises:
+        SimulationError: A failure that is not the device's own.
+    """
     if isinstance(reply, str):
-        return Trained(excluded={device: reply})
-    _check(reply)
-    return trained_of(reply, job.model)
-
-
-def _rows(job: Job, device: int, reply: Reply) -> list[Row]:
-    if isinstance(reply, str):
-        return [unmeasured(job.data, device, reply)]
-    _check(reply)
-    return list(body_of(reply)["rows"])
-
-
-def _check(reply: RecordDict) -> None:
-    """Raise the failure in a reply if it is not the device's own."""
-    failure = body_of(reply).get("failure")
-    if failure:
+        return Trained(excluded={device: reply}) if training else [unmeasured(job.data, device, reply)]
+    if failure := body_of(reply).get("failure"):
         raise SimulationError(failure)
+    return trained_of(reply, job.model) if training else body_of(reply)["rows"]
 
 
 def server_app(

@@ -38,7 +38,7 @@ class PhoneWorker:
         """Prepare for a job with the phones that connect."""
         self._job, self._phones, self._interpreter = job, connected, PhonePool(job.model)
         self._store = DeviceStore(job.storage, job.model)
-        self._work = LocalWork(job, Evaluation(job, self._test_examples), _failed, limited=False)
+        self._work = LocalWork(job, Evaluation(job, self._test_examples), self._failed, limited=False)
         self._blocks = ThreadPoolExecutor(MOST_AT_ONCE, "block")
         self._devices = ThreadPoolExecutor(MOST_AT_ONCE, "phone")
         self._loading = Lock()
@@ -100,6 +100,6 @@ class PhoneWorker:
         """Return stand-ins for test examples, which stay on the phones."""
         return PhoneExamples.counted((self._phones.examples(device.id) or PLACEHOLDER).test)
 
-
-def _failed(error: InvocationError | OutOfTime) -> Excluded:
-    return Excluded(TIMED_OUT if isinstance(error, OutOfTime) else str(error))
+    @staticmethod
+    def _failed(error: InvocationError | OutOfTime) -> Excluded:
+        return Excluded(TIMED_OUT if isinstance(error, OutOfTime) else str(error))

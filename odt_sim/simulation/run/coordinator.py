@@ -2,12 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -39,7 +38,6 @@ from odt_sim.simulation.clock.kinds import check_clock, clock_of
 from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.job import Job
 from odt_sim.simulation.executors.serial import SerialBackend
-from odt_sim.simulation.run.cadence import Cadence
 from odt_sim.simulation.run.callbacks import Function, as_observers, text_of_callbacks
 from odt_sim.simulation.run.checks import check_metrics, check_types, checked_job, promised
 from odt_sim.simulation.run.code import record_code
@@ -56,7 +54,7 @@ from odt_sim.simulation.run.finish import (
 from odt_sim.simulation.run.round import EndedRound, Rounds
 from odt_sim.simulation.run.run_settings import identity, settings
 from odt_sim.simulation.run.run_warnings import run_warnings
-from odt_sim.simulation.run.spending import Spending
+from odt_sim.simulation.run.spending import Cadence, Spending
 from odt_sim.simulation.run.start import check_unused, initial_weights, start, store_calibration
 from odt_sim.strategies.base import ServerState, Strategy
 
@@ -151,9 +149,9 @@ class Simulation:
         )
         self._job = replace(job, own_metrics=own_metrics(metrics), metric=metric, rounds=rounds)
         check_metrics(self._job)
-        Run(rounds, evaluate_every, target)
+        self._run_settings = Run(rounds, evaluate_every, target, metric, budget=budget or Budget())
         fleet, data = self._job.fleet, self._job.data
-        self._rounds, self._target, self._spending = rounds, target, Spending(budget or Budget())
+        self._spending = Spending(self._run_settings.budget)
         of_period = data.arrival.rounds if data.arrival else None
         self._cadence = Cadence(rounds, evaluate_every or of_period, fleet.schedule.hours)
         check_target(target, self._job.metrics[0], "run.target")
@@ -222,8 +220,10 @@ class Simulation:
             store_calibration(self._conditions, self.directory)
             for message in run_warnings(self._job, own_examples=self.own_examples):
                 group.on_warning(message)
+            known = {**self._settings, "run.rounds": self._rounds, "seed": self._job.seed}
+            info = RunInfo(self._job.strategy.name, known, self.directory, self._rounds, self._evaluated)
             try:
-                stopped = group.on_begin(self._info()) and commit.round > 0
+                stopped = group.on_begin(info) and commit.round > 0
                 summary = self._run(commit, group, stopped)
             except (OdtSimError, KeyboardInterrupt) as error:
                 # Otherwise a notebook shows a hundred lines of odt_sim; the cause's traceback ends in the user's code.
@@ -279,9 +279,9 @@ class Simulation:
         """Return the server's state after an earlier round, on which devices still train."""
         return self._checkpoint.state(round) if round else self._initial().state
 
-    def _info(self) -> RunInfo:
-        settings = {**self._settings, "run.rounds": self._rounds, "seed": self._job.seed}
-        return RunInfo(self._job.strategy.name, settings, self.directory, self._rounds, self._evaluated)
+    @property
+    def _rounds(self) -> int:
+        return self._run_settings.rounds
 
     def _run(self, commit: Commit, observers: Observers, stopped: bool) -> Summary:
         rows = self._kept(commit)
@@ -293,33 +293,22 @@ class Simulation:
         if warning := unchosen_round(self._job, self._evaluated):
             observers.on_warning(warning)
         write_model(self._job, self._folder, reported, observers.on_warning)
+        budget = {f"run.budget.{name}": str(limit) for name, limit in vars(self._run_settings.budget).items() if limit}
+        limits = {"run.rounds": str(self._rounds), **budget, **self._callback_settings}
+        ended_early = len(self._folder.rounds()) < self._rounds
+        promise = promised(self._job, len(self._folder.rounds())) if self._privacy and ended_early else self._privacy
         return write_results(
             self._job,
             self._folder,
             rows,
             reported.round,
-            settings={**self._settings, **observers.decides, **self._limits},
-            target=self._target,
-            privacy=self._spent_privacy(),
+            settings={**self._settings, **observers.decides, **limits},
+            target=self._run_settings.target,
+            privacy=promise,
             conditions=self._conditions,
-            stopped=self._ended_early(observers.reason if stopped else self._spending.reason),
+            stopped=(observers.reason if stopped else self._spending.reason) if ended_early else None,
             backend=self._executor.choice,
         )
-
-    def _spent_privacy(self) -> Mapping[str, Any] | None:
-        """Return the privacy promise for the rounds that ran, which may be fewer than planned."""
-        rounds = len(self._folder.rounds())
-        return promised(self._job, rounds) if self._privacy and rounds < self._rounds else self._privacy
-
-    @property
-    def _limits(self) -> dict[str, str]:
-        """The settings that end the run, by dotted name; budget and callbacks only if there are any."""
-        budget = {f"run.budget.{name}": str(limit) for name, limit in vars(self._spending.budget).items() if limit}
-        return {"run.rounds": str(self._rounds), **budget, **self._callback_settings}
-
-    def _ended_early(self, reason: str | None) -> str | None:
-        """Return why the run ended, if it ended before its last round."""
-        return None if len(self._folder.rounds()) == self._rounds else reason
 
     def _kept(self, commit: Commit) -> list[Row]:
         """Return the recorded results of a complete run whose devices may be gone; empty if they must be evaluated."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import ray
 
+from odt_sim._support.user_code import is_users
 from odt_sim.device.engines import FLEX_MEMORY, RuntimeChoice, RuntimeName
 from odt_sim.errors import SimulationError
 from odt_sim.model.reading.verification import memory_needed
@@ -28,7 +29,6 @@ from odt_sim.simulation.executors.ray.capacity import (
     wait_for_room,
 )
 from odt_sim.simulation.executors.ray.cluster import is_callers, join_cluster, session
-from odt_sim.simulation.executors.ray.loaded_code import LoadedCode, loaded_code, was_reloaded
 from odt_sim.simulation.executors.ray.node_check import Expected, check_node, credentials, expect, withdraw
 from odt_sim.simulation.executors.ray.schedule import OwnActors, SharedActors
 from odt_sim.simulation.executors.ray.settings import check_settings
@@ -38,6 +38,9 @@ from odt_sim.simulation.run.cohort import LARGEST_BLOCK
 from odt_sim.simulation.run.messages import Assignment
 from odt_sim.simulation.run.sums import joined
 from odt_sim.strategies.base import Tensors
+
+LoadedCode = Mapping[str, Any]
+"""The import specifications of the user's modules, by name; `importlib.reload` and a new import create another one."""
 
 LARGEST_INLINE = 50_000
 """The most bytes of a broadcast that each call carries; the object store takes longer.
@@ -211,8 +214,12 @@ class RayBackend(Executor):
         """Run blocks on the actors, including new ones on nodes that joined the cluster; see `Executor`."""
         if self._job is None:
             raise SimulationError("backend ray: no job is open; call open first")
-        if self._takes_what_fits:
-            self._grow()
+        if self._takes_what_fits:  # actors of dead nodes restart on nodes with free resources
+            fitting = places(self._needs, node_resources())
+            if fitting > self._places:
+                added = min(fitting - self._places, free_places(self._needs))
+                self._actors.add(added)
+                self._places += added
         (tasks, messages), job = assignment, self._job
         if not self._dedicated:
             sizes = [len(task.devices) for task in tasks]
@@ -253,19 +260,14 @@ class RayBackend(Executor):
         """Whether the backend starts as many actors as fit on a cluster."""
         return self.actors is None and not self._local and not self._dedicated
 
-    def _grow(self) -> None:
-        """Add actors for nodes that joined the cluster; actors of dead nodes restart on nodes with free resources."""
-        found = places(self._needs, node_resources())
-        if found > self._places:
-            added = min(found - self._places, free_places(self._needs))
-            self._actors.add(added)
-            self._places += added
-
     def _take_idle(self, most: int) -> list[Any]:
         """Return up to `most` idle actors with this job's reservation and the user's current code; kill the others."""
-        now = loaded_code()
+        # Actors keep the modules that they have imported, even after a reload here. Editing a file alone has no effect.
+        specs = {name: getattr(module, "__spec__", None) for name, module in list(sys.modules.items())}
+        now = {name: spec for name, spec in specs.items() if spec and is_users(str(spec.origin))}
         idle = _idle.pop(session(), _Idle(self._needs, {}, []))
-        fit = idle.reserved == self._needs and not was_reloaded(idle.code, now)
+        reloaded = any(now.get(name, spec) is not spec for name, spec in idle.code.items())
+        fit = idle.reserved == self._needs and not reloaded
         kept = idle.actors[:most] if fit else []
         _end(idle.actors[len(kept) :])
         self._code = {**idle.code, **now} if kept else now
