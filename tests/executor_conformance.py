@@ -72,6 +72,18 @@ class SetsTheEntry(FedAvg):
         return state
 
 
+class AddsToTheBroadcast(FedAvg):
+    """Adds an entry to the mapping that a device receives, which must not reach other devices."""
+
+    name = "fedavg"
+
+    def local(self, device: Any, broadcast: Any) -> Update:
+        if "seen" in broadcast:
+            raise ValueError("the entry of another device")
+        broadcast["seen"] = np.ones(1)
+        return super().local(device, broadcast)
+
+
 class SendsItsNumber(FedAvg):
     """Sends each device a tensor of its own, which is part of its model's records."""
 
@@ -80,8 +92,17 @@ class SendsItsNumber(FedAvg):
 
     def deploy(self, device: Any, broadcast: Any) -> Any:
         device.records["own"] = float(broadcast["own"][0])
-        device.records["threads"] = max(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
+        device.records["threads"] = threads()
         return super().deploy(device, broadcast)
+
+    def aggregate(self, state: ServerState, updates: Any) -> ServerState:
+        after = super().aggregate(state, updates)
+        return ServerState({**after.broadcast, "threads": np.array([threads()])})
+
+
+def threads() -> int:
+    """Return the most threads that a BLAS library of this process uses."""
+    return max(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
 
 
 def share_of_first_class(outputs: Any, targets: Any) -> float:
@@ -175,10 +196,11 @@ class ExecutorConformance:
         rounds = RunFolder(tmp_path).rounds()
         assert [row["excluded_reasons"] for row in rounds] == [{}, {FAILING: reason}, {}]
 
-    def test_broadcast_that_is_changed_in_place_is_sent_again(
-        self, executor: Any, simulation: Any, serial: Any, tmp_path: Path
+    @pytest.mark.parametrize("strategy", [SetsTheEntry(), AddsToTheBroadcast()], ids=lambda each: type(each).__name__)
+    def test_changes_of_the_broadcast_in_place_change_no_bit(
+        self, strategy: Any, executor: Any, simulation: Any, serial: Any, tmp_path: Path
     ) -> None:
-        simulation(tmp_path / "found", executor, SetsTheEntry()).run(observers=[])
+        simulation(tmp_path / "found", executor, strategy).run(observers=[])
         assert_same(left(tmp_path / "found"), serial("fedavg"))
 
     @pytest.mark.parametrize(("how", "message"), [("strategy", "KeyError: 'mu'"), ("exit", "SystemExit: no data")])
