@@ -1,14 +1,18 @@
 """One simulated device: a model, its state and its own data."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim._support.checks import names_arguments
 from odt_sim.data.store.columns import Array, Rows
 from odt_sim.device.batches import Batch, given_batch
+from odt_sim.device.checkpoint import write_checkpoint
 from odt_sim.device.examples import Examples, check_ids, checked_inputs
 from odt_sim.device.further_inputs import checked_call
 from odt_sim.device.parts import Parts, StateOwner, engine_parts
@@ -155,13 +159,6 @@ class Device(StateOwner):
         plan = self.plan if epochs is None else replace(self.plan, epochs=epochs, steps=None)
         return self._training.train(self._local._replace(plan=plan), learning_rate, group, inputs)
 
-    def finish(self) -> None:
-        """End training as Keras' `fit` does: set weights with moving averages (`use_ema`) to these averages.
-
-        `train` does this itself; call `finish` after the last `train_step`.
-        """
-        self._training.finish()
-
     def batches(
         self, plan: TrainingPlan | None = None, purpose: str = "batches", inputs: Inputs = None
     ) -> Iterator[Batch]:
@@ -195,14 +192,6 @@ class Device(StateOwner):
         """
         return self.train_step(given_batch(self.model, x, y, f"device {self.id}"), learning_rate, group)
 
-    def begin_again(self) -> None:
-        """Reset everything except the weights to the beginning of the round, to train a second model on this device.
-
-        Batch orders, masks and optimizer slots start over, and no gradient offset is set.
-        """
-        self._training.begin_again()
-        self._state.replace(self.weights, self._seeded_slots(), same_body=True)
-
     def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
         """Make later steps use `g + mu w + offset` instead of the gradient `g`, until another call replaces the offset.
 
@@ -217,6 +206,18 @@ class Device(StateOwner):
             ModelError: The offset has other parameters, or the model lacks the capability `gradient_offset`.
         """
         self._training.offset = GradientOffset.checked(self.model, offset, mu)
+
+    @names_arguments
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write weights, optimizer slots and the counts of epochs and steps to a checkpoint.
+
+        A device with the same data, seed, id and round that restores it trains exactly as this one would.
+
+        Raises:
+            FileError: The file cannot be written; an earlier file stays intact.
+        """
+        done = self._training.epochs, self._training.steps
+        write_checkpoint(Path(path), self.model, self.weights, self._state.slots, *done)
 
     def learning_rate(self, given: float | None = None) -> float:
         """Return the step size of the next step: the given one, else the plan's, else the model's own.

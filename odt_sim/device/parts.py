@@ -7,9 +7,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from odt_sim._support.checks import names_arguments
 from odt_sim.data.store.columns import Array
-from odt_sim.device.checkpoint import read_saved, write_checkpoint
+from odt_sim.device.checkpoint import read_saved
 from odt_sim.device.random import generator_for
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.device.scoring import Calls, EngineScoring, Scoring
@@ -149,18 +148,6 @@ class StateOwner:
         else:
             state.replace(state.weights.replace(weights), state.slots)
 
-    @names_arguments
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write weights, optimizer slots and the counts of epochs and steps to a checkpoint.
-
-        A device with the same data, seed, id and round that restores it trains exactly as this one would.
-
-        Raises:
-            FileError: The file cannot be written; an earlier file stays intact.
-        """
-        done = self._training.epochs, self._training.steps
-        write_checkpoint(Path(path), self.model, self.weights, self._state.slots, *done)
-
     def optimizer_state(self) -> list[Array]:
         """Return a copy of the optimizer's slots `s0..sM`; empty if it has none."""
         return [slot.copy() for slot in self._state.slots]
@@ -181,6 +168,21 @@ class StateOwner:
     def release(self) -> None:
         """Return the interpreter to the pool; training since the last read of the weights is lost."""
         self._state.release()
+
+    def finish(self) -> None:
+        """End training as Keras' `fit` does: set weights with moving averages (`use_ema`) to these averages.
+
+        `train` does this itself; call `finish` after the last `train_step`.
+        """
+        self._training.finish()
+
+    def begin_again(self) -> None:
+        """Reset everything except the weights to the beginning of the round, to train a second model on this device.
+
+        Batch orders, masks and optimizer slots start over, and no gradient offset is set.
+        """
+        self._training.begin_again()
+        self._state.replace(self.weights, self._seeded_slots(), same_body=True)
 
     def _seeded_slots(self) -> Sequence[Array]:
         """Return initial slots with the seeds of random layers, which depend on the run's seed, the device and the round."""
