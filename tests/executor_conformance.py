@@ -254,9 +254,19 @@ class ExecutorConformance:
 
 
 def left(directory: Path) -> dict[str, Any]:
-    """Return what a run left, without the files in which devices' states are: they depend on how blocks are run."""
+    """Return what a run left, without what depends on the division into blocks: the devices that share a file of states.
+
+    A file with a state that is still needed may contain states of other devices that are not.
+    """
     found = outcome(directory)
-    return {name: array[:, :2] if name.endswith(" versions") else array for name, array in found.items()}
+    found = {name: array[:, :2] if name.endswith(" versions") else array for name, array in found.items()}
+    needed = {tuple(row) for name in found if name.endswith(" versions") for row in found[name].tolist()}
+
+    def is_needed(name: str) -> bool:
+        state = re.match(r"(\d+) (\d+)/", name)  # the round and the device
+        return state is None or (int(state[2]), int(state[1])) in needed
+
+    return {name: value for name, value in found.items() if is_needed(name)}
 
 
 def assigned(job: Job, groups: list[list[Task]]) -> list[Assignment]:
