@@ -3,7 +3,7 @@
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, ObjectLostError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, ObjectLostError, RayActorError, RayError, RaySystemError, RayTaskError
 
 from odt_sim._support.text import first_line
 from odt_sim.errors import OdtSimError, SimulationError
@@ -27,10 +27,8 @@ def result(reference: Any) -> Any:
         if isinstance(error.cause, OdtSimError):
             raise error.cause from None
         advice = "debug it with backend=serial"
-        if isinstance(error.cause, ImportError):
-            advice = (
-                "install it on all nodes, or upload the folder with your files: 'backend.runtime_env={working_dir: .}'"
-            )
+        if isinstance(error.cause, RaySystemError):  # the job could not be unpickled there, mostly for lack of a module
+            advice = "install its modules on all nodes, or upload the folder with your files: 'backend.runtime_env={working_dir: .}'"
         raise SimulationError(
             f"backend ray: a worker failed with {type(error.cause).__name__}: {first_line(error.cause)}; {advice}"
         ) from error
