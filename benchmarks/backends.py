@@ -25,14 +25,18 @@ from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
 from odt_sim.data.devices.federated import FederatedData
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.processes import ProcessesBackend
 from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.strategies.averaging.fedavg import FedAvg
 
 DEVICES, EXAMPLES, COHORT, WARM_UP = 100, 96, 10, 3
-BACKENDS: dict[str, Callable[[], Backend]] = {"serial": SerialBackend, "processes": ProcessesBackend, "ray": RayBackend}
+BACKENDS: dict[str, Callable[[], Executor]] = {
+    "serial": SerialBackend,
+    "processes": ProcessesBackend,
+    "ray": RayBackend,
+}
 
 
 def perceptron(hidden: list[int]) -> Path:
@@ -60,7 +64,7 @@ class Clock(Observer):
         self.seconds.append(record.seconds)
 
 
-def updates_a_second(model: TrainableModel, data: FederatedData, backend: Backend, rounds: int) -> float:
+def updates_a_second(model: TrainableModel, data: FederatedData, backend: Executor, rounds: int) -> float:
     """Return the updates per second of one run."""
     clock, total = Clock(), WARM_UP + rounds + 1  # the last round is evaluated, so it is not measured
     with tempfile.TemporaryDirectory() as folder:

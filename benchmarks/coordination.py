@@ -37,7 +37,7 @@ from odt_sim.data.devices.federated import FederatedData
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.simulation.executors.auto import AutoBackend
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.processes import ProcessesBackend
 from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.strategies.averaging.fedavg import FedAvg
@@ -47,7 +47,7 @@ DEVICES, EXAMPLES, LEARNING_RATE = 100, 96, 0.05
 EMPTY = 1000  # devices that train nothing
 WARM_UP = 3  # rounds
 WORKER_NICENESS = 15  # Ray's niceness for its workers
-BACKENDS: dict[str, Callable[[int], Backend]] = {
+BACKENDS: dict[str, Callable[[int], Executor]] = {
     "ray": lambda workers: RayBackend(actors=workers),
     "processes": ProcessesBackend,
     "auto": lambda workers: AutoBackend(),

@@ -23,7 +23,7 @@ from workload import fleet_of, random_images, shipped_file
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.serial import SerialBackend
 
 DEVICES, EXAMPLES, COHORT = 100, 96, 10
@@ -70,7 +70,7 @@ def object_store() -> int:
     return int(stats.store_stats.object_store_bytes_used)
 
 
-def backend(name: str) -> Backend:
+def backend(name: str) -> Executor:
     """Return the backend; Ray is imported only when used."""
     if name == "serial":
         return SerialBackend()

@@ -45,7 +45,7 @@ from odt_sim.data import Dataset, FederatedData, federate, find_leakage, iid
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.settings import Availability, Profiles
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.serial import SerialBackend
 
 EXAMPLES, CLASSES, SHAPE = 4, 10, (4, 4, 1)
@@ -181,7 +181,7 @@ def _wait() -> None:
     sys.stdin.readline()
 
 
-def backend(name: str) -> Backend:
+def backend(name: str) -> Executor:
     """Return the backend; Ray is imported only when used."""
     if name == "serial":
         return SerialBackend()

@@ -23,8 +23,10 @@ from odt_sim.device.runtime import Runtime
 from odt_sim.persistence.storage import Folder
 from odt_sim.simulation.executors.job import Job, Task
 from odt_sim.simulation.executors.ray import RayBackend
+from odt_sim.simulation.run.messages import Assignment, Messages
 from odt_sim.simulation.run.sums import join
 from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies.base import ServerState
 
 BLOCKS, DEVICES, BATCH = 16, 2, 32
 SMALL, LARGE = 2, 20  # steps of a device
@@ -65,11 +67,12 @@ def main() -> None:
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
         data = fleet(options.repetitions)
-        backend.open(Job(model, data, strategy, TrainingPlan(1, 0.05), 0, Folder(Path(folder)), Fleet()))
+        job = Job(model, data, strategy, TrainingPlan(1, 0.05), 0, Folder(Path(folder)), Fleet())
+        backend.open(job)
 
         def seconds(round: int, first: int) -> float:
             started = time.perf_counter()
-            join(backend.train(tasks(round, first), broadcast))
+            join(backend.run(Assignment(tasks(round, first), Messages(job, ServerState(broadcast)))))
             return time.perf_counter() - started
 
         seconds(1, 0)

@@ -147,7 +147,7 @@ class Run:
         """Train the cohort and aggregate."""
         task = Task("train", self._next, tuple(range(COHORT)), self._versions.of(range(COHORT)))
         messages = Messages(self._job, self._state)
-        trained = join([self._worker.train(messages.addressed(task), read_only(messages.broadcast))])
+        trained = join([self._worker.run(messages.addressed(task), read_only(messages.broadcast))])
         assert len(trained.contributed) == COHORT
         self._state = self._strategy.aggregate(self._state, mean(trained, COHORT))
         self._versions = self._versions.after(self._next, trained.stateful)

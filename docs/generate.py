@@ -113,12 +113,16 @@ def from_notebook(path: Path) -> Iterator[tuple[str, str | bytes]]:
     yield f"{path.stem}.md", "\n\n".join(blocks)
 
 
+OPTIONS = {"Device": "\n    options:\n      inherited_members: true"}
+"""Options of mkdocstrings: a device's weights and checkpoints are members of its base class."""
+
+
 def python() -> str:
     """Return the page of the public names: a directive of mkdocstrings for each."""
     parts = ["# Python", "The public names. Everything else may change between versions."]
     for package in PACKAGES:
         names = sorted(import_module(package).__all__, key=str.lower)
-        parts += [f"## {package}", *(f"::: {package}.{name}" for name in names)]
+        parts += [f"## {package}", *(f"::: {package}.{name}{OPTIONS.get(name, '')}" for name in names)]
     for heading, others in OTHER_NAMES.items():
         parts += [f"## {heading}", *(f"::: {name}" for name in others)]
     return "\n\n".join(parts)

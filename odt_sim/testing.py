@@ -16,7 +16,7 @@ strategy needs, such as a loss term.
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,14 +39,13 @@ from odt_sim.export.needs import with_needs
 from odt_sim.model.tensors import array_of, read_only
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Fleet
-from odt_sim.simulation.executors.backend import Backend
-from odt_sim.simulation.executors.job import Job, Trained
+from odt_sim.simulation.executors.executor import Executor
+from odt_sim.simulation.executors.job import Job
 from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.simulation.executors.worker import Worker
 from odt_sim.simulation.run.coordinator import Simulation
-from odt_sim.simulation.run.evaluation import Row
 from odt_sim.simulation.run.messages import Assignment
-from odt_sim.simulation.run.sums import add, join
+from odt_sim.simulation.run.sums import joined
 from odt_sim.strategies.base import ServerState, Strategy, Tensors
 
 PLAN = TrainingPlan(epochs=2)
@@ -198,7 +197,7 @@ class StrategyConformance:
         resume: bool = False,
         evaluate_every: int = 1,
         fleet: Fleet | None = None,
-        backend: Backend | None = None,
+        backend: Executor | None = None,
     ) -> dict[str, Any]:
         """Run the strategy.
 
@@ -226,7 +225,7 @@ class StrategyConformance:
             seed=1,
             backend=backend or SerialBackend(self.runtime.name, self.runtime.python),
         ).run(resume=resume, observers=[])
-        return _outcome(directory)
+        return outcome(directory)
 
     def state(self) -> ServerState:
         """Return the server's state before the first round."""
@@ -287,19 +286,18 @@ class DiesInRound(SerialBackend):
         super().__init__(runtime.name, runtime.python)
         self._round = round
 
-    def train(self, assignments: Sequence[Assignment]) -> Trained:
-        """Train blocks in order.
+    def run(self, assignment: Assignment) -> Iterator[Any]:
+        """Run blocks in order.
 
         Raises:
             DeathError: The round is the one to die in.
         """
-        trained = super().train(assignments)
-        if assignments[0].tasks[0].round == self._round:
+        yield from super().run(assignment)
+        if assignment.trains and assignment.tasks[0].round == self._round:
             raise DeathError
-        return trained
 
 
-class WorkerForEach(Backend):
+class WorkerForEach(Executor):
     """A backend with a fresh worker, a copy of the strategy and a read-only broadcast for each device and round.
 
     `backend.devices_per_actor=1` does the same in separate processes, if all of them die after every call.
@@ -310,27 +308,16 @@ class WorkerForEach(Backend):
         self.runtime = runtime
         self._job: Job | None = None
 
-    def start(self) -> None:
-        """Do nothing."""
-
     def open(self, job: Job) -> None:
         """Copy the strategy in its state before the first round."""
         self._job = replace(job, strategy=copy.deepcopy(job.strategy))
 
-    def train(self, assignments: Sequence[Assignment]) -> Trained:
-        """Train blocks in order, device by device."""
-        total = Trained()
-        for tasks, messages in assignments:
-            for task in tasks:
-                parts = messages.addressed(task).each()
-                add(total, join(self._fresh().train(part, read_only(messages.broadcast)) for part in parts))
-        return total
-
-    def evaluate(self, assignment: Assignment) -> list[Row]:
-        """Evaluate blocks in order, device by device."""
+    def run(self, assignment: Assignment) -> Iterator[Any]:
+        """Run blocks in order, device by device."""
         tasks, messages = assignment
-        parts = [part for task in tasks for part in messages.addressed(task).each()]
-        return [row for part in parts for row in self._fresh().evaluate(part, read_only(messages.broadcast))]
+        for task in tasks:
+            parts = messages.addressed(task).each()
+            yield joined(task, [self._fresh().run(part, read_only(messages.broadcast)) for part in parts])
 
     def close(self) -> None:
         """Drop the job."""
@@ -356,8 +343,8 @@ def _plain(found: Any) -> Any:
     return (found.dtype.str, found.shape, found.tobytes()) if isinstance(found, np.ndarray) else found
 
 
-def _outcome(directory: Path) -> dict[str, Any]:
-    """Return the arrays of commits and device states, and the records without durations.
+def outcome(directory: Path) -> dict[str, Any]:
+    """Return what a run left: the arrays of commits and device states, and the records without durations.
 
     Device arrays are named by round and device, because backends may group them into different files.
     """
@@ -382,5 +369,5 @@ def _bytes(tensors: Tensors) -> dict[str, bytes]:
     return {name: array_of(tensor).tobytes() for name, tensor in tensors.items()}
 
 
-def _lines(path: Path) -> list[Row]:
+def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]

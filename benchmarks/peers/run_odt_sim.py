@@ -15,7 +15,7 @@ from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan, Weights
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.simulation.executors.auto import AutoBackend
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.processes import ProcessesBackend
 from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.strategies.averaging.fedavg import FedAvg
@@ -36,7 +36,7 @@ def keeping(strategy: type[Strategy], kept: list[Weights]) -> Strategy:
     return Kept()
 
 
-def chosen_backend() -> Backend:
+def chosen_backend() -> Executor:
     if os.environ["BACKEND"] == "serial":
         return SerialBackend()
     if os.environ["BACKEND"] == "processes":

@@ -14,7 +14,7 @@ from odt_sim.device.batches import Batch, given_batch
 from odt_sim.device.checkpoint import write_checkpoint
 from odt_sim.device.examples import Examples, check_ids, checked_inputs
 from odt_sim.device.further_inputs import checked_call
-from odt_sim.device.parts import Parts, checked_slots, engine_parts, restore, seeded_slots
+from odt_sim.device.parts import Parts, StateOwner, engine_parts
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.random import generator_for
 from odt_sim.device.runtime_pool import RuntimePool
@@ -23,13 +23,13 @@ from odt_sim.device.training import GradientOffset, Local, Training
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.metrics.own import OwnMetric
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.weights import Layout, Weights
+from odt_sim.model.weights import Weights
 
 Pair = tuple[Any, Any]
 Inputs = Mapping[str, Any] | None
 
 
-class Device:
+class Device(StateOwner):
     """Trains, evaluates, saves and restores a trainable model on its own data.
 
     Devices may share interpreters; sharing changes no result. `model`, `seed`, `id`, `round` and `plan` are attributes, too.
@@ -158,13 +158,6 @@ class Device:
         plan = self.plan if epochs is None else replace(self.plan, epochs=epochs, steps=None)
         return self._training.train(self._local._replace(plan=plan), learning_rate, group, inputs)
 
-    def finish(self) -> None:
-        """End training as Keras' `fit` does: set weights with moving averages (`use_ema`) to these averages.
-
-        `train` does this itself; call `finish` after the last `train_step`.
-        """
-        self._training.finish()
-
     def batches(
         self, plan: TrainingPlan | None = None, purpose: str = "batches", inputs: Inputs = None
     ) -> Iterator[Batch]:
@@ -198,14 +191,6 @@ class Device:
         """
         return self.train_step(given_batch(self.model, x, y, f"device {self.id}"), learning_rate, group)
 
-    def begin_again(self) -> None:
-        """Reset everything except the weights to the beginning of the round, to train a second model on this device.
-
-        Batch orders, masks and optimizer slots start over, and no gradient offset is set.
-        """
-        self._training.begin_again()
-        self._state.replace(self.weights, self._seeded_slots(), same_body=True)
-
     def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
         """Make later steps use `g + mu w + offset` instead of the gradient `g`, until another call replaces the offset.
 
@@ -220,6 +205,17 @@ class Device:
             ModelError: The offset has other parameters, or the model lacks the capability `gradient_offset`.
         """
         self._training.offset = GradientOffset.checked(self.model, offset, mu)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write weights, optimizer slots and the counts of epochs and steps to a checkpoint.
+
+        A device with the same data, seed, id and round that restores it trains exactly as this one would.
+
+        Raises:
+            FileError: The file cannot be written; an earlier file stays intact.
+        """
+        done = self._training.epochs, self._training.steps
+        write_checkpoint(Path(path), self.model, self.weights, self._state.slots, *done)
 
     def learning_rate(self, given: float | None = None) -> float:
         """Return the step size of the next step: the given one, else the plan's, else the model's own.
@@ -297,76 +293,3 @@ class Device:
     def _split(self, split: str) -> Examples:
         splits = {"test": self.test_examples, "validation": self.validation_examples, "train": self.train_examples}
         return split_of(splits, split, self.id)
-
-    @property
-    def weights(self) -> Weights:
-        """The current weights, read-only; `parameters` returns a copy."""
-        return self._state.weights
-
-    def parameters(self, layout: Layout | None = None) -> Weights:
-        """Return a copy of all weights, or the values of a layout's parameters, which may be read-only.
-
-        Raises:
-            ModelError: A parameter of the layout is missing, or has another shape.
-        """
-        if layout is not None:
-            return self._state.select(layout)
-        return Weights(self.model.layout, self.weights.vector.copy())
-
-    def change_since(self, before: Weights) -> Weights:
-        """Return the change of some weights: `parameters(before.layout) - before`.
-
-        Args:
-            before: All or some of the model's weights, such as those that the device received.
-
-        Raises:
-            ModelError: A parameter of `before` is missing, or has another shape.
-        """
-        return self._state.select(before.layout) - before
-
-    def restore(self, weights: "Weights | str | os.PathLike[str]") -> None:
-        """Set weights, or load a checkpoint.
-
-        Args:
-            weights: All or some of the model's weights, or the path of a `.safetensors` file: weights saved by the page
-                of `odt-sim phone`, or a checkpoint of `save`, which also restores the optimizer's slots and the counts
-                of epochs and steps. Values that are not given stay unchanged.
-
-        Raises:
-            ModelError: The weights do not belong to this model.
-            ConfigurationError: They are neither `Weights` nor a path.
-            CheckpointError: The checkpoint is missing, damaged or belongs to another model.
-        """
-        trained = restore(self._state, self.model, weights, f"device {self.id}")
-        if trained is not None:
-            self._training.epochs, self._training.steps = trained
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write weights, optimizer slots and the counts of epochs and steps to a checkpoint.
-
-        A device with the same data, seed, id and round that restores it trains exactly as this one would.
-
-        Raises:
-            FileError: The file cannot be written; an earlier file stays intact.
-        """
-        done = self._training.epochs, self._training.steps
-        write_checkpoint(Path(path), self.model, self.weights, self._state.slots, *done)
-
-    def optimizer_state(self) -> list[Array]:
-        """Return a copy of the optimizer's slots `s0..sM`; empty if it has none."""
-        return [slot.copy() for slot in self._state.slots]
-
-    def restore_optimizer_state(self, slots: Sequence[Array]) -> None:
-        """Set the optimizer's slots.
-
-        Raises:
-            ModelError: Their number, a shape or a dtype does not fit.
-        """
-        self._state.replace(self.weights, checked_slots(self.model, slots), same_body=True)
-
-    def release(self) -> None:
-        """Return the interpreter to the pool; training since the last read of the weights is lost."""
-        self._state.release()
-
-    def _seeded_slots(self) -> Sequence[Array]:
-        return seeded_slots(self.model, self._initial_slots, self.seed, self.id, self.round)

@@ -58,7 +58,11 @@ class Runtime:
         self._rows: dict[str, Array] = {}  # the rows of the last call of several steps, by signature
         self._slot_names = [f"s{i}" for i in range(len(self.file.slots))]
         if whole is None:
-            self.initial = self._weights = self._first_read()
+            outputs = self.engine.call("parameters")
+            # Later reads skip this check of the shapes.
+            self.initial = Weights.from_tensors(self.file.layout, [outputs[name] for name in self._restore_names])
+            self.initial.vector.flags.writeable = False
+            self._weights = self.initial
             self.initial_slots = self.read_slots()
         else:
             self.initial, self.initial_slots = whole.initial, whole.initial_slots
@@ -103,7 +107,12 @@ class Runtime:
                 if returns_loss:
                     losses.append(float(self.engine.call(signature, **values)["loss"].item()))
                 else:
-                    losses.append(self._loss(batch))
+                    # Before the step, for a foreign file whose step returns no loss.
+                    outputs, y = (
+                        only(rows[: batch.examples], self.model.where, NO_LOSS)
+                        for rows in (self.infer(batch.x), batch.y)
+                    )
+                    losses.append(mean_loss(self.model.outputs[0], outputs, y))
                     self.engine.call(signature, **values)
         return losses
 
@@ -159,31 +168,16 @@ class Runtime:
         }
         if isinstance(x, Columns) or isinstance(y, Columns):  # single arrays, the usual case, stay fast
             values |= prefixed("x", x) | prefixed("y", y)
-        if self.model.train_inputs:
-            values |= self._further(batch)
+        for name, declared in self.model.train_inputs.items():
+            given = batch.inputs.get(name)
+            values[name] = declared.filled(len(batch.sample_weight)) if given is None else given
         return {name: values[name] for name in self.model.signatures[signature].inputs}
-
-    def _further(self, batch: Batch) -> dict[str, Array]:
-        """Return the values of the further inputs: the batch's, or the manifest's defaults."""
-        rows = len(batch.sample_weight)
-        defaults = {
-            name: declared.filled(rows)
-            for name, declared in self.model.train_inputs.items()
-            if name not in batch.inputs
-        }
-        return {**defaults, **batch.inputs}
 
     def run(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature that may change weights and slots; see `call`."""
         if "weights" in self.model.changes[signature]:
             self._weights = None
         return self.engine.call(signature, **inputs)
-
-    def _loss(self, batch: Batch) -> float:
-        """Return the loss of a batch before a step, for a foreign file whose step returns no loss."""
-        model = self.model
-        outputs, y = (only(rows[: batch.examples], model.where, NO_LOSS) for rows in (self.infer(batch.x), batch.y))
-        return mean_loss(model.outputs[0], outputs, y)
 
     def _write_offset(self, b: Weights | None) -> None:
         """Set the gradient offset, unless the engine already has it; None for zero."""
@@ -204,13 +198,6 @@ class Runtime:
         """Return the outputs of `infer`, `embed` or `head_infer` for one batch; several outputs are columns."""
         returned = self.engine.call(signature, **inputs_of(self.model, signature, x))
         return rows_of({name: returned[output] for name, output in self.model.main_outputs(signature).items()})
-
-    def _first_read(self) -> Weights:
-        """Read the weights and check their shapes; later reads skip the check."""
-        outputs = self.engine.call("parameters")
-        weights = Weights.from_tensors(self.file.layout, [outputs[name] for name in self._restore_names])
-        weights.vector.flags.writeable = False
-        return weights
 
     def read(self) -> Weights:
         """Return the engine's weights, read-only; also further ones of the model if `write` received them."""

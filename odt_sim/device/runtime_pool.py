@@ -61,7 +61,8 @@ class RuntimePool:
     @cached_property
     def head(self) -> "RuntimePool":
         """The pool whose interpreter runs the head's file; this pool if there is no such file."""
-        file = head_file(self.model) if self._edits and not _has_flex(self.model) else None
+        has_flex = any(op.startswith("Flex") for ops in self.model.operators.values() for op in ops)
+        file = head_file(self.model) if self._edits and not has_flex else None
         if file is None:
             return self
         pool = RuntimePool(self.model, self._start)
@@ -214,7 +215,3 @@ class ModelState:
 
 def _covers(layout: Layout, other: Layout) -> bool:
     return layout.slices.keys() >= other.slices.keys()
-
-
-def _has_flex(model: TrainableModel) -> bool:
-    return any(op.startswith("Flex") for ops in model.operators.values() for op in ops)

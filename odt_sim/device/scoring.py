@@ -200,13 +200,13 @@ class EngineScoring:
     def embedded(self, split: str, examples: Examples) -> Examples:
         """Return a split with embeddings as `x`; compute them once per body."""
         body = digest_of_body(self._state.body)
-        if self._embedded.get(split) != body:
-            calls = _call_count(self._model, "embed", len(examples))
-            self._calls.add_inference("embed", calls, len(examples))
-            self._embedded[split] = body
+        calls = _call_count(self._model, "embed", len(examples))
         embeddings = self._pool.embeddings.get(
             self._device, split, examples, body, lambda: self._embeddings(examples.take()[0])
         )
+        if self._embedded.get(split) != body:
+            self._calls.add_inference("embed", calls, len(examples))
+            self._embedded[split] = body
         return examples.with_embeddings(embeddings)
 
     def infer(self, x: Rows, correction: Correction | None = None) -> Rows:
@@ -222,8 +222,9 @@ class EngineScoring:
 
     def answers(self, signature: str, x: Rows) -> tuple[Rows, dict[str, Array]]:
         """Return the outputs of a signature, and the masks by output name."""
-        self._calls.add_inference(signature, _call_count(self._model, signature, len(x)), len(x))
+        calls = _call_count(self._model, signature, len(x))
         returned = self._run(signature, x)
+        self._calls.add_inference(signature, calls, len(x))
         return self._main(signature, returned), parts(returned, "mask") if self._model.masks else {}
 
     def _embeddings(self, x: Rows) -> Array:

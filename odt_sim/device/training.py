@@ -216,9 +216,9 @@ class Training:
         step, size, examples = step_for(self._model, group), self._model.batch_size, local.examples
         further, passes = self._further(inputs, examples), local.plan.passes(len(examples), size)
         rates = self._next_rates(local, learning_rate, local.plan.steps_of(len(examples), size))
-        self._calls.add_steps(step.signature, len(rates), sum(passes))
         orders = (self._order("batches", local, self.epochs + i)[:count] for i, count in enumerate(passes))
         losses = self._steps.run(step, Passes(examples, orders, further), rates, self.offset)
+        self._calls.add_steps(step.signature, len(rates), sum(passes))  # now, since the device may have failed
         self.epochs += len(passes)
         self.finish()
         return np.asarray(losses, np.float32)
@@ -238,8 +238,9 @@ class Training:
     def train_step(self, local: Local, batch: Batch, learning_rate: float | None, group: str | None) -> float:
         """Run one step and return its loss; see `Device.train_step`."""
         step, [rate] = step_for(self._model, group), self._next_rates(local, learning_rate, 1)
+        loss = self._steps.run_batch(step, batch, rate, self.offset)
         self._calls.add_steps(step.signature, 1, batch.examples)
-        return self._steps.run_batch(step, batch, rate, self.offset)
+        return loss
 
     def learning_rate(self, local: Local, rate: float | None = None, *, later: int = 0) -> float:
         """Return the learning rate of the next step, or of one that follows `later` steps after it."""

@@ -13,11 +13,9 @@ import numpy as np
 
 from odt_sim._support.system import end, memory_limit, peak_memory
 from odt_sim._support.text import one_line
-from odt_sim.data.store.columns import Array
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import InvocationError, ModelError
 from odt_sim.model.contract.signatures import OPTIONAL, REQUIRED, answers_of, parts_of, shape_text
-from odt_sim.model.reading.flatbuffer import TensorInfo
 from odt_sim.model.reading.verification import ACCEPTED, FAILED, REFUSED
 from odt_sim.model.trainable import TrainableModel
 
@@ -38,25 +36,21 @@ def call_signatures(content: bytes, where: str) -> str:
     runtime = Runtime(model)
     for name, signature in model.signatures.items():
         if name in (*REQUIRED, *OPTIONAL) or (name.startswith("train_") and parts_of(name.removeprefix("train_"))):
-            inputs = {key: _zeros(tensor, model.batch_size) for key, tensor in signature.inputs.items()}
+            inputs = {
+                key: np.zeros([size if size >= 0 else model.batch_size for size in tensor.shape], tensor.dtype)
+                for key, tensor in signature.inputs.items()
+            }
             outputs = runtime.call(name, **inputs)
             if name == "infer":
                 rows = len(next(iter(inputs.values())))
                 for answer in answers_of(signature).values():
-                    _check_rows(outputs[answer.name], rows, where)
+                    shape = outputs[answer.name].shape
+                    if shape[:1] != (rows,):
+                        raise ModelError(
+                            f"{where}: 'infer' returns {shape_text(shape)} for {rows} examples; expected one row for each; "
+                            "export it again"
+                        )
     return model.fingerprint
-
-
-def _check_rows(output: Array, rows: int, where: str) -> None:
-    if output.shape[:1] != (rows,):
-        raise ModelError(
-            f"{where}: 'infer' returns {shape_text(output.shape)} for {rows} examples; expected one row for each; "
-            "export it again"
-        )
-
-
-def _zeros(tensor: TensorInfo, rows: int) -> Array:
-    return np.zeros([size if size >= 0 else rows for size in tensor.shape], tensor.dtype)
 
 
 def limit_resources(seconds: float) -> int:

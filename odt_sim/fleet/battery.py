@@ -43,7 +43,9 @@ class Batteries:
         times = np.broadcast_to(np.asarray(time, np.float64), len(ids))
         full_since, full = self._night_before(ids, times)
         joules, since = self.capacity(ids), full.copy()
-        worked, places = self._worked(ids)
+        places = np.searchsorted(self.ids, ids)
+        worked = places < len(self.ids)
+        worked[worked] = self.ids[places[worked]] == ids[worked]
         worked[worked] = self.times[places[worked]] > full_since[worked]
         joules[worked], since[worked] = self.joules[places[worked]], self.times[places[worked]]
         return self._run(ids, joules, since, times, None, np.zeros(len(ids)))[0]
@@ -56,13 +58,6 @@ class Batteries:
         """Return the beginning and the end of the charging before the current or last one, both `[devices]`."""
         begin, _ = self.habits.night(ids, time)
         return self.habits.night(ids, begin - 1.0)
-
-    def _worked(self, ids: Ids) -> tuple[Flags, Ids]:
-        """Return whether each device has worked since it was last full, and its place in `self.ids`, both `[devices]`."""
-        places = np.searchsorted(self.ids, ids)
-        worked = places < len(self.ids)
-        worked[worked] = self.ids[places[worked]] == ids[worked]
-        return worked, places
 
     def level(self, ids: Ids, time: Times) -> Floats:
         """Return the remaining part of each battery, 0 to 1, `[devices]`."""
@@ -137,7 +132,7 @@ class Batteries:
             begin, end = self.habits.night(some, start)
             charges = (begin <= start) & (start < end)
             stop = np.minimum(np.where(charges, end, self.habits.next_night(some, start)), until[left])
-            charging = self._charging_watts(some)
+            charging = self._column("charging_watts", some)
             if watts is None:
                 rate = np.where(charges, charging, -self._column("idle_watts", some))
             else:
@@ -150,9 +145,6 @@ class Batteries:
             joules[left] = np.clip(reached, np.minimum(floor[left], 0), self.capacity(some))
             left = left[~low & (stop < until[left])]
         return joules, now
-
-    def _charging_watts(self, ids: Ids) -> Floats:
-        return self._column("charging_watts", ids)
 
     def _column(self, name: str, ids: Ids) -> Floats:
         return self.habits.population.of(name, ids)

@@ -63,7 +63,12 @@ def conditions(
     """
     profiles, when = fleet.profiles, fleet.availability
     if profiles.table is None:
-        _check_unused(fleet)
+        for group, default in ((profiles, Profiles()), (when, AvailabilitySettings())):
+            for name, value in vars(group).items():
+                if value != getattr(default, name):
+                    raise ConfigurationError(
+                        f"{group.group}.{name}: needs fleet.profiles, found {value!r}; set it: fleet.profiles=phones"
+                    )
         return None
     classes = device_classes(profiles.table)
     population = Population.assigned(classes, devices, seed)
@@ -83,15 +88,6 @@ def conditions(
     }
     costs = Costs(population, calibration)
     return Conditions(population, habits, availability, Batteries(habits, when.floor), costs, settings)
-
-
-def _check_unused(fleet: Fleet) -> None:
-    for settings, default in ((fleet.profiles, Profiles()), (fleet.availability, AvailabilitySettings())):
-        for name, value in vars(settings).items():
-            if value != getattr(default, name):
-                raise ConfigurationError(
-                    f"{settings.group}.{name}: needs fleet.profiles, found {value!r}; set it: fleet.profiles=phones"
-                )
 
 
 def available_when(when: AvailabilitySettings, habits: Habits) -> Availability:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, TypeAlias
 
@@ -16,13 +16,13 @@ from odt_sim.flower.client import described
 from odt_sim.flower.messages import ACTION, body_of, content_of, task_content, trained_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.observers.base import Observer
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.job import Job, Trained
 from odt_sim.simulation.run.coordinator import Simulation
-from odt_sim.simulation.run.evaluation import Row, unmeasured
+from odt_sim.simulation.run.evaluation import unmeasured
 from odt_sim.simulation.run.exclusion import TIMED_OUT
 from odt_sim.simulation.run.messages import Assignment
-from odt_sim.simulation.run.sums import add, join
+from odt_sim.simulation.run.sums import joined
 from odt_sim.strategies.base import Strategy
 
 POLL = 0.1  # seconds between polls for replies; Flower's own wait takes 3 s
@@ -31,7 +31,7 @@ Reply: TypeAlias = RecordDict | str
 """The content of a node's reply, or the reason why it is missing."""
 
 
-class FlowerBackend(Backend):
+class FlowerBackend(Executor):
     """Backend that sends each device's part of a task to its node; nodes store the states of their devices."""
 
     devices_leave = True
@@ -42,9 +42,6 @@ class FlowerBackend(Backend):
         self._job: Job | None = None
         self._nodes: dict[int, int] = {}  # by device
         self._evaluated: dict[int, set[int]] = {}  # by device, rounds of evaluated states: one is reported
-
-    def start(self) -> None:
-        """Do nothing."""
 
     def open(self, job: Job) -> None:
         """Wait until each device has a node, and check that all nodes have the run's settings.
@@ -82,34 +79,24 @@ class FlowerBackend(Backend):
             )
         self._nodes[device] = node
 
-    def train(self, assignments: Sequence[Assignment]) -> Trained:
-        """Train the devices of all blocks concurrently."""
-        job, total = self._opened(), Trained()
-        for assignment in assignments:
-            replies = self._ask("train", assignment)
-            for task in assignment.tasks:
-                add(total, join(_trained(job, device, replies.pop(device)) for device in task.devices))
-        return total
-
-    def evaluate(self, assignment: Assignment) -> list[Row]:
-        """Evaluate the devices of all blocks concurrently; nodes keep the states until the run ends, for the report."""
-        job, tasks = self._opened(), assignment.tasks
-        for task in tasks:
-            for device, version in task.versions.items():
+    def run(self, assignment: Assignment) -> Iterator[Any]:
+        """Run the devices of all blocks at once; nodes keep evaluated states until the run ends, for the report."""
+        if self._job is None:
+            raise SimulationError("backend flower: no job is open; call open first")
+        job, tasks = self._job, assignment.tasks
+        if not assignment.trains:
+            for device, version in (pair for task in tasks for pair in task.versions.items()):
                 self._evaluated.setdefault(device, set()).add(version.round)
-        replies = self._ask("evaluate", assignment)
-        return [row for task in tasks for device in task.devices for row in _rows(job, device, replies.pop(device))]
+        replies = self._ask("train" if assignment.trains else "evaluate", assignment, job.fleet.timeout)
+        for task in tasks:
+            parts = (_result(job, id, replies.pop(id), training=assignment.trains) for id in task.devices)
+            yield joined(task, list(parts))
 
     def close(self) -> None:
         """Drop the job and the nodes."""
         self._job, self._nodes = None, {}
 
-    def _opened(self) -> Job:
-        if self._job is None:
-            raise SimulationError("backend flower: no job is open; call open first")
-        return self._job
-
-    def _ask(self, category: str, assignment: Assignment) -> dict[int, Reply]:
+    def _ask(self, category: str, assignment: Assignment, timeout: float | None) -> dict[int, Reply]:
         """Send the devices of tasks their parts, and return the replies by device."""
         asked = {}
         tasks, messages = assignment
@@ -117,7 +104,7 @@ class FlowerBackend(Backend):
             for device in task.devices:
                 content = task_content(task, device, messages.broadcast, self._evaluated.get(device, set()))
                 asked[device] = Message(content, self._nodes[device], f"{category}.{ACTION}")
-        return self._replies(asked, self._opened().fleet.timeout)
+        return self._replies(asked, timeout)
 
     def _replies(self, messages: Mapping[int, Message], timeout: float | None) -> dict[int, Reply]:
         """Send messages and return the replies, by the messages' keys.
@@ -138,26 +125,17 @@ class FlowerBackend(Backend):
         return replies
 
 
-def _trained(job: Job, device: int, reply: Reply) -> Trained:
-    """Return a device's outcome; a device whose node failed is excluded."""
+def _result(job: Job, device: int, reply: Reply, *, training: bool) -> Any:
+    """Return a device's outcome, or its row in a list; a device whose node failed is excluded.
+
+    Raises:
+        SimulationError: A failure that is not the device's own.
+    """
     if isinstance(reply, str):
-        return Trained(excluded={device: reply})
-    _check(reply)
-    return trained_of(reply, job.model)
-
-
-def _rows(job: Job, device: int, reply: Reply) -> list[Row]:
-    if isinstance(reply, str):
-        return [unmeasured(job.data, device, reply)]
-    _check(reply)
-    return list(body_of(reply)["rows"])
-
-
-def _check(reply: RecordDict) -> None:
-    """Raise the failure in a reply if it is not the device's own."""
-    failure = body_of(reply).get("failure")
-    if failure:
+        return Trained(excluded={device: reply}) if training else [unmeasured(job.data, device, reply)]
+    if failure := body_of(reply).get("failure"):
         raise SimulationError(failure)
+    return trained_of(reply, job.model) if training else body_of(reply)["rows"]
 
 
 def server_app(

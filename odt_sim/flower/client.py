@@ -77,9 +77,11 @@ def client_app(
     app = ClientApp()
     app.train()(_replying(job, _train))
     app.evaluate()(_replying(job, _evaluate))
-    app.query(ACTION)(_replying(job, _describe))
-    app.train(ACTION)(_replying(job, _train_task))
-    app.evaluate(ACTION)(_replying(job, _evaluate_task))
+    app.query(ACTION)(
+        _replying(job, lambda job, device, *_: content_of({"device": device, "settings": described(job)}))
+    )
+    app.train(ACTION)(_replying(job, _run_task))
+    app.evaluate(ACTION)(_replying(job, _run_task))
     return app
 
 
@@ -128,7 +130,7 @@ def _train(job: Job, device: int, message: Message, context: Context) -> RecordD
     """Train from the message's arrays, and return the device's weights, number of examples and loss."""
     sent = _received(job, message)
     task = _next_task(job, "train", device, message, context)
-    trained = Worker(job).train(task, {"weights": sent})
+    trained = Worker(job).run(task, {"weights": sent})
     if trained.excluded:
         raise SimulationError(f"device {device}: excluded from round {task.round}: {trained.excluded[device]}")
     if task.versions and trained.stateful:
@@ -141,7 +143,7 @@ def _train(job: Job, device: int, message: Message, context: Context) -> RecordD
 def _evaluate(job: Job, device: int, message: Message, context: Context) -> RecordDict:
     """Return the loss and the first metric of the model deployed to the device's user, on the device's examples."""
     task = _next_task(job, "evaluate", device, message, context)
-    [row] = Worker(job).evaluate(task, {"weights": _received(job, message)})
+    [row] = Worker(job).run(task, {"weights": _received(job, message)})
     if "not_evaluated" in row:
         raise SimulationError(f"device {device}: not evaluated after round {task.round}: {row['not_evaluated']}")
     names = dict.fromkeys(("loss", job.metrics[0]))  # others may be undefined on a few devices, which Flower rejects
@@ -164,45 +166,20 @@ def _next_task(job: Job, kind: Any, device: int, message: Message, context: Cont
 # --- odt_sim's strategies ---------------------------------------------------------------------------------------------
 
 
-def _describe(job: Job, device: int, message: Message, context: Context) -> RecordDict:
-    """Return the node's device, and the settings that determine its results."""
-    return content_of({"device": device, "settings": described(job)})
-
-
 def described(job: Job) -> dict[str, str]:
     """Return the settings that server and nodes must share, by dotted name."""
     return {**settings(job), "seed": str(job.seed)}
 
 
-def _train_task(job: Job, device: int, message: Message, context: Context) -> RecordDict:
-    """Train according to the server's task."""
+def _run_task(job: Job, device: int, message: Message, context: Context) -> RecordDict:
+    """Train or evaluate according to the server's task; a failure that ends the run is sent instead of the result."""
     body = body_of(message.content)
-    _forget(job, device, {*body["kept"], *(body["version"] or ())[:1]})
-    with _failures() as reply:
-        trained = Worker(job).train(*task_of(message.content, job.model))
-        reply.update(trained_content(trained, device))
-    return reply
-
-
-def _evaluate_task(job: Job, device: int, message: Message, context: Context) -> RecordDict:
-    """Evaluate according to the server's task."""
-    with _failures() as reply:
-        rows = Worker(job).evaluate(*task_of(message.content, job.model))
-        reply.update(content_of({"rows": rows}))
-    return reply
-
-
-def _forget(job: Job, device: int, kept: set[int]) -> None:
-    """Delete all states of the device except those of the rounds that the server still refers to."""
-    kept_names = {state_name(Version(round, device)) for round in kept}
-    job.storage.delete(name for name in job.storage.names() if name not in kept_names)
-
-
-@contextmanager
-def _failures() -> Iterator[RecordDict]:
-    """Yield a reply; a failure that ends the run is sent instead of its content."""
-    reply = RecordDict()
+    training = body["kind"] == "train"
+    if training:  # states of other rounds are not needed any more
+        kept = {state_name(Version(round, device)) for round in {*body["kept"], *(body["version"] or ())[:1]}}
+        job.storage.delete(name for name in job.storage.names() if name not in kept)
     try:
-        yield reply
+        result = Worker(job).run(*task_of(message.content, job.model))
+        return trained_content(result, device) if training else content_of({"rows": result})
     except OdtSimError as error:
-        reply.update(content_of({"failure": str(error)}))
+        return content_of({"failure": str(error)})

@@ -83,17 +83,11 @@ def weights_of(model: TrainableModel, arrays: ArrayRecord) -> Weights:
     return Weights.from_tensors(layout, [arrays[name].numpy().astype(np.float32) for name in layout.names])
 
 
-def layout_of(model: TrainableModel, names: list[str]) -> Layout:
-    """Return the layout of named parameters of a model, in the order given."""
-    by_name = {parameter.name: parameter for parameter in model.parameters}
-    return Layout(tuple(by_name[name] for name in names))
-
-
 def content_of(body: Mapping[str, Any], tensors: Tensors | None = None) -> RecordDict:
     """Return the content of a message from a body, sent as JSON, and tensors."""
     tensors = tensors or {}
     layouts = {name: list(tensor.layout.names) for name, tensor in tensors.items() if isinstance(tensor, Weights)}
-    text = json.dumps({**body, "layouts": layouts}, default=_plain)
+    text = json.dumps({**body, "layouts": layouts}, default=lambda number: number.item())  # of numpy
     arrays = {name: Array(np.ascontiguousarray(array_of(tensor))) for name, tensor in tensors.items()}
     return RecordDict({"tensors": ArrayRecord(arrays), "body": ConfigRecord({"json": text})})
 
@@ -105,12 +99,12 @@ def body_of(content: RecordDict) -> dict[str, Any]:
 
 def tensors_of(content: RecordDict, model: TrainableModel) -> dict[str, Any]:
     """Return the tensors of a message."""
-    layouts = body_of(content)["layouts"]
-    arrays = {name: array.numpy() for name, array in content["tensors"].items()}
-    return {
-        name: Weights(layout_of(model, layouts[name]), array) if name in layouts else array
-        for name, array in arrays.items()
+    parameters = {parameter.name: parameter for parameter in model.parameters}
+    layouts = {
+        name: Layout(tuple(parameters[each] for each in names)) for name, names in body_of(content)["layouts"].items()
     }
+    arrays = {name: array.numpy() for name, array in content["tensors"].items()}
+    return {name: Weights(layouts[name], array) if name in layouts else array for name, array in arrays.items()}
 
 
 def task_content(task: Task, device: int, broadcast: Tensors, kept: set[int]) -> RecordDict:
@@ -178,7 +172,11 @@ def task_of(content: RecordDict, model: TrainableModel) -> tuple[Task, Tensors]:
 def trained_content(trained: Trained, device: int) -> RecordDict:
     """Return the content of a message from the outcome of one device."""
     single = trained.each.get(device)
-    tensors = single.tensors if single else _sent(trained)
+    tensors: Tensors = {
+        name: array if (layout := trained.layouts[name]) is None else Weights(layout, array)
+        for name, array in trained.sums.items()
+    }
+    tensors = single.tensors if single else tensors
     body = {name: getattr(trained, name) for name in (*_NUMBERS, *_BY_DEVICE, "contributed")}
     body |= {"unweighted": sorted(trained.unweighted), "summed": list(trained.sums), "each": single is not None}
     content = content_of(body, tensors)
@@ -202,17 +200,3 @@ def trained_of(content: RecordDict, model: TrainableModel) -> Trained:
         unweighted=frozenset(body["unweighted"]),
         **fields,
     )
-
-
-def _sent(trained: Trained) -> Tensors:
-    """Return the tensors sent by the only device of a block."""
-    layouts = trained.layouts
-    return {
-        name: array if (layout := layouts[name]) is None else Weights(layout, array)
-        for name, array in trained.sums.items()
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Return a numpy number as a Python number of the same value."""
-    return value.item()

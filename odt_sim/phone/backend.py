@@ -1,10 +1,10 @@
 """Backend whose devices are phones; each browser that opens the address takes part in the run."""
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 from odt_sim._support.system import check_extra
 from odt_sim.device.engines import quiet
@@ -14,22 +14,18 @@ from odt_sim.model.tensors import read_only
 from odt_sim.persistence.storage import check_writable
 from odt_sim.phone.phones import Phones
 from odt_sim.phone.worker import PhoneWorker
-from odt_sim.simulation.executors.backend import Backend
-from odt_sim.simulation.executors.job import Job, Task, Trained
-from odt_sim.simulation.run.evaluation import Row
+from odt_sim.simulation.executors.executor import Executor
+from odt_sim.simulation.executors.job import Job
 from odt_sim.simulation.run.messages import Assignment
-from odt_sim.simulation.run.sums import add
-from odt_sim.strategies.base import Tensors
 
 LARGEST_PORT = 65535
-Result = TypeVar("Result")
 
 COMPLETE = "The run has ended."
 STOPPED = "The run was stopped and can be resumed."
 FAILED = "The run has failed and can be resumed."
 
 
-class PhonesBackend(Backend):
+class PhonesBackend(Executor):
     """Backend with a web page that trains a device in each browser; strategies that read no examples run unchanged."""
 
     devices_leave = True
@@ -75,9 +71,6 @@ class PhonesBackend(Backend):
         self._least, self._complete = 1, False
         self.own_examples = examples == "own"
         self.address = ""
-
-    def start(self) -> None:
-        """Do nothing, since the server's address depends on the run."""
 
     def open(self, job: Job) -> None:
         """Serve the page, print its address, and wait for the phones.
@@ -127,27 +120,17 @@ class PhonesBackend(Backend):
         self.address = address_of(listening, connected.token, tls)
         _tell(f"Open this address on each phone:\n\n  {self.address}\n\n{qr_code(self.address)}\n")
 
-    def train(self, assignments: Sequence[Assignment]) -> Trained:
-        """Train blocks after enough of their devices have connected."""
-        total = Trained()
-        for assignment in assignments:
-            self._wait("for the next round", self._least, assignment.tasks)
-            for trained in self._at_once(self._ready().train, assignment):
-                add(total, trained)
-        return total
-
-    def evaluate(self, assignment: Assignment) -> list[Row]:
-        """Evaluate blocks after one of their devices has connected."""
-        self._wait("to evaluate", 1, assignment.tasks)
-        rows = [row for rows in self._at_once(self._ready().evaluate, assignment) for row in rows]
-        self._complete = any(task.kind == "final" for task in assignment.tasks)
-        return rows
-
-    def _at_once(self, work: Callable[[Task, Tensors], Result], assignment: Assignment) -> list[Result]:
-        """Run work on all blocks concurrently, and return the results in order."""
-        tasks, messages = assignment
+    def run(self, assignment: Assignment) -> Iterator[Any]:
+        """Run all blocks at once, after enough of their devices have connected to train, or one to be evaluated."""
+        if self._worker is None or self._connected is None:
+            raise SimulationError("backend phones: no job is open; call open first")
+        (tasks, messages), worker = assignment, self._worker
+        devices = [id for task in tasks for id in task.devices]
+        purpose, least = ("for the next round", self._least) if assignment.trains else ("to evaluate", 1)
+        _wait_for(self._connected, purpose, min(least, len(devices)), devices)
         received = read_only(messages.broadcast)
-        return [*self._ready().at_once(lambda task: work(messages.addressed(task), received), tasks)]
+        yield from worker.at_once(lambda task: worker.run(messages.addressed(task), received), tasks)
+        self._complete = any(task.kind == "final" for task in tasks)
 
     def close(self) -> None:
         """Disconnect the phones and stop the server."""
@@ -158,16 +141,6 @@ class PhonesBackend(Backend):
         """Disconnect the phones; after a stop or a failure, they join again if the run is resumed."""
         failed = isinstance(sys.exception(), Exception)  # a stop is a KeyboardInterrupt
         connected.end(COMPLETE if self._complete else FAILED if failed else STOPPED, again=not self._complete)
-
-    def _ready(self) -> PhoneWorker:
-        if self._worker is None:
-            raise SimulationError("backend phones: no job is open; call open first")
-        return self._worker
-
-    def _wait(self, purpose: str, least: int, tasks: Sequence[Task]) -> None:
-        devices = [id for task in tasks for id in task.devices]
-        if self._connected is not None:
-            _wait_for(self._connected, purpose, min(least, len(devices)), devices)
 
 
 def _check(job: Job) -> None:

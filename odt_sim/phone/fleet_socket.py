@@ -88,14 +88,10 @@ class Joining:
         ready = decode(await _frame(websocket)).header
         if ready.get("fingerprint") != self.job.model.fingerprint:
             raise DataError("This page has loaded a different model than the run; reload it.")
-        return _phone(websocket, device, self._counted(ready, device))
-
-    def _counted(self, ready: Mapping[str, Any], device: int) -> Examples:
-        """Return the numbers of a phone's examples; if the run sent examples, check that they match."""
-        counted = _examples(ready)
-        if self.slices and counted != Examples(*(len(rows) for rows in self.job.data.parts(device))):
+        examples = _examples(ready)
+        if self.slices and examples != Examples(*(len(rows) for rows in self.job.data.parts(device))):
             raise DataError("This page has a different number of examples than the run sent; reload it.")
-        return counted
+        return _phone(websocket, device, examples)
 
     def _welcome(self, device: int) -> Mapping[str, Any]:
         job, model = self.job, self.job.model
@@ -157,7 +153,7 @@ def _phone(websocket: WebSocket, device: int, examples: Examples) -> Phone:
     def end(sentence: str, again: bool) -> None:
         asyncio.run_coroutine_threadsafe(_end(websocket, sentence, again=again), loop)
 
-    phone = Phone(device, examples, send, end)
+    phone = Phone(device, examples, send, end)  # to which `send` refers
     return phone
 
 

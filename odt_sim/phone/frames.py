@@ -71,9 +71,13 @@ def decode(frame: bytes) -> Message:
     [length] = struct.unpack("<I", frame[4:8])
     if length > min(LONGEST_HEADER, len(frame) - 8):
         raise DataError(f"message of {len(frame)} bytes: truncated within its header of {length} bytes; send it again")
-    header = _header(frame[8 : 8 + length])
+    try:
+        header = dict(json.loads(frame[8 : 8 + length]))
+        declared = [_declared(**tensor) for tensor in header.pop("tensors")]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DataError(f"message: its header is invalid ({type(error).__name__}: {error}); reload the page") from error
     tensors, start = {}, 8 + length
-    for name, dtype, shape in header.pop("tensors"):
+    for name, dtype, shape in declared:
         count = prod(shape)
         size = count * dtype.itemsize
         if start + size > len(frame):
@@ -85,20 +89,6 @@ def decode(frame: bytes) -> Message:
     if start != len(frame):
         raise DataError(f"message of {len(frame)} bytes: expected {start}; send it again")
     return Message(header, tensors)
-
-
-def _header(text: bytes) -> dict[str, Any]:
-    """Return the header, with a name, a dtype and a shape for each tensor.
-
-    Raises:
-        DataError: The header is invalid.
-    """
-    try:
-        header = json.loads(text)
-        header["tensors"] = [_declared(**tensor) for tensor in header["tensors"]]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise DataError(f"message: its header is invalid ({type(error).__name__}: {error}); reload the page") from error
-    return dict(header)
 
 
 def _declared(name: str, dtype: str, shape: list[int]) -> tuple[str, np.dtype[Any], tuple[int, ...]]:

@@ -67,7 +67,8 @@ class Guard:
         first = scope["path"].removeprefix("/").partition("/")[0]
         if not hmac.compare_digest(first.encode(), self._token.encode()):
             return WRONG_TOKEN
-        return None if _same_origin(headers) else WRONG_ORIGIN
+        origin = headers.get("origin")  # None for a request that does not come from a page
+        return None if origin is None or origin.partition("://")[2] == headers.get("host") else WRONG_ORIGIN
 
 
 class OwnHost:
@@ -118,9 +119,3 @@ def is_local(address: str) -> bool:
     if isinstance(ip, ipaddress.IPv6Address):
         ip = ip.ipv4_mapped or ip
     return ip.is_private or ip in SHARED
-
-
-def _same_origin(headers: Headers) -> bool:
-    """Return whether a request comes from a page of this server, or not from a page."""
-    origin = headers.get("origin")
-    return origin is None or origin.partition("://")[2] == headers.get("host")

@@ -166,7 +166,11 @@ class Phones:
             self._joining.append((digest, device))
         try:
             yield device
-            self._keep(digest, device)
+            with self._changed:
+                if digest not in self._numbers:
+                    self._numbers[digest] = device
+                    if self._begun:
+                        self.record()
         finally:
             with self._changed:
                 self._joining.remove((digest, device))
@@ -182,13 +186,6 @@ class Phones:
                 "browser that took part before."
             )
         return free[0]
-
-    def _keep(self, digest: str, device: int) -> None:
-        with self._changed:
-            if digest not in self._numbers:
-                self._numbers[digest] = device
-                if self._begun:
-                    self.record()
 
     def begin(self) -> None:
         """Keep the phones' numbers from now on, even if phones leave.
@@ -225,12 +222,9 @@ class Phones:
             if self._connected.get(phone.device) is phone:
                 del self._connected[phone.device]
                 if not self._begun:
-                    self._release(phone.device)
+                    self._numbers = {key: number for key, number in self._numbers.items() if number != phone.device}
+                    del self._examples[phone.device]
             self._changed.notify_all()
-
-    def _release(self, device: int) -> None:
-        self._numbers = {digest: number for digest, number in self._numbers.items() if number != device}
-        del self._examples[device]
 
     def connected(self, device: int) -> Phone | None:
         """Return the phone of a device; None if it is not connected."""

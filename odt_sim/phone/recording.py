@@ -122,13 +122,12 @@ class _Recorder:
         self.state()
 
     def _stored(self, tensors: Mapping[str, Array]) -> dict[str, Any]:
-        return {name: self._store(np.asarray(array)) for name, array in tensors.items()}
-
-    def _store(self, array: Array) -> dict[str, Any]:
-        self.values.extend(bytes(-len(self.values) % 8))  # typed arrays begin at multiples of their element size
-        start = len(self.values)
-        self.values.extend(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
-        return {"dtype": str(array.dtype), "shape": list(array.shape), "start": start}
+        stored = {}
+        for name, array in ((name, np.asarray(tensor)) for name, tensor in tensors.items()):
+            self.values.extend(bytes(-len(self.values) % 8))  # typed arrays begin at multiples of their element size
+            stored[name] = {"dtype": str(array.dtype), "shape": list(array.shape), "start": len(self.values)}
+            self.values.extend(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
+        return stored
 
 
 def measure(subject: Subject) -> dict[str, Timing]:

@@ -58,7 +58,10 @@ def phone_routes(
         body = await body_of(request, LARGEST_PROFILE)
         try:
             profile = DeviceProfile.from_json(body, "the upload")
-            return JSONResponse({"file": str(_compared(profile, subject, timings).write(profiles))}, 201)
+            same = profile.fingerprint == subject.model.fingerprint
+            speed = timings["train"].median / profile.timings["train"].median if same else None
+            profile = replace(profile, relative_speed=speed, measured=datetime.now(UTC).isoformat(timespec="seconds"))
+            return JSONResponse({"file": str(profile.write(profiles))}, 201)
         except ConfigurationError as error:
             raise HTTPException(400, str(error)) from error
         except FileError as error:
@@ -84,13 +87,6 @@ def description(subject: Subject, timings: Mapping[str, Timing]) -> dict[str, An
         "shades": subject.shades,
         "python": {name: asdict(timing) for name, timing in timings.items()},
     }
-
-
-def _compared(profile: DeviceProfile, subject: Subject, timings: Mapping[str, Timing]) -> DeviceProfile:
-    """Return a profile with the time of its upload and, if it measured this server's model, its relative speed."""
-    same = profile.fingerprint == subject.model.fingerprint
-    speed = timings["train"].median / profile.timings["train"].median if same else None
-    return replace(profile, relative_speed=speed, measured=datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def described(model: TrainableModel) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from odt_sim.data.store.columns import Array
 from odt_sim.device.batches import Batch
 from odt_sim.device.training import GradientOffset, Step
-from odt_sim.metrics.names import Kind, kind_of
+from odt_sim.metrics.names import kind_of
 from odt_sim.metrics.tasks import model_metrics
 from odt_sim.model.contract.manifest import NO_LOSS
 from odt_sim.model.contract.names import full
@@ -144,34 +144,28 @@ def checked_figures(
     names = model_metrics(model)
     if unknown := [name for name in figures if name not in (*names, "examples")]:
         raise PhoneError(f"phone sent wrong metrics: expected {', '.join(names)}, found {short_line(unknown[0])}")
-    positive = _never_negative(model)
-    return {name: _value(figures, name, name in positive) for name in names if name in figures} | {"examples": examples}
-
-
-def _never_negative(model: TrainableModel) -> set[str]:
-    """Return the names of the losses that cannot be negative."""
     outputs = {output.name: output.loss in NEVER_NEGATIVE for output in model.outputs}
-    whole = {"loss"} if all(outputs.values()) and all(output.loss_weight >= 0 for output in model.outputs) else set()
-    return whole | {full("loss", name) for name, positive in outputs.items() if positive}
+    positive = {full("loss", name) for name, never_negative in outputs.items() if never_negative}
+    if all(outputs.values()) and all(output.loss_weight >= 0 for output in model.outputs):
+        positive.add("loss")
+    return {name: _value(figures, name, name in positive) for name in names if name in figures} | {"examples": examples}
 
 
 def _value(figures: Mapping[str, Any], name: str, positive: bool) -> float:
     value = figures[name]
     if value is None:
         return math.nan
-    least, most, expected = _limits(kind_of(name))
+    kind = kind_of(name)
+    least, most, expected = -LARGEST, LARGEST, "a finite number"
+    if kind.percent:
+        least, most, expected = 0.0, 1.0, "0 to 1"
+    elif kind.bounded:
+        most, expected = 1.0, "at most 1"
     if positive:
         least, expected = -ROUNDING, "a finite number of at least 0"
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise PhoneError(_wrong(name, f"{expected} or null", figures))
     return float(value)
-
-
-def _limits(kind: Kind) -> tuple[float, float, str]:
-    """Return the minimum and maximum of a kind of metric, and a description of the range."""
-    if kind.percent:
-        return 0.0, 1.0, "0 to 1"
-    return (-LARGEST, 1.0, "at most 1") if kind.bounded else (-LARGEST, LARGEST, "a finite number")
 
 
 def _wrong(name: str, expected: str, figures: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from odt_sim.phone import phones
 from odt_sim.phone.device import PhoneExamples, PhonePool, phone_device
 from odt_sim.phone.frames import Message
 from odt_sim.phone.phones import PhoneError, Phones
-from odt_sim.simulation.executors.job import Job, Task, Trained
+from odt_sim.simulation.executors.job import Job, Task
 from odt_sim.simulation.executors.local_work import LocalWork
 from odt_sim.simulation.run.evaluation import Evaluation, Row
 from odt_sim.simulation.run.exclusion import AWAY, TIMED_OUT, Excluded
@@ -38,7 +38,7 @@ class PhoneWorker:
         """Prepare for a job with the phones that connect."""
         self._job, self._phones, self._interpreter = job, connected, PhonePool(job.model)
         self._store = DeviceStore(job.storage, job.model)
-        self._work = LocalWork(job, Evaluation(job, self._test_examples), _failed, limited=False)
+        self._work = LocalWork(job, Evaluation(job, self._test_examples), self._failed, limited=False)
         self._blocks = ThreadPoolExecutor(MOST_AT_ONCE, "block")
         self._devices = ThreadPoolExecutor(MOST_AT_ONCE, "phone")
         self._loading = Lock()
@@ -52,8 +52,10 @@ class PhoneWorker:
         """Run work on all blocks concurrently, and yield the results in order."""
         return self._blocks.map(work, tasks)
 
-    def train(self, task: Task, broadcast: Tensors) -> Trained:
-        """Train the devices of a block concurrently and return the sum of their results; see `Worker.train`."""
+    def run(self, task: Task, broadcast: Tensors) -> Any:
+        """Run the devices of a block concurrently; see `Worker.run`."""
+        if task.kind != "train":
+            return self._rows(task, broadcast)
         devices = self._of_block(task)
         updates = [*self._devices.map(lambda device: self._work.update(device, task, broadcast), devices)]
         states = RoundStates(self._store, task.state_round)
@@ -61,9 +63,7 @@ class PhoneWorker:
         states.write()
         return parts[0] if len(parts) == 1 else join(parts)
 
-    def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
-        """Return a row for each device of a block; keep no state."""
-
+    def _rows(self, task: Task, broadcast: Tensors) -> list[Row]:
         def evaluated(device: Device) -> Row:
             row = self._work.evaluate(device, task, broadcast)
             if "not_evaluated" in row:
@@ -100,6 +100,6 @@ class PhoneWorker:
         """Return stand-ins for test examples, which stay on the phones."""
         return PhoneExamples.counted((self._phones.examples(device.id) or PLACEHOLDER).test)
 
-
-def _failed(error: InvocationError | OutOfTime) -> Excluded:
-    return Excluded(TIMED_OUT if isinstance(error, OutOfTime) else str(error))
+    @staticmethod
+    def _failed(error: InvocationError | OutOfTime) -> Excluded:
+        return Excluded(TIMED_OUT if isinstance(error, OutOfTime) else str(error))

@@ -17,8 +17,9 @@ from orders import orders
 from odt_sim import Device, TrainableModel, TrainingPlan, Weights
 from odt_sim.data import Dataset
 from odt_sim.device.examples import Examples
+from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import RuntimePool
-from odt_sim.errors import ConfigurationError, DataError, ModelError
+from odt_sim.errors import ConfigurationError, DataError, InvocationError, ModelError
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
 RATE = 0.05
@@ -56,6 +57,22 @@ def test_device_is_freed_without_a_garbage_collection(momentum: TrainableModel, 
         assert alive() is None
     finally:
         gc.enable()
+
+
+def test_failed_training_is_not_counted(momentum: TrainableModel, rows: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(momentum, rows(momentum, 10), pool=RuntimePool(momentum, edits=False))
+    batch = next(device.batches())
+    device.train(learning_rate=RATE)
+    counted = device.calls.train
+
+    def failing(*given: Any) -> Any:
+        raise InvocationError("out of memory")
+
+    monkeypatch.setattr(Runtime, "train", failing)
+    for train in (device.train, lambda: device.train_step(batch)):
+        with pytest.raises(InvocationError):
+            train()
+    assert device.calls.train == device.calls.by_signature["train"] == counted == 3
 
 
 @pytest.mark.parametrize("edits", [True, False])

@@ -11,7 +11,7 @@ from webdriver import Browser, started, wait_for
 from odt_sim import Simulation, TrainableModel, TrainingPlan
 from odt_sim.data import digits, federate, iid
 from odt_sim.phone.backend import PhonesBackend
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.strategies import Ditto
 
 PROGRAMS = {"firefox": ["firefox-esr"], "webkit": ["WebKitWebDriver", "Xvfb"]}
@@ -28,7 +28,7 @@ def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_device_gives_the_weights_of_the_simulation(
     other: Browser, digits_mlp: TrainableModel, assets: Path, tmp_path: Path
 ) -> None:
-    def run(folder: str, backend: Backend | None) -> Simulation:
+    def run(folder: str, backend: Executor | None) -> Simulation:
         data, plan = federate(digits(), iid, 1, 0), TrainingPlan(steps=3)
         return Simulation(digits_mlp, data, Ditto(), rounds=5, directory=tmp_path / folder, plan=plan, backend=backend)
 

@@ -25,7 +25,7 @@ from odt_sim.errors import SimulationError
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.phone.backend import PhonesBackend
 from odt_sim.phone.frames import decode
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.strategies import (
     Ditto,
     FedAvg,
@@ -81,7 +81,7 @@ def wait(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
 
 
 def simulation(
-    model: TrainableModel, strategy: Strategy, directory: Path, backend: Backend | None, rounds: int = 5, **fleet: Any
+    model: TrainableModel, strategy: Strategy, directory: Path, backend: Executor | None, rounds: int = 5, **fleet: Any
 ) -> Simulation:
     data = federate(digits(), iid, PHONES, 0)
     plan = TrainingPlan(steps=3)
@@ -185,7 +185,7 @@ def test_model_trains_on_a_phone_as_in_the_simulation(
     data = federate(Dataset("cloud", x, y, classes=classes), iid, 1, 0, method="random")
     plan = TrainingPlan(epochs=2, learning_rate=0.05)
 
-    def simulated(directory: str, backend: Backend | None) -> Simulation:
+    def simulated(directory: str, backend: Executor | None) -> Simulation:
         folder = tmp_path / directory
         return Simulation(model, data, strategy, rounds=2, directory=folder, plan=plan, backend=backend)
 
@@ -214,7 +214,7 @@ def test_shipped_experiment_runs_on_phones_as_in_the_simulation(
     model, data = TrainableModel.load(model_file(config)), federated(config)
     plan, fleet = TrainingPlan(steps=4), Fleet(unseen=int(name == IN_THREE))
 
-    def run(directory: str, backend: Backend | None) -> Simulation:
+    def run(directory: str, backend: Executor | None) -> Simulation:
         folder = tmp_path / directory
         return Simulation(
             model, data, FedAvgFineTune(), rounds=2, directory=folder, plan=plan, fleet=fleet, backend=backend

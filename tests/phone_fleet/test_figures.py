@@ -45,12 +45,6 @@ def test_figures_of_several_outputs_have_their_names(heads: TrainableModel) -> N
             checked_figures({"loss": 1.0, "examples": 10, name: -1.0}, heads, 10)
 
 
-@pytest.mark.parametrize("figures", [None, [], 3, {}, {"accuracy": 0.5, "examples": 10}])
-def test_reply_without_a_loss_has_no_figures(figures: Any, softmax: TrainableModel) -> None:
-    with pytest.raises(PhoneError, match=r"^phone sent no metrics$"):
-        checked_figures(figures, softmax, 10)
-
-
 def test_loss_is_undefined_where_no_position_counts(softmax: TrainableModel) -> None:
     assert softmax.manifest
     outputs = (replace(softmax.outputs[0], ignore_class=255),)
@@ -60,41 +54,36 @@ def test_loss_is_undefined_where_no_position_counts(softmax: TrainableModel) -> 
         checked_figures({}, padded, 10, only_loss=True)
 
 
-def test_missing_number_of_examples_is_refused(softmax: TrainableModel) -> None:
-    with pytest.raises(PhoneError, match=r"^phone sent wrong metrics: examples: expected 10, found nothing$"):
-        checked_figures({"loss": 1.0}, softmax, 10)
-
-
-@pytest.mark.parametrize("number", [None, -5, 3.7, 11, "10", [10], math.nan, 10**400])
-def test_other_number_of_examples_is_refused(number: Any, softmax: TrainableModel) -> None:
-    with pytest.raises(PhoneError, match=r"^phone sent wrong metrics: examples: expected 10, found .{1,20}$"):
-        checked_figures({**GOOD, "examples": number}, softmax, 10, only_loss=True)
-
-
-@pytest.mark.parametrize("name", ["device", "seen", "not_evaluated", "mse", "accuracy\n<b>"])
-def test_name_of_no_metric_is_refused(name: str, softmax: TrainableModel) -> None:
-    expected = r"expected accuracy, loss, balanced_accuracy, auc, found \S.*"
-    with pytest.raises(PhoneError, match=f"^phone sent wrong metrics: {expected}$"):
-        checked_figures({**GOOD, name: 1.0}, softmax, 10)
-
-
 @pytest.mark.parametrize(
-    ("name", "value", "expected"),
+    ("figures", "message"),
     [
-        ("accuracy", 5.0, "0 to 1 or null, found 5.0"),
-        ("accuracy", -0.1, "0 to 1 or null, found -0.1"),
-        ("accuracy", True, "0 to 1 or null, found True"),
-        ("accuracy", "0.5", "0 to 1 or null, found str"),
-        ("auc", 1.5, "at most 1 or null, found 1.5"),
-        ("loss", math.nan, "a finite number of at least 0 or null, found nan"),
-        ("loss", -math.inf, "a finite number of at least 0 or null, found -inf"),
-        ("loss", 10**400, "a finite number of at least 0 or null, found 10{19}"),
-        ("loss", -0.01, "a finite number of at least 0 or null, found -0.01"),
-        ("loss", [1.0], "a finite number of at least 0 or null, found list"),
+        *((figures, "sent no metrics") for figures in (None, [], 3, {}, {"accuracy": 0.5, "examples": 10})),
+        ({"loss": 1.0}, "sent wrong metrics: examples: expected 10, found nothing"),
+        *(
+            ({**GOOD, "examples": number}, "sent wrong metrics: examples: expected 10, found .{1,20}")
+            for number in (None, -5, 3.7, 11, "10", [10], math.nan, 10**400)
+        ),
+        *(
+            ({**GOOD, name: 1.0}, r"sent wrong metrics: expected accuracy, loss, balanced_accuracy, auc, found \S.*")
+            for name in ("device", "seen", "not_evaluated", "mse", "accuracy\n<b>")
+        ),
+        *(
+            ({**GOOD, name: value}, f"sent wrong metrics: {name}: expected {expected}")
+            for name, value, expected in (
+                ("accuracy", 5.0, "0 to 1 or null, found 5.0"),
+                ("accuracy", -0.1, "0 to 1 or null, found -0.1"),
+                ("accuracy", True, "0 to 1 or null, found True"),
+                ("accuracy", "0.5", "0 to 1 or null, found str"),
+                ("auc", 1.5, "at most 1 or null, found 1.5"),
+                ("loss", math.nan, "a finite number of at least 0 or null, found nan"),
+                ("loss", -math.inf, "a finite number of at least 0 or null, found -inf"),
+                ("loss", 10**400, "a finite number of at least 0 or null, found 10{19}"),
+                ("loss", -0.01, "a finite number of at least 0 or null, found -0.01"),
+                ("loss", [1.0], "a finite number of at least 0 or null, found list"),
+            )
+        ),
     ],
 )
-def test_value_that_a_metric_cannot_have_is_refused(
-    name: str, value: Any, expected: str, softmax: TrainableModel
-) -> None:
-    with pytest.raises(PhoneError, match=f"^phone sent wrong metrics: {name}: expected {expected}$"):
-        checked_figures({**GOOD, name: value}, softmax, 10)
+def test_invalid_figures_are_refused(figures: Any, message: str, softmax: TrainableModel) -> None:
+    with pytest.raises(PhoneError, match=f"^phone {message}$"):
+        checked_figures(figures, softmax, 10)

@@ -477,14 +477,32 @@ def test_run_ends_by_the_validation_examples_that_only_phones_have(softmax: Trai
     assert summary["stopped"] == "validation accuracy did not improve in 1 evaluation, round 2"
 
 
-def test_strategy_that_reads_examples_is_refused(softmax_with_embedding: TrainableModel, tmp_path: Path) -> None:
-    with pytest.raises(StrategyError, match=r"strategy knn_per: reads the devices' examples .* backend=ray"):
-        Running(softmax_with_embedding, tmp_path / "run", strategy=KNNPer()).finish()
-
-
-def test_hostile_devices_are_refused(softmax: TrainableModel, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"fleet\.hostile: expected 0 with backend=phones, .* found 1"):
-        Running(softmax, tmp_path / "run", fleet=Fleet(hostile=1)).finish()
+@pytest.mark.parametrize(
+    ("settings", "kind", "message"),
+    [
+        ({"strategy": KNNPer()}, StrategyError, r"strategy knn_per: reads the devices' examples .* backend=ray"),
+        (
+            {"fleet": Fleet(hostile=1)},
+            ConfigurationError,
+            r"fleet\.hostile: expected 0 with backend=phones, .* found 1",
+        ),
+        ({"phones": 3}, ConfigurationError, r"backend\.phones: expected at most fleet\.devices, 2, found 3"),
+        (
+            {"fleet": Fleet(profiles=Profiles("phones"))},
+            ConfigurationError,
+            r"fleet\.profiles: expected null with backend=phones, .* found phones",
+        ),
+    ],
+)
+def test_runs_that_phones_do_not_support_are_refused(
+    settings: dict[str, Any],
+    kind: type[Exception],
+    message: str,
+    softmax_with_embedding: TrainableModel,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(kind, match=message):
+        Running(softmax_with_embedding, tmp_path / "run", **settings).finish()
 
 
 @pytest.mark.parametrize(
@@ -499,19 +517,6 @@ def test_hostile_devices_are_refused(softmax: TrainableModel, tmp_path: Path) ->
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         PhonesBackend(**settings)
-
-
-def test_more_phones_than_devices_are_refused(softmax: TrainableModel, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"backend\.phones: expected at most fleet\.devices, 2, found 3"):
-        Running(softmax, tmp_path / "run", phones=3).finish()
-
-
-def test_device_profiles_are_refused(softmax: TrainableModel, tmp_path: Path) -> None:
-    fleet = Fleet(profiles=Profiles("phones"))
-    with pytest.raises(
-        ConfigurationError, match=r"fleet\.profiles: expected null with backend=phones, .* found phones"
-    ):
-        Running(softmax, tmp_path / "run", fleet=fleet).finish()
 
 
 def test_model_that_browsers_cannot_run_is_refused(any_rows: TrainableModel) -> None:

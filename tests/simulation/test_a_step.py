@@ -37,7 +37,7 @@ def _frames() -> list[str]:
         if frame.f_code.co_filename.startswith(PACKAGE):
             names.append(f"{Path(frame.f_code.co_filename).relative_to(PACKAGE)}:{frame.f_code.co_name}")
         frame = frame.f_back
-    names = names[: names.index("simulation/coordinator.py:run")]
+    names = names[: names.index("simulation/run/coordinator.py:run")]
     return names[::-1]
 
 
@@ -46,7 +46,7 @@ def test_a_step_is_at_most_twelve_frames_below_run(simulation, tmp_path):
     backend = SerialBackend()
     backend.runtime = Watched()
     simulation(FedAvg(), tmp_path, rounds=1, backend=backend).run(observers=[])
-    longest = max((stack for stack in STACKS if "simulation/round.py:run" in stack), key=len)
+    longest = max((stack for stack in STACKS if "simulation/run/round.py:run" in stack), key=len)
     assert len(longest) <= 12, longest
     page = (Path(PACKAGE).parent / "docs" / "a-step.md").read_text()
     assert [name for name in longest if f"`{name}`" not in page] == []

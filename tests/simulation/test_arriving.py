@@ -9,7 +9,6 @@ import pytest
 from odt_sim import Simulation
 from odt_sim.data import federate, iid
 from odt_sim.data.devices.arrival import in_order
-from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.averaging.local import Local
 
@@ -32,16 +31,6 @@ def test_a_run_trains_on_new_examples_and_records_each_period(results, arriving,
     steps = [row["train_calls"] for row in found.rounds]
     sizes = [[len(arriving.arrived(device, round)[0]) for device in range(arriving.devices)] for round in (1, 3, 5)]
     assert steps[::2] == [sum(-(-size // momentum.batch_size) for size in own) for own in sizes]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_session")
-def test_ray_and_one_process_agree(results, arriving, tmp_path):
-    one, ray = (
-        results(FedAvg(), tmp_path / name, data=arriving, rounds=6, backend=backend)
-        for name, backend in (("one", None), ("ray", RayBackend(actors=2)))
-    )
-    one.assert_same_bits(ray)
 
 
 def test_a_metric_may_be_undefined_on_a_period(results, arriving, tmp_path):

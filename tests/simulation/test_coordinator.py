@@ -6,9 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from deaths import Recorder
 
-from odt_sim import Device, Fleet, Simulation, TrainingPlan
+from odt_sim import Device, Fleet, TrainingPlan
 from odt_sim._support.user_code import user_frames
 from odt_sim.aggregators.median import Median
 from odt_sim.data import by_user, federate, iid
@@ -16,7 +15,6 @@ from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ConfigurationError, DataError, SimulationError, StrategyError
 from odt_sim.model.weights import Weights
 from odt_sim.simulation.executors.processes import ProcessesBackend
-from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.simulation.run.cohort import blocks, choose_cohort, choose_unseen
 from odt_sim.simulation.run.run_warnings import run_warnings
 from odt_sim.strategies.averaging.fedavg import FedAvg
@@ -78,81 +76,78 @@ def with_loss(model, loss, delta):
     return replace(model, manifest=replace(model.manifest, outputs=(output,)))
 
 
+X = np.ones((20, 6), np.float32)
+LARGE = np.linspace(180, 181, 120, dtype=np.float32).reshape(20, 6)
+IMAGES = np.tile(np.linspace(0, 1, 6, dtype=np.float32), (20, 1))
+USERS = np.repeat(np.arange(4), 10)
+LOADS = np.float32([0, 0.5, 1, 100])[USERS][:, None] * np.ones(
+    (40, 2), np.float32
+)  # a user without any load is no reason
+TOO_LARGE = "data d: y has values of about 5e+03, for which {} hardly trains at usual learning rates"
+MAGNITUDE = "data d: x has features of magnitude up to 18"
+
+
 @pytest.mark.parametrize(
-    ("loss", "delta", "size", "warned"),
+    ("x", "y", "more", "change", "warning"),
     [
-        ("huber", 1.0, 5000, True),
-        ("huber", 1.0, 50, False),
-        ("huber", 1000.0, 5000, False),
-        ("mean_absolute_error", 1.0, 5000, True),
-        ("mean_squared_error", 1.0, 5000, False),  # its gradient grows with the error
+        (X, 5000 * X[:, :2], {}, {"loss": ("huber", 1.0)}, TOO_LARGE.format("huber")),
+        (X, 50 * X[:, :2], {}, {"loss": ("huber", 1.0)}, None),
+        (X, 5000 * X[:, :2], {}, {"loss": ("huber", 1000.0)}, None),
+        (X, 5000 * X[:, :2], {}, {"loss": ("mean_absolute_error", 1.0)}, TOO_LARGE.format("mean_absolute_error")),
+        (X, 5000 * X[:, :2], {}, {"loss": ("mean_squared_error", 1.0)}, None),  # its gradient grows with the error
+        (
+            np.ones((40, 6), np.float32),
+            LOADS,
+            {"users": USERS},
+            {},
+            "data d: y is of about 0.6 on some devices and 80.2 on others, so the largest dominate the training",
+        ),
+        (np.ones((40, 6), np.float32), np.minimum(LOADS, 5), {"users": USERS}, {}, None),
+        (
+            IMAGES,
+            X[:, :2],
+            {},
+            {"scale": 1 / 255},
+            "data d: x is at most 1, but the model first multiplies it by 0.00392",
+        ),
+        (5 * IMAGES, X[:, :2], {}, {"scale": 1 / 255}, None),
+        (IMAGES, X[:, :2], {}, {"scale": 1.0}, None),
+        (LARGE, LARGE[:, :2] / 180, {}, {}, MAGNITUDE),
+        (LARGE, LARGE[:, :2] / 180, {"standardize": True}, {}, None),
+        (LARGE, LARGE[:, :2] / 180, {"standardize": True}, {"method": "block"}, None),  # which leaves out examples
+        (LARGE / 20, LARGE[:, :2] / 180, {}, {}, None),
     ],
 )
-def test_targets_that_are_too_large_for_the_loss_are_warned_of(loss, delta, size, warned, regression, tmp_path):
-    x = np.ones((20, 6), np.float32)
-    data = federate(Dataset("prices", x, size * x[:, :2]), iid, 2, 0, method="random")
-    run = Simulation(with_loss(regression, loss, delta), data, FedAvg(), rounds=1, directory=tmp_path)
-    recorder = Recorder()
-    run.run(observers=[recorder])
-    expected = f"data prices: y has values of about 5e+03, for which {loss} hardly trains at usual learning rates"
-    assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
+def test_data_that_hardly_trains_is_warned_of(x, y, more, change, warning, regression, simulation, tmp_path):
+    by = by_user if "users" in more else iid
+    devices, method = None if "users" in more else 2, change.get("method", "random")
+    data = federate(Dataset("d", x, y, **more), by, devices, 0, method=method, gap=1)
+    model = with_loss(regression, *change["loss"]) if "loss" in change else regression
+    model = replace(model, scales={"": change["scale"]}) if "scale" in change else model
+    job = replace(simulation(FedAvg(), tmp_path).job, data=data, model=model)
+    expected = [] if warning is None else [warning]
+    assert [each[: len(warning or "")] for each in run_warnings(job, own_examples=False)] == expected
 
 
-@pytest.mark.parametrize(("largest", "warned"), [(100.0, True), (5.0, False)])
-def test_targets_that_differ_in_scale_between_devices_are_warned_of(largest, warned, regression, tmp_path):
-    users = np.repeat(np.arange(4), 10)
-    x, sizes = np.ones((40, 6), np.float32), np.float32([0, 0.5, 1, largest])  # a user without any load is no reason
-    data = federate(Dataset("loads", x, sizes[users][:, None] * x[:, :2], users=users), by_user, None, 0)
-    recorder = Recorder()
-    plan = TrainingPlan(learning_rate=1e-6)
-    Simulation(regression, data, FedAvg(), plan=plan, rounds=1, directory=tmp_path).run(observers=[recorder])
-    expected = "data loads: y is of about 0.6 on some devices and 80.2 on others, so the largest dominate the training"
-    assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
-
-
-@pytest.mark.parametrize(("largest", "scale", "warned"), [(1, 1 / 255, True), (5, 1 / 255, False), (1, 1.0, False)])
-def test_images_that_are_scaled_twice_are_warned_of(largest, scale, warned, regression, tmp_path):
-    x = np.tile(np.linspace(0, largest, 6, dtype=np.float32), (20, 1))
-    data = federate(Dataset("photos", x, x[:, :2] / 255), iid, 2, 0, method="random")
-    recorder = Recorder()
-    model = replace(regression, scales={"": scale})
-    Simulation(model, data, FedAvg(), rounds=1, directory=tmp_path).run(observers=[recorder])
-    expected = "data photos: x is at most 1, but the model first multiplies it by 0.00392"
-    assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
-
-
-@pytest.mark.parametrize(("size", "standardize", "warned"), [(180, False, True), (180, True, False), (9, False, False)])
-def test_features_that_are_too_large_for_usual_steps_are_warned_of(size, standardize, warned, regression, tmp_path):
-    x = np.linspace(size, size + 1, 120, dtype=np.float32).reshape(20, 6)
-    data = federate(Dataset("clinic", x, x[:, :2] / size, standardize=standardize), iid, 2, 0, method="random")
-    recorder = Recorder()
-    plan = TrainingPlan(learning_rate=1e-6)
-    Simulation(regression, data, FedAvg(), plan=plan, rounds=1, directory=tmp_path).run(observers=[recorder])
-    expected = "data clinic: x has features of magnitude up to 18"
-    assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
-
-
-def test_examples_in_no_split_are_not_too_large(simulation, regression, tmp_path):
-    x = np.linspace(180, 181, 120, dtype=np.float32).reshape(20, 6)
-    dataset = Dataset("clinic", x, x[:, :2] / 180, standardize=True)
-    data = federate(dataset, iid, 2, 0, method="block", gap=1)  # leaves out examples, which are not standardized
-    job = replace(simulation(FedAvg(), tmp_path).job, data=data, model=regression)
-    assert not [each for each in run_warnings(job, own_examples=False) if "magnitude" in each]
-
-
-@pytest.mark.parametrize(("unseen", "warned"), [(3, False), (4, True)])
-def test_more_unseen_devices_than_others_are_warned_of(unseen, warned, simulation, tmp_path):
-    recorder = Recorder()
-    simulation(FedAvg(), tmp_path, rounds=1, fleet=Fleet(unseen=unseen)).run(observers=[recorder])
-    expected = "fleet.unseen: 4 of 7 devices never train, only 3 do; set a smaller fleet.unseen, or 0 to train all"
-    assert recorder.warnings == [expected] * warned
-
-
-@pytest.mark.parametrize(("strategy", "warned"), [(FedPer(), True), (FedAvg(), False), (HeadOnly(), False)])
-def test_sharing_of_frozen_parameters_alone_is_warned_of(strategy, warned, simulation, frozen, tmp_path):
-    job = replace(simulation(FedAvg(), tmp_path).job, strategy=strategy, model=frozen)
-    expected = "strategy fedper: shares only parameters that are frozen in the model frozen"
-    assert [each[: len(expected)] for each in run_warnings(job, own_examples=True)] == [expected] * warned
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        ({"fleet": Fleet(unseen=3)}, None),
+        (
+            {"fleet": Fleet(unseen=4)},
+            "fleet.unseen: 4 of 7 devices never train, only 3 do; set a smaller fleet.unseen, or 0 to train all",
+        ),
+        ({"strategy": FedPer()}, "strategy fedper: shares only parameters that are frozen in the model frozen"),
+        ({"strategy": FedAvg()}, None),
+        ({"strategy": HeadOnly()}, None),
+    ],
+)
+def test_devices_that_hardly_learn_from_others_are_warned_of(change, warning, simulation, frozen, tmp_path):
+    if "strategy" in change:
+        change = {**change, "model": frozen}
+    job = replace(simulation(FedAvg(), tmp_path).job, **change)
+    expected = [] if warning is None else [warning]
+    assert [each[: len(warning or "")] for each in run_warnings(job, own_examples=True)] == expected
 
 
 def test_rounds_have_a_line_each(four):
@@ -349,17 +344,6 @@ def test_diverging_device_is_excluded_and_named(strategy, scaled, results, tmp_p
     assert not any(name.startswith("2/") for _, name in found.states)
 
 
-def test_aggregate_is_that_of_the_other_devices(scaled, results, fleet_data, tmp_path):
-    class Without(FedAvg):
-        def local(self, device, broadcast):
-            update = super().local(device, broadcast)
-            return type(update)(update.tensors, update.weight if device.id != 2 else 0, update.losses)
-
-    diverged = results(FedAvg(), tmp_path / "diverged", data=scaled(2), rounds=2)
-    without = results(Without(), tmp_path / "without", rounds=2)
-    np.testing.assert_array_equal(diverged.tensors["broadcast.weights"], without.tensors["broadcast.weights"])
-
-
 def test_too_few_devices_end_the_run(scaled, simulation, tmp_path):
     one_left = {"data": scaled(0, 1, 2, 3, 5, 6), "fleet": Fleet(min_devices=2), "plan": TrainingPlan(3, 0.05)}
     message = (
@@ -376,13 +360,6 @@ def test_stragglers_are_named_where_too_few_devices_end_the_run(scaled, simulati
     message = r"round 1: 0 devices .* is 4; left out 4 \(.*\), 3 were stragglers \(fleet\.stragglers\); a smaller"
     with pytest.raises(SimulationError, match=message):
         simulation(FedAvg(), tmp_path, data=scaled(*range(7)), **settings).run()
-
-
-def test_round_without_updates_changes_nothing(scaled, results, momentum, fleet_data, tmp_path):
-    found = results(FedAvg(), tmp_path, data=scaled(*range(7)), fleet=Fleet(min_devices=0), plan=TrainingPlan(3, 0.05))
-    assert [row["train_loss"] for row in found.rounds] == [None] * 3
-    initial = device_at(momentum, fleet_data, 0, 0).parameters()
-    np.testing.assert_array_equal(found.tensors["broadcast.weights"], initial.vector)
 
 
 # --- what is refused before a run starts -------------------------------------------------------------------------------
@@ -484,11 +461,10 @@ def test_round_without_contributions_names_an_average_that_is_not_finite(simulat
         simulation(user.AveragesToNaN(), tmp_path).run()
 
 
-@pytest.mark.parametrize("backend", [SerialBackend, ProcessesBackend])
-def test_traceback_of_an_error_in_user_code_is_short(user, simulation, tmp_path, backend):
+def test_traceback_of_an_error_in_user_code_is_short(user, simulation, tmp_path):
     """A notebook prints both tracebacks: a few frames; the cause's frames end in the user's code."""
     with pytest.raises(SimulationError) as caught:
-        simulation(user.Raises(), tmp_path, backend=backend()).run()
+        simulation(user.Raises(), tmp_path, backend=ProcessesBackend(2)).run()
     own, cause = (traceback.extract_tb(error.__traceback__) for error in (caught.value, caught.value.__cause__))
     assert [frame.name for frame in own[1:]] == ["run"]
     assert [frame.name for frame in cause] == ["update", "local", "look_up"]
@@ -562,11 +538,11 @@ def test_states_of_more_than_1000_devices_have_several_folders(simulation, cloud
         ),
         (
             {"backend": "ray"},
-            "backend: expected a Backend, found 'ray'; pass an instance, such as ProcessesBac",
+            "backend: expected an Executor, found 'ray'; pass an instance, such as ProcessesBac",
         ),
         (
             {"backend": ProcessesBackend},
-            "backend: expected a Backend, found the class ProcessesBackend; pass ProcessesBackend()",
+            "backend: expected an Executor, found the class ProcessesBackend; pass ProcessesBackend()",
         ),
     ],
 )

@@ -6,7 +6,6 @@ import pytest
 from deaths import DeathError, DiesAfterRound
 
 from odt_sim import Fleet
-from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.averaging.local import Local
 from odt_sim.strategies.shared_parts.fedper import FedPer
@@ -48,13 +47,6 @@ def test_every_strategy_is_evaluated_on_the_same_devices(sampled, results, tmp_p
     found = results(strategy, tmp_path / "run", fleet=SAMPLED)
     rows = [{key: row[key] for key in ("device", "seen", "examples")} for row in devices(found).values()]
     assert rows == [{key: row[key] for key in ("device", "seen", "examples")} for row in devices(sampled).values()]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_session")
-def test_ray_gives_the_serial_bits(sampled, results, tmp_path):
-    found = results(FedPer(), tmp_path / "run", fleet=SAMPLED, backend=RayBackend(actors=2))
-    found.assert_same_bits(sampled)
 
 
 def test_resumed_run_evaluates_the_same_devices(sampled, simulation, results, tmp_path):

@@ -14,18 +14,16 @@ import ray
 from deaths import DeathError, DiesAfterRound
 from safetensors.numpy import load_file
 
-import odt_sim.strategies
 from odt_sim import Fleet
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.observers.base import Observer
 from odt_sim.simulation.executors.processes import ProcessesBackend
 from odt_sim.simulation.executors.ray import RayBackend, calls
 from odt_sim.simulation.executors.ray.actors import TRIES, Actors
-from odt_sim.strategies.averaging.fedavg import FedAvg
+from odt_sim.strategies import FedAdam, FedAvg, Scaffold
 from odt_sim.strategies.base import Update
 from odt_sim.testing import random_data
 
-SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
 BACKENDS = {"serial": lambda: None, "ray": lambda: RayBackend(actors=2), "processes": lambda: ProcessesBackend(2)}
 
 FAILING = 2
@@ -71,10 +69,7 @@ def two_tries(monkeypatch):
     ("does", "backend", "timeout", "reason"),
     [
         ("sends_nan", "serial", None, "update not finite"),
-        ("sends_nan", "ray", None, "update not finite"),
-        ("sends_nan", "processes", None, "update not finite"),
         ("explodes", "serial", None, "update too large"),
-        ("explodes", "ray", None, "update too large"),
         ("hangs", "serial", 1, "timed out"),
         ("hangs", "ray", 1, "timed out"),
         pytest.param("hangs_in_native_code", "ray", 1, "worker died or hung 2 times", marks=pytest.mark.slow),
@@ -96,15 +91,14 @@ def test_failing_device_is_excluded_and_no_other_bit_changes(
     of_others(found).assert_same_bits(away)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_device_with_examples_that_litert_refuses_is_excluded(backend, dropout, results, tmp_path):
+def test_device_with_examples_that_litert_refuses_is_excluded(dropout, results, tmp_path):
     """One device trains on a word outside the vocabulary."""
     fine = random_data(dropout, [8, 5, 4, 6])
     x = fine.x.copy()
     x[fine.train(FAILING)[0]] = 1000
     model = replace(dropout, vocabularies={})  # as in a model with its own word lookup
     settings = {"model": model, "plan": None, "fleet": Fleet(adaptation_steps=0, quarantine_after=None)}
-    found = results(FedAvg(), tmp_path / "found", data=replace(fine, x=x), backend=BACKENDS[backend](), **settings)
+    found = results(FedAvg(), tmp_path / "found", data=replace(fine, x=x), **settings)
     alone = results(WithoutFailing(), tmp_path / "alone", data=fine, **settings)
     for row in found.rounds:
         assert row["excluded_devices"] == [FAILING]
@@ -149,7 +143,7 @@ def test_timeout_outside_the_main_thread_is_refused(simulation, tmp_path):
     assert raised[0].startswith("fleet.timeout: expected null outside of the main thread, found 2.5;")
 
 
-@pytest.mark.parametrize("kind", SHIPPED, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [FedAdam, Scaffold], ids=lambda kind: kind.__name__)
 def test_round_without_updates_keeps_the_server_state(kind, model_for, simulation, tmp_path):
     """The previous round has filled momenta and control variates."""
 

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.attacks import Attack, Backdoor, RandomUpdates, Scaling
+from odt_sim.attacks import Attack, Backdoor, Scaling
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.model.tensors import array_of
-from odt_sim.simulation.executors.processes import ProcessesBackend
-from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.simulation.run.cohort import choose_hostile
-from odt_sim.strategies import Ditto, FedAvg
+from odt_sim.strategies import FedAvg
 from odt_sim.strategies.base import Update
 from odt_sim.testing import random_data
 
@@ -60,20 +58,6 @@ def test_training_loss_is_that_of_honest_devices(results: Any, tmp_path: Any) ->
     assert attacked.rounds[0]["train_loss"] == plain.rounds[0]["train_loss"]
     everyone = results(FedAvg(), tmp_path / "all", rounds=1, fleet=Fleet(unseen=[0]))
     assert everyone.rounds[0]["train_loss"] != plain.rounds[0]["train_loss"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_session")
-def test_processes_and_ray_give_the_serial_bits(results: Any, grouped: Any, tmp_path: Any) -> None:
-    settings = {
-        "model": grouped,
-        "rounds": 3,
-        "fleet": Fleet(cohort=4, unseen=1, hostile=2),
-        "attack": RandomUpdates(0.1),
-    }
-    serial = results(Ditto(), tmp_path / "serial", **settings)
-    for name, backend in {"processes": ProcessesBackend(2), "ray": RayBackend(actors=2)}.items():
-        results(Ditto(), tmp_path / name, **settings, backend=backend).assert_same_bits(serial)
 
 
 class Answered(Backdoor):

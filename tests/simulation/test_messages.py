@@ -9,7 +9,6 @@ import pytest
 from odt_sim import Device, Fleet
 from odt_sim.errors import SimulationError
 from odt_sim.persistence.run_folder import RunFolder
-from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.simulation.run.messages import Messages
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.base import ServerState, Tensors
@@ -21,12 +20,6 @@ def test_only_devices_of_a_cohort_have_messages(simulation: Any, user: Any, tmp_
     records = RunFolder(tmp_path).devices()
     assert [row["own"] for row in records] == [3.0 * row["device"] for row in records]
     assert len(set(strategy.asked)) <= 2 + len(records) < 7
-
-
-def test_ray_and_serial_send_the_same(results: Any, user: Any, tmp_path: Path, ray_session: None) -> None:
-    settings = {"strategy": user.SendsItsNumber(), "fleet": Fleet(cohort=5)}
-    serial = results(directory=tmp_path / "serial", **settings)
-    results(directory=tmp_path / "ray", **settings, backend=RayBackend(actors=2)).assert_same_bits(serial)
 
 
 def test_tensors_of_the_broadcast_travel_once(simulation: Any, user: Any, tmp_path: Path) -> None:

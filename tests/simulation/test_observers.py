@@ -4,7 +4,6 @@ import pytest
 from deaths import DeathError, DiesAfterRound, Recorder
 
 from odt_sim.observers.base import Observer
-from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.strategies.shared_parts.fedper import FedPer
 
 
@@ -51,12 +50,3 @@ def test_stopped_run_equals_a_shorter_one(simulation, results, tmp_path):
     simulation(FedPer(), tmp_path / "stopped", **settings).run(resume=True)
     whole = results(FedPer(), tmp_path / "whole", **settings)
     whole.read(tmp_path / "stopped").assert_same_bits(whole)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_session")
-def test_stopped_run_on_ray_discards_the_round_begun_ahead(simulation, results, tmp_path):
-    settings = {"rounds": 6, "evaluate_every": 1}
-    simulation(FedPer(), tmp_path / "ray", **settings, backend=RayBackend(actors=2)).run(observers=[Recorder(2)])
-    short = results(FedPer(), tmp_path / "short", **{**settings, "rounds": 2})
-    assert (tmp_path / "ray" / "devices.jsonl").read_bytes() == short.devices

@@ -41,7 +41,7 @@ def known():
 
 
 CASES = [*((backend, name) for backend in FAST for name in NAMES), ("8 processes", "LateScaffold")]
-"""All strategies on two workers, and one on eight; a device an actor is in test_backends.py."""
+"""All strategies on two workers, and one on eight; a device an actor is in test_executors.py."""
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from odt_sim.persistence.run import load_run
 from odt_sim.report.comparison import compare
 from odt_sim.report.page import page_html
 from odt_sim.report.records import comparison_document
-from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.averaging.local import Local
 
@@ -109,13 +108,6 @@ def test_report_compares_by_it(own, simulation, tmp_path):
     means = {row.label: row.values["weighted_mean"].mean for row in comparison.rows}
     column = next(column for column in comparison.columns if column.key == "weighted_mean")
     assert [row.label for row in comparison.rows if comparison.is_best(row, column)] == [min(means, key=means.get)]
-
-
-@pytest.mark.usefixtures("ray_session")
-def test_ray_measures_the_same(own, results, tmp_path):
-    settings = {"metrics": [own.first_class, own.worst_margin], "metric": "first_class"}
-    serial = results(FedAvg(), tmp_path / "serial", **settings)
-    results(FedAvg(), tmp_path / "ray", **settings, backend=RayBackend(actors=2)).assert_same_bits(serial)
 
 
 def test_reports_of_another_process_read_the_direction(own, simulation, tmp_path, monkeypatch):

@@ -8,29 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from odt_sim.simulation.executors.ray.cluster import _explained
-
-
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [
-        (
-            "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.50.0\n    Python: 3.11.1\n"
-            "This process on node 10.0.0.1 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n",
-            "the cluster has Ray 2.50.0 and Python 3.11.1, this process has Ray 2.60.0 and Python 3.11.7; install",
-        ),
-        ("E rpc: Unauthenticated: no token\n", "the cluster requires its token; set RAY_AUTH_MODE=token"),
-        ("Check failed: Failed to connect to socket at address\n", "this machine is not a node of the cluster; run"),
-        (
-            "ConnectionError: Could not find any running Ray.\n",
-            "cannot reach Ray (Could not find any running Ray); start",
-        ),
-        ("", "cannot reach Ray (Ray exited without giving a reason); start a cluster"),
-    ],
-)
-def test_refused_connection_is_explained(output, expected):
-    assert _explained(output).startswith(expected)
-
 
 @pytest.mark.slow
 def test_cluster_that_stops_answering_is_given_up():

@@ -14,7 +14,6 @@ from odt_sim.errors import CheckpointError
 from odt_sim.metrics.rounds import reported_round
 from odt_sim.persistence.commit import CommitFile
 from odt_sim.persistence.storage import Folder
-from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.strategies.averaging.fedavg import FedAvg
 
@@ -112,15 +111,6 @@ def killed_at_each_moment(user, results, simulation, settings, tmp_path, monkeyp
 @pytest.mark.slow
 def test_run_killed_at_any_write_resumes_to_the_same_bits(killed_at_each_moment):
     assert killed_at_each_moment() > 4 * 2 + 4 * 2  # writes of states and commits, and some removals
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_session")
-def test_run_killed_at_any_write_resumes_to_the_same_bits_on_ray(
-    killed_at_each_moment,
-):
-    """The coordinator writes commits and removes old states."""
-    assert killed_at_each_moment(lambda: RayBackend(actors=2)) > 4 * 2
 
 
 def test_run_is_prolonged_past_its_best_round(user, results, simulation, settings, tmp_path):

@@ -147,13 +147,9 @@ def test_rounds_are_trained_evaluated_and_committed_one_after_another(simulation
     monkeypatch.setattr(CommitFile, "write", written)
 
     class Listening(SerialBackend):
-        def train(self, assignments):
-            order.append(f"train {assignments[0].tasks[0].round}")
-            return super().train(assignments)
-
-        def evaluate(self, assignment):
+        def run(self, assignment):
             order.append(f"{assignment.tasks[0].kind} {assignment.tasks[0].round}")
-            return super().evaluate(assignment)
+            yield from super().run(assignment)
 
     class Observes(Observer):
         def on_round(self, record):

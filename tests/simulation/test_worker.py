@@ -160,7 +160,7 @@ def row_of(device):
 def test_block_is_the_weighted_sum_of_its_devices(job, momentum):
     job = job(FedAvg())
     state = job.strategy.init(alone(job, 0, 0).parameters())
-    block = Worker(job).train(Task("train", 1, (0, 2, 5)), state.broadcast)
+    block = Worker(job).run(Task("train", 1, (0, 2, 5)), state.broadcast)
     total = np.zeros(momentum.layout.size)
     for id in (0, 2, 5):
         device = alone(job, id, 1)
@@ -184,17 +184,17 @@ def test_devices_beside_a_failing_one_train_as_alone(job):
 
     job = job(Fails())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
-    found = Worker(job).train(Task("train", 1, (0, 1, 2, 3)), broadcast)
+    found = Worker(job).run(Task("train", 1, (0, 1, 2, 3)), broadcast)
     assert found.contributed == [0, 2, 3]
     assert found.excluded == {1: "failed in LiteRT: out of memory"}
-    others = Worker(job).train(Task("train", 1, (0, 2, 3)), broadcast)
+    others = Worker(job).run(Task("train", 1, (0, 2, 3)), broadcast)
     np.testing.assert_array_equal(found.sums["weights"], others.sums["weights"])
 
 
 def test_single_device_sends_unweighted_tensors(job):
     job = job(FedAvg())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
-    part = Worker(job).train(Task("train", 1, (2,)), broadcast)
+    part = Worker(job).run(Task("train", 1, (2,)), broadcast)
     assert part.sums["weights"].dtype == np.float32
     total = join([part]).sums["weights"]
     np.testing.assert_array_equal(total, part.weight * part.sums["weights"].astype(np.float64))
@@ -205,8 +205,8 @@ def test_task_for_each_device_gives_the_same_bits(job):
     job = job(FedPer())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
     task = Task("train", 1, (1, 3, 4))
-    whole = Worker(job).train(task, broadcast)
-    parts = join(Worker(job).train(one, broadcast) for one in task.each())
+    whole = Worker(job).run(task, broadcast)
+    parts = join(Worker(job).run(one, broadcast) for one in task.each())
     np.testing.assert_array_equal(whole.sums["weights"], parts.sums["weights"])
     assert whole.stateful == {1: 1, 3: 1, 4: 1}  # one file
     assert parts.stateful == {1: 1, 3: 3, 4: 4}
@@ -216,9 +216,9 @@ def test_task_for_each_device_gives_the_same_bits(job):
 def test_state_of_a_device_is_there_in_its_next_round(job, momentum):
     job = job(Local())
     worker = Worker(job)
-    worker.train(Task("train", 1, (4,)), {})
-    worker.train(Task("train", 3, (4,), {4: Version(1, 4)}), {})
-    [row] = worker.evaluate(Task("evaluate", 3, (4,), {4: Version(3, 4)}), {})
+    worker.run(Task("train", 1, (4,)), {})
+    worker.run(Task("train", 3, (4,), {4: Version(1, 4)}), {})
+    [row] = worker.run(Task("evaluate", 3, (4,), {4: Version(3, 4)}), {})
     first, second = alone(job, 4, 1), alone(job, 4, 3)
     first.train()
     second.restore(first.parameters())
@@ -229,12 +229,12 @@ def test_state_of_a_device_is_there_in_its_next_round(job, momentum):
 
 def test_cleared_state_stays_cleared(job, user):
     worker = Worker(job(user.KeepsForARound()))
-    first = worker.train(Task("train", 1, (4,)), {})
-    second = worker.train(Task("train", 2, (4,), {4: Version(1, 4)}), {})
+    first = worker.run(Task("train", 1, (4,)), {})
+    second = worker.run(Task("train", 2, (4,), {4: Version(1, 4)}), {})
     assert first.stateful == second.stateful == {4: 4}
-    rows = [worker.evaluate(Task("final", 2, (4,), {4: Version(round, 4)}), {})[0] for round in (1, 2)]
+    rows = [worker.run(Task("final", 2, (4,), {4: Version(round, 4)}), {})[0] for round in (1, 2)]
     assert rows[0]["state_bytes"] > rows[1]["state_bytes"] == 0
-    assert worker.train(Task("train", 2, (3,)), {}).stateful == {}  # it never had a state
+    assert worker.run(Task("train", 2, (3,)), {}).stateful == {}  # it never had a state
 
 
 def test_evaluation_keeps_no_state(job, tmp_path):
@@ -249,8 +249,8 @@ def test_evaluation_keeps_no_state(job, tmp_path):
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
     worker = Worker(job)
     task = Task("evaluate", 1, (0, 1))
-    assert worker.evaluate(task, broadcast) == worker.evaluate(task, broadcast)
-    assert [row["epochs"] for row in worker.evaluate(task, broadcast)] == [3, 3]
+    assert worker.run(task, broadcast) == worker.run(task, broadcast)
+    assert [row["epochs"] for row in worker.run(task, broadcast)] == [3, 3]
     assert not list(tmp_path.iterdir())
 
 
@@ -265,7 +265,7 @@ def test_records_of_local_are_refused(job):
     with pytest.raises(
         SimulationError, match=r"device\.records\['rounds_done'\] is set in local, .*; set it in deploy"
     ):
-        Worker(job).train(Task("train", 1, (0,)), broadcast)
+        Worker(job).run(Task("train", 1, (0,)), broadcast)
 
 
 def test_final_evaluation_adds_the_global_model(job):
@@ -274,8 +274,8 @@ def test_final_evaluation_adds_the_global_model(job):
     shared = {f"global_{metric}" for metric in metrics}
     for strategy, columns in ((FedAvg(), shared), (FedPer(), set()), (Local(), set())):
         worker, broadcast = Worker(job(strategy)), strategy.init(initial).broadcast
-        [due] = worker.evaluate(Task("evaluate", 1, (0,)), broadcast)
-        [final] = worker.evaluate(Task("final", 1, (0,)), broadcast)
+        [due] = worker.run(Task("evaluate", 1, (0,)), broadcast)
+        [final] = worker.run(Task("final", 1, (0,)), broadcast)
         assert {name for name in final if name.startswith("global_")} == columns
         assert {name: final[name] for name in due} == due
     assert due == row_of(alone(job(FedAvg()), 0, 0))
@@ -304,7 +304,7 @@ def test_unusable_update_is_excluded_and_not_kept(job, tmp_path, loss, tensor, w
             numbers = (loss, tensor, weight) if device.id == 1 else (0.5, 2.0, 3.0)
             return Update({"v": np.array([numbers[1]])}, numbers[2], np.array([numbers[0]], np.float32))
 
-    block = Worker(job(Breaks())).train(Task("train", 1, (0, 1)), {})
+    block = Worker(job(Breaks())).run(Task("train", 1, (0, 1)), {})
     assert (block.contributed, block.excluded, block.stateful) == ([0], {1: reason}, {0: 0})
     assert block.sums["v"].tolist() == [6.0]
     assert (block.loss_sum, block.loss_weight) == (1.5, 3.0)
@@ -316,7 +316,7 @@ def test_device_without_a_step_has_no_loss(job):
         def local(self, device, broadcast):
             return Update({}, 2, np.zeros(0, np.float32))
 
-    block = Worker(job(Idle())).train(Task("train", 1, (0,)), {})
+    block = Worker(job(Idle())).run(Task("train", 1, (0,)), {})
     assert (block.weight, block.loss_sum, block.loss_weight) == (2, 0, 0)
 
 
@@ -326,7 +326,7 @@ def test_single_updates_are_kept_if_the_strategy_asks(job):
 
     job = job(Keeps())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
-    block = Worker(job).train(Task("train", 1, (0, 2)), broadcast)
+    block = Worker(job).run(Task("train", 1, (0, 2)), broadcast)
     assert list(block.each) == [0, 2]
     updates = mean(block, participants=9)
     both = [update.tensors["weights"].vector.astype(np.float64) * update.weight for update in updates.each.values()]
@@ -355,7 +355,7 @@ def test_error_of_a_strategy_is_one_line(job, user, name, kind, message):
     job = job(getattr(user, name)())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
     with pytest.raises(SimulationError, match=message) as caught:
-        getattr(Worker(job), kind)(Task(kind, 2, (3, 4)), broadcast)
+        Worker(job).run(Task(kind, 2, (3, 4)), broadcast)
     assert "\n" not in str(caught.value)
 
 
@@ -363,11 +363,11 @@ def test_trained_weights_in_place_of_their_change_are_refused_in_the_first_round
     own = job(user.SendsTheTrainedWeights())
     initial = alone(own, 0, 0).parameters()
     with pytest.raises(SimulationError, match=r"are the trained weights, but aggregate adds .* return their change"):
-        Worker(own).train(Task("train", 1, (3, 4)), {"weights": initial})
+        Worker(own).run(Task("train", 1, (3, 4)), {"weights": initial})
     zero = Weights.zeros(initial.layout)  # the change from zero is the trained weights
-    assert Worker(own).train(Task("train", 1, (3, 4)), {"weights": zero}).contributed == [3, 4]
+    assert Worker(own).run(Task("train", 1, (3, 4)), {"weights": zero}).contributed == [3, 4]
     averaged = job(user.AveragesTheTrainedWeights())
-    assert Worker(averaged).train(Task("train", 1, (3, 4)), {"weights": initial}).contributed == [3, 4]
+    assert Worker(averaged).run(Task("train", 1, (3, 4)), {"weights": initial}).contributed == [3, 4]
 
 
 def test_error_of_odt_sim_within_a_strategy_names_the_strategy(job):
@@ -378,7 +378,7 @@ def test_error_of_odt_sim_within_a_strategy_names_the_strategy(job):
     with pytest.raises(
         SimulationError, match=r"strategy Misuses: .*device 0 in round 1 .*ModelError: .*'no such'.*test_worker"
     ):
-        Worker(job(Misuses())).train(Task("train", 1, (0,)), {})
+        Worker(job(Misuses())).run(Task("train", 1, (0,)), {})
 
 
 def test_base_class_is_federated_averaging(job):
@@ -386,5 +386,5 @@ def test_base_class_is_federated_averaging(job):
     sums = []
     for strategy in (Strategy(), FedAvg()):
         broadcast = strategy.init(alone(job(strategy), 0, 0).parameters()).broadcast
-        sums.append(Worker(job(strategy)).train(task, broadcast).sums["weights"])
+        sums.append(Worker(job(strategy)).run(task, broadcast).sums["weights"])
     np.testing.assert_array_equal(*sums)

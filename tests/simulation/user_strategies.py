@@ -10,7 +10,6 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_info
 
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.averaging.fedavg import FedAvg
@@ -103,16 +102,6 @@ class AveragesTheTrainedWeights(SendsTheTrainedWeights):
 
     def aggregate(self, state, updates):
         return type(state)({"weights": updates.mean["weights"]})
-
-
-class AddsToTheBroadcast(FedAvg):
-    """Counts devices in the mapping that it receives, and sends less the higher the count is."""
-
-    def local(self, device, broadcast):
-        broadcast["count"] = 1 + broadcast.get("count", np.zeros(1, np.float32))
-        update = super().local(device, broadcast)
-        change = update.tensors["weights"] / broadcast["count"][0]
-        return type(update)({"weights": change}, update.weight, update.losses)
 
 
 class AveragesToNaN(FedAvg):
@@ -251,24 +240,6 @@ class RecordsProcess(FedAvg):
     def deploy(self, device, broadcast):
         device.records["process"] = os.getpid()
         return super().deploy(device, broadcast)
-
-
-class RecordsThreads(FedAvg):
-    """Records the threads of matrix products on devices and on the coordinator."""
-
-    def aggregate(self, state, updates):
-        after = super().aggregate(state, updates)
-        return ServerState({**after.broadcast, "threads": np.array([threads()])})
-
-    def deploy(self, device, broadcast):
-        device.records["device_threads"] = threads()
-        device.records["coordinator_threads"] = int(broadcast["threads"][0])
-        return super().deploy(device, broadcast)
-
-
-def threads():
-    """Return the most threads that a BLAS library of this process uses."""
-    return max(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
 
 
 class Counts(FedAvg):

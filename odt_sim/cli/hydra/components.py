@@ -19,7 +19,7 @@ from odt_sim.data.dataset import Dataset
 from odt_sim.declarations import REQUIRED
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.observers.base import Observer
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.strategies.base import Strategy
 
 KINDS: Mapping[str, type] = {
@@ -27,7 +27,7 @@ KINDS: Mapping[str, type] = {
     "aggregator": Aggregator,
     "attack": Attack,
     "data": Dataset,
-    "backend": Backend,
+    "backend": Executor,
     "tracker": Observer,
     "callbacks": object,  # functions and observers; the simulation checks them
 }

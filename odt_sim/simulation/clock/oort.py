@@ -122,7 +122,7 @@ def select(
         random: The generator of the draws.
     """
     known = np.isin(eligible, explored.ids, assume_unique=True)
-    exploit = min(count - round_half_up(count * exploration(round)), int(known.sum()))
+    exploit = min(count - int(count * exploration(round) + 0.5), int(known.sum()))  # halves are rounded up
     exploit = max(exploit, count - int((~known).sum()))
     chosen = _exploited(eligible[known], exploit, round, explored, step, random)
     fresh, weights = eligible[~known], speeds[~known]
@@ -130,11 +130,6 @@ def select(
         new = random.choice(fresh, count - exploit, replace=False, p=weights / weights.sum())
         chosen = np.concatenate([chosen, new])
     return np.sort(chosen)
-
-
-def round_half_up(value: float) -> int:
-    """Return the nearest whole number; halves are rounded up."""
-    return int(value + 0.5)
 
 
 def _exploited(known: Ids, count: int, round: int, explored: Explored, step: float, random: np.random.Generator) -> Ids:

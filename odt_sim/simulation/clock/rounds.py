@@ -19,7 +19,6 @@ from odt_sim.persistence.commit import Commit
 from odt_sim.simulation.clock import oort
 from odt_sim.simulation.clock.asynchronous import LONGEST_WAIT, WAIT
 from odt_sim.simulation.clock.clock import Appointment, Clock, Group, State, spent
-from odt_sim.simulation.clock.devices import Planned
 from odt_sim.simulation.clock.synchronous import synchronous_course
 from odt_sim.simulation.clock.timetable import Course, Ids
 from odt_sim.simulation.executors.job import Job, Trained
@@ -48,7 +47,12 @@ class SynchronousClock(Clock):
             units=plan.amount,
             partial=self.job.strategy.partial_work and plan.amount > 1,
         )
-        self._check_deadline(round, planned, course)
+        deadline, fastest = schedule.deadline, float(planned.cost.seconds.min())
+        if deadline is not None and fastest > deadline and not course.used.any():
+            raise SimulationError(
+                f"round {round}: no device can report within fleet.schedule.deadline, {deadline:g} s; the fastest of "
+                f"{len(ids)} needs {fastest:.3g} s; increase the deadline, or train less (train.epochs, train.steps)"
+            )
         done, end = spent(self.devices, planned, course, start), start + course.end
         eligible = self.devices.count(start, batteries)
         return Appointment(
@@ -94,14 +98,6 @@ class SynchronousClock(Clock):
         """Return the selected devices, ascending; fewer than `count` if fewer are eligible."""
         random = generator_for(self.job.seed, commit.round + 1, "cohort")
         return choose_eligible(self.devices.candidates, count, eligible, random)
-
-    def _check_deadline(self, round: int, planned: Planned, course: Course) -> None:
-        deadline, fastest = self.schedule.deadline, float(planned.cost.seconds.min())
-        if deadline is not None and fastest > deadline and not course.used.any():
-            raise SimulationError(
-                f"round {round}: no device can report within fleet.schedule.deadline, {deadline:g} s; the fastest of "
-                f"{len(planned.ids)} needs {fastest:.3g} s; increase the deadline, or train less (train.epochs, train.steps)"
-            )
 
 
 class OortClock(SynchronousClock):

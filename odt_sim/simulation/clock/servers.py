@@ -65,7 +65,11 @@ class BufferedClock(Clock):
         return None if arrived is None else self._appointed(server, arrived, starts.batteries)
 
     def _appointed(self, server: Server, arrived: Arrivals, batteries: Batteries) -> Appointment:
-        after, done = arrived.after, _spent(arrived)
+        after, stale = arrived.after, arrived.stale.copy()
+        stale["outcome"] = Outcome.STALE
+        ended = np.concatenate([arrived.used, stale, arrived.left])
+        ended = ended[np.lexsort((ended["device"], ended["end"]))]
+        done = Spent(**{field.name: ended[NAMES.get(field.name, field.name)] for field in fields(Spent)})
         staleness = server.version - arrived.used["version"]
         columns = done.columns(server.time, after.time, None, self._participants)
         return Appointment(
@@ -164,15 +168,6 @@ class _Starts:
 
 NAMES = {"ids": "device", "outcomes": "outcome", "begins": "begin", "stops": "end"}
 """The columns of a flight, by their names in `Spent` if these differ."""
-
-
-def _spent(arrived: Arrivals) -> Spent:
-    """Return the outcomes, times and costs of devices that are done, in the order in which they ended."""
-    stale = arrived.stale.copy()
-    stale["outcome"] = Outcome.STALE
-    ended = np.concatenate([arrived.used, stale, arrived.left])
-    ended = ended[np.lexsort((ended["device"], ended["end"]))]
-    return Spent(**{field.name: ended[NAMES.get(field.name, field.name)] for field in fields(Spent)})
 
 
 def _server(commit: Commit) -> Server:

@@ -1,6 +1,6 @@
 """The backend that runs devices in this process and its forks, or only in this process if that is faster."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from time import perf_counter
 from typing import Any, Literal
@@ -8,10 +8,9 @@ from typing import Any, Literal
 from odt_sim._support.system import cores
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import SimulationError
-from odt_sim.simulation.executors.backend import Backend
-from odt_sim.simulation.executors.job import Job, Trained
+from odt_sim.simulation.executors.executor import Executor
+from odt_sim.simulation.executors.job import Job
 from odt_sim.simulation.executors.processes import CAN_FORK, ProcessesBackend
-from odt_sim.simulation.run.evaluation import Row
 from odt_sim.simulation.run.messages import Assignment
 
 LONG = 0.02
@@ -30,7 +29,7 @@ def backend(
     runtime_env: Mapping[str, Any] | None = None,
     runtime: RuntimeName = "litert",
     runtime_python: str | None = None,
-) -> Backend:
+) -> Executor:
     """Return the automatic backend, or the Ray backend if a setting of Ray's cluster or actors is given.
 
     Args:
@@ -56,7 +55,7 @@ def backend(
     return RayBackend(address, actors, devices_per_actor, num_cpus, resources, runtime_env, runtime, runtime_python)
 
 
-class AutoBackend(Backend):
+class AutoBackend(Executor):
     """A backend with a process for each core, unless short rounds are faster in this process alone.
 
     The first rounds run in all processes. If the median of the first `COMPARED` rounds is short, the next ones run in this
@@ -75,12 +74,9 @@ class AutoBackend(Backend):
         """
         self.runtime = RuntimeChoice(runtime, runtime_python)
         self._processes = ProcessesBackend(None, runtime, runtime_python)
-        self._place: Backend = self._processes
+        self._place: Executor = self._processes
         # The seconds of rounds in all processes and in this one; None once the place is chosen.
         self._measured: tuple[list[float], list[float]] | None = None
-
-    def start(self) -> None:
-        """Do nothing: Ray starts only for a job that needs it."""
 
     def open(self, job: Job) -> None:
         """Make the workers.
@@ -107,19 +103,13 @@ class AutoBackend(Backend):
                 self._place, self.choice, self._measured = alone, f"this process: {error}", None
                 alone.open(job)
 
-    def train(self, assignments: Sequence[Assignment]) -> Trained:
-        """Train blocks in the place that is faster."""
-        if self._measured is None:
-            return self._place.train(assignments)
+    def run(self, assignment: Assignment) -> Iterator[Any]:
+        """Run blocks in the place where training is faster; see `Executor`."""
         started = perf_counter()
-        trained = self._place.train(assignments)
-        self._measured[self._place is not self._processes].append(perf_counter() - started)
-        self._decide(*self._measured)
-        return trained
-
-    def evaluate(self, assignment: Assignment) -> list[Row]:
-        """Evaluate blocks in the place where training is faster."""
-        return self._place.evaluate(assignment)
+        yield from self._place.run(assignment)
+        if self._measured is not None and assignment.trains:
+            self._measured[self._place is not self._processes].append(perf_counter() - started)
+            self._decide(*self._measured)
 
     def close(self) -> None:
         """End the processes, and keep Ray's actors for later jobs."""

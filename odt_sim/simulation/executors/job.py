@@ -217,7 +217,8 @@ class Trained:
         loss_sum: The sum of `weight * mean loss of the device's steps`; it leaves hostile devices out.
         loss_weight: The sum of the weights of the devices in `loss_sum`: those that made a step.
         bytes_up: The bytes that devices sent, including excluded updates.
-        train_calls: The training steps of all devices, including excluded ones, but not those that timed out.
+        train_calls: The training steps of all devices; of excluded ones those of complete calls of `Device.train`, and none
+            of those that timed out.
         infer_calls: The inference batches of the same devices.
         each: The individual updates, if the strategy or the aggregator asks for them.
         single: Whether this is one device, whose tensors are not weighted yet: as float32 they take half the bytes.

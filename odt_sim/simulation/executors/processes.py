@@ -9,7 +9,7 @@ import signal
 import struct
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -17,6 +17,7 @@ from io import StringIO
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,28 +27,26 @@ from odt_sim.device.embedding_cache import Embedded, EmbeddingCache
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.model.tensors import read_only
-from odt_sim.simulation.executors.backend import Backend
-from odt_sim.simulation.executors.job import Job, Task, Trained
+from odt_sim.simulation.executors.executor import Executor
+from odt_sim.simulation.executors.job import Job, Task
 from odt_sim.simulation.executors.pipes import Packed, receive, send
 from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.simulation.executors.shares import in_shares
 from odt_sim.simulation.executors.worker import Worker
-from odt_sim.simulation.run.evaluation import Row
 from odt_sim.simulation.run.messages import Assignment
-from odt_sim.simulation.run.sums import add
 from odt_sim.strategies.base import Tensors
 
 MOST_DEVICES = 8
 """The maximum number of devices in a share of several blocks, whose results are in memory until earlier ones arrive."""
 
 PATIENCE = 2.0
-"""The seconds between two looks whether a process that owes a result was stopped."""
+"""The seconds between two looks whether a helper is stopped; after the second, it is killed."""
 
 CAN_FORK = sys.platform == "linux"
 """Whether forks of this process can run devices: macOS libraries may crash in a fork that starts no new program."""
 
 
-class ProcessesBackend(Backend):
+class ProcessesBackend(Executor):
     """A backend with a process for each core; the processes share the blocks of a round.
 
     Attributes:
@@ -79,9 +78,6 @@ class ProcessesBackend(Backend):
         self.alone = SerialBackend(runtime, runtime_python)
         self._opened: tuple[Job, Helpers] | None = None
 
-    def start(self) -> None:
-        """Do nothing."""
-
     def open(self, job: Job) -> None:
         """Make the workers.
 
@@ -108,32 +104,8 @@ class ProcessesBackend(Backend):
         self.alone.worker.make_files()
         self._opened = job, Helpers(self.processes - 1, job, self.alone.worker.embeddings)
 
-    def train(self, assignments: Sequence[Assignment]) -> Trained:
-        """Train blocks in all processes."""
-        total = Trained()
-        for assignment in assignments:
-            self._run(assignment, lambda trained: add(total, trained))
-        return total
-
-    def evaluate(self, assignment: Assignment) -> list[Row]:
-        """Evaluate blocks in all processes."""
-        rows = list[Row]()
-        self._run(assignment, rows.extend)
-        return rows
-
-    def close(self) -> None:
-        """End the helpers and drop the worker."""
-        self.end_helpers()
-        self.alone.close()
-
-    def end_helpers(self) -> None:
-        """End the helpers; the job stays open in `alone`."""
-        if self._opened:
-            self._opened[1].close()
-        self._opened = None
-
-    def _run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
-        """Run blocks in all processes, and take their results in the order of the blocks.
+    def run(self, assignment: Assignment) -> Iterator[Any]:
+        """Run blocks in all processes; see `Executor`.
 
         A block that fails is repeated here when its result is due, so that errors are the same as in a run in one
         process. If a helper ends, this process continues alone.
@@ -151,8 +123,11 @@ class ProcessesBackend(Backend):
             if taken in results:
                 result = results.pop(taken)
                 value = worker.run(tasks[taken], received) if result.failed else result.value
-                self._finish(result)
-                take(value)
+                for text, file in ((result.out, sys.stdout), (result.err, sys.stderr)):
+                    if text and file:
+                        file.write(text)
+                worker.learn(result.embeddings)
+                yield value
                 taken += 1
             elif (share := helpers.shares.take(call)) is not None:
                 results |= {number: _tried(worker, tasks[number], received) for number in shares[share]}
@@ -162,12 +137,16 @@ class ProcessesBackend(Backend):
             else:  # a helper that ended had begun the block
                 results[taken] = FAILED
 
-    def _finish(self, result: "Result") -> None:
-        """Print what a helper printed, and store the embeddings that it computed."""
-        for text, file in ((result.out, sys.stdout), (result.err, sys.stderr)):
-            if text and file:
-                file.write(text)
-        self.alone.worker.learn(result.embeddings)
+    def close(self) -> None:
+        """End the helpers and drop the worker."""
+        self.end_helpers()
+        self.alone.close()
+
+    def end_helpers(self) -> None:
+        """End the helpers; the job stays open in `alone`."""
+        if self._opened:
+            self._opened[1].close()
+        self._opened = None
 
 
 class Result(NamedTuple):
@@ -276,6 +255,7 @@ class Helpers:
         self._connections: list[Connection] = []
         self._computed = list[Embedded]()  # embeddings that helpers may lack
         self._embeddings = embeddings
+        self._closed, self._was_stopped = Event(), False
         gc.freeze()  # a full collection would copy the pages that the processes share, which takes about 50 ms
         try:
             for _ in range(count):
@@ -288,6 +268,7 @@ class Helpers:
                 "backend.processes"
             ) from error
         embeddings.on_computed = self._computed.append
+        Thread(target=self._kill_stopped, args=[list(self._processes)], daemon=True).start()
 
     def __len__(self) -> int:
         """Return the number of living helpers."""
@@ -301,10 +282,13 @@ class Helpers:
         self._computed.clear()
         if not self._connections:
             return self._calls
-        with Packed(Call(self._calls, tasks, shares, broadcast, computed)) as packed:
-            for connection in self._connections:
-                with suppress(OSError):  # it has ended, which `results` notices
-                    packed.send(connection)
+        try:
+            with Packed(Call(self._calls, tasks, shares, broadcast, computed)) as packed:
+                for connection in self._connections:
+                    with suppress(OSError):  # it has ended, which `results` notices
+                        packed.send(connection)
+        except OSError as error:  # no memory, or a limit of file sizes, as by `ulimit -f`
+            self._end_after(f"cannot share memory ({error.strerror})")
         return self._calls
 
     def results(self, *, wait_for_one: bool = False) -> dict[int, Result]:
@@ -313,10 +297,10 @@ class Helpers:
         Args:
             wait_for_one: Whether to wait until there is a result, or no helper any more.
         """
-        results, stopped = dict[int, Result](), set[int]()
+        results = dict[int, Result]()
         while self._processes:
             sentinels = {process.sentinel: process for process in self._processes}
-            ready = wait([*self._connections, *sentinels], PATIENCE if wait_for_one and not results else 0)
+            ready = wait([*self._connections, *sentinels], None if wait_for_one and not results else 0)
             readable = [connection for connection in self._connections if connection in ready]
             for connection in readable:
                 try:
@@ -327,22 +311,32 @@ class Helpers:
                 self._computed += copies if len(self._processes) > 1 else []
                 results[number] = result._replace(embeddings=copies)
             if ended := [process for file, process in sentinels.items() if file in ready]:
-                self._end_after(_how_it_ended(ended[0]))
-            elif not ready and (results or not wait_for_one):
-                break
+                ended[0].join()
+                code = ended[0].exitcode or 0
+                how = f"died of signal {-code}" if code < 0 else f"died with exit code {code}"
+                self._end_after("was stopped" if self._was_stopped else how)
             elif not ready:
-                still = {process.pid or 0 for process in self._processes if _is_stopped(process)}
-                if stopped & still:
-                    self._end_after("was stopped")
-                stopped = still
+                break
         return results
 
     def close(self) -> None:
         """Kill the helpers, even while they work."""
+        self._closed.set()
         self._end()
         self.shares.close()
         self._embeddings.on_computed = None
         gc.unfreeze()
+
+    def _kill_stopped(self, processes: Sequence[BaseProcess]) -> None:
+        """Kill helpers that stay stopped, as by SIGSTOP: this process may wait for their lock, result or empty pipe."""
+        stopped = set[BaseProcess]()
+        while not self._closed.wait(PATIENCE):
+            with suppress(ValueError):  # they have ended
+                still = {process for process in processes if _is_stopped(process)}
+                for process in stopped & still:
+                    self._was_stopped = True
+                    process.kill()
+                stopped = still
 
     def _fork(self, job: Job, embeddings: EmbeddingCache) -> None:
         context = multiprocessing.get_context("fork")
@@ -375,12 +369,6 @@ class Helpers:
         for connection in self._connections:
             connection.close()
         self._processes, self._connections = [], []
-
-
-def _how_it_ended(process: BaseProcess) -> str:
-    process.join()
-    code = process.exitcode or 0
-    return f"died of signal {-code}" if code < 0 else f"died with exit code {code}"
 
 
 def _is_stopped(process: BaseProcess) -> bool:
@@ -446,7 +434,12 @@ def _run_call(
             if not result.failed:
                 result = result._replace(out=out, err=err, embeddings=list(computed))
             computed.clear()
-            send(connection, (block, result))
+            try:
+                send(connection, (block, result))
+            except (
+                OSError
+            ):  # no memory, or a limit of file sizes, as by `ulimit -f`: the run's process repeats the block
+                send(connection, (block, FAILED))
 
 
 def _taken(text: StringIO) -> str:

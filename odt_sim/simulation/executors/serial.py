@@ -1,21 +1,20 @@
 """The backend that runs all devices in this process, one after another: for debugging and small fleets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from typing import Any
 
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import SimulationError
 from odt_sim.model.tensors import read_only
 from odt_sim.persistence.storage import check_writable
-from odt_sim.simulation.executors.backend import Backend
-from odt_sim.simulation.executors.job import Job, Trained
+from odt_sim.simulation.executors.executor import Executor
+from odt_sim.simulation.executors.job import Job
 from odt_sim.simulation.executors.worker import Worker
-from odt_sim.simulation.run.evaluation import Row
 from odt_sim.simulation.run.messages import Assignment
-from odt_sim.simulation.run.sums import add
 from odt_sim.simulation.run.time_limit import check_interruptible
 
 
-class SerialBackend(Backend):
+class SerialBackend(Executor):
     """A backend with one worker in this process."""
 
     def __init__(self, runtime: RuntimeName = "litert", runtime_python: str | None = None) -> None:
@@ -33,9 +32,6 @@ class SerialBackend(Backend):
         self.runtime = RuntimeChoice(runtime, runtime_python)
         self._worker: Worker | None = None
 
-    def start(self) -> None:
-        """Do nothing."""
-
     def open(self, job: Job) -> None:
         """Make the worker.
 
@@ -47,20 +43,12 @@ class SerialBackend(Backend):
         check_interruptible(job.fleet.timeout)
         self._worker = Worker(job)
 
-    def train(self, assignments: Sequence[Assignment]) -> Trained:
-        """Train blocks in order."""
-        total, worker = Trained(), self.worker
-        for tasks, messages in assignments:
-            received = read_only(messages.broadcast)
-            for task in tasks:
-                add(total, worker.train(messages.addressed(task), received))
-        return total
-
-    def evaluate(self, assignment: Assignment) -> list[Row]:
-        """Evaluate blocks in order."""
+    def run(self, assignment: Assignment) -> Iterator[Any]:
+        """Run blocks in order; see `Executor`."""
         (tasks, messages), worker = assignment, self.worker
         received = read_only(messages.broadcast)
-        return [row for task in tasks for row in worker.evaluate(messages.addressed(task), received)]
+        for task in tasks:
+            yield worker.run(messages.addressed(task), received)
 
     def close(self) -> None:
         """Drop the worker and its interpreters."""

@@ -1,6 +1,7 @@
 """The work of one block of devices in shared interpreters, the same on every backend."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from odt_sim.device.device import Device
 from odt_sim.device.embedding_cache import Embedded, EmbeddingCache
@@ -48,20 +49,14 @@ class Worker:
         for each in embeddings:
             self.embeddings.add(each, self._job.data.x)
 
-    def run(self, task: Task, broadcast: Tensors) -> Trained | list[Row]:
-        """Train or evaluate a block, as its task says.
+    def run(self, task: Task, broadcast: Tensors) -> Any:
+        """Run a block: return the sum of its devices, a `Trained`, or, if its task is to evaluate them, their rows.
 
         Raises:
             SimulationError: The strategy failed on a device.
         """
-        return self.train(task, broadcast) if task.kind == "train" else self.evaluate(task, broadcast)
-
-    def train(self, task: Task, broadcast: Tensors) -> Trained:
-        """Train the devices of a block and return the sum of their results.
-
-        Raises:
-            SimulationError: The strategy failed on a device.
-        """
+        if task.kind != "train":
+            return self._rows(task, broadcast)
         states, total = RoundStates(self._store, task.state_round), Trained()
         for id in task.devices:
             device = self._device(task, id)
@@ -74,12 +69,8 @@ class Worker:
         states.write()
         return total
 
-    def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
-        """Return a row for each device of a block; keep no state.
-
-        Raises:
-            SimulationError: The strategy failed on a device.
-        """
+    def _rows(self, task: Task, broadcast: Tensors) -> list[Row]:
+        """Return a row for each device of a block; keep no state."""
         rows = []
         for id in task.devices:
             device = self._device(task, id)

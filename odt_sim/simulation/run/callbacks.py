@@ -84,9 +84,9 @@ def _shown(value: Any) -> str:
 
 def text_of_callbacks(callbacks: Sequence[Function | Observer]) -> str:
     """Return the names of callbacks with their settings, such as `log, StopWhenFlat patience=3`."""
-    return ", ".join(map(_text, callbacks))
-
-
-def _text(callback: Function | Observer) -> str:
-    own = attributes(callback) if hasattr(callback, "__dict__") and not hasattr(callback, "__name__") else {}
-    return " ".join([described(callback), *(f"{name}={value}" for name, value in own.items())])
+    texts = []
+    for callback in callbacks:
+        is_object = hasattr(callback, "__dict__") and not hasattr(callback, "__name__")
+        settings = attributes(callback) if is_object else {}
+        texts.append(" ".join([described(callback), *(f"{name}={value}" for name, value in settings.items())]))
+    return ", ".join(texts)

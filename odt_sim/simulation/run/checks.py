@@ -26,7 +26,7 @@ from odt_sim.persistence.records import DeviceRecord, RoundRecord, columns_of
 from odt_sim.persistence.run_folder import document
 from odt_sim.persistence.storage import Storage
 from odt_sim.settings import Budget, Fleet, General
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.job import Job
 from odt_sim.simulation.run.cohort import straggler_count
 from odt_sim.simulation.run.evaluation import PREFIXES
@@ -43,7 +43,7 @@ ARGUMENTS: Mapping[str, tuple[type, str]] = {
     "aggregator": (Aggregator, "pass an instance, such as Mean()"),
     "attack": (Attack, "pass an instance, such as LabelPoisoning()"),
     "budget": (Budget, "pass an instance, such as Budget(steps=1000)"),
-    "backend": (Backend, "pass an instance, such as ProcessesBackend() from odt_sim.simulation.executors.processes"),
+    "backend": (Executor, "pass an instance, such as ProcessesBackend() from odt_sim.simulation.executors.processes"),
 }
 """The expected type of each argument of a simulation, and the advice for a value of another type."""
 
@@ -75,14 +75,12 @@ def checked_job(
     General(seed)
     fleet.check_size(data.devices)
     strategy.check(model)
-    check_parts(fleet, plan)
     data = named_as(model, data)
     check_fit(model, data, plan)
     job = Job(model, data, strategy, plan, seed, storage, fleet, aggregator, runtime, attack=attack)
-    check_min_devices(job)
+    check_rounds(job)
     check_aggregator(job)
     check_attack(job)
-    check_accumulation(job)
     return job
 
 
@@ -97,20 +95,6 @@ def check_types(**arguments: object) -> None:
         if isinstance(value, type) and kind in value.__mro__:
             advice = f"pass {value.__name__}()"
         check_instance(f"Simulation: {name}", kind, value, advice)
-
-
-def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
-    """Check that stragglers can do part of their work.
-
-    Raises:
-        ConfigurationError: There are stragglers, and the plan has only one epoch or step.
-    """
-    if fleet.stragglers and plan.amount < 2:
-        name = "epochs" if plan.steps is None else "steps"
-        raise ConfigurationError(
-            f"train.{name}: expected at least 2 with fleet.stragglers={fleet.stragglers}, found {plan.amount}; "
-            f"a straggler does fewer {name} than planned"
-        )
 
 
 def named_as(model: TrainableModel, data: FederatedData) -> FederatedData:
@@ -225,33 +209,33 @@ def has_validation(data: FederatedData) -> bool:
     return bool(np.any(data.offsets[:, 2] > data.offsets[:, 1]))
 
 
-def check_accumulation(job: Job) -> None:
-    """Check that a round has enough steps for a model that accumulates gradients over several.
+def check_rounds(job: Job) -> None:
+    """Check that stragglers can do part of their work and leave enough devices, and that a round updates the weights.
 
     Raises:
-        ConfigurationError: No device would ever update its weights, since optimizer slots are reset in each round.
+        ConfigurationError: Stragglers have one epoch or step, or a round drops so many that fewer than `fleet.min_devices`
+            contribute; or no device ever updates its weights, since it accumulates gradients over more steps than a round
+            has, after which optimizer slots are reset.
     """
-    manifest, offsets = job.model.manifest, job.data.offsets
-    steps = int((manifest and manifest.optimizer.get("gradient_accumulation_steps")) or 0)
-    most = job.plan.steps_of(int((offsets[:, 1] - offsets[:, 0]).max()), job.model.batch_size)
-    if most < steps and not job.strategy.alone:
+    fleet, plan, data = job.fleet, job.plan, job.data
+    if fleet.stragglers and plan.amount < 2:
+        name = "epochs" if plan.steps is None else "steps"
         raise ConfigurationError(
-            f"train: expected at least {steps} steps in a round, over which {job.model.where} accumulates gradients, found "
-            f"{most}; set train.steps, more train.epochs, or fewer gradient_accumulation_steps"
+            f"train.{name}: expected at least 2 with fleet.stragglers={fleet.stragglers}, found {plan.amount}; "
+            f"a straggler does fewer {name} than planned"
         )
-
-
-def check_min_devices(job: Job) -> None:
-    """Check that stragglers leave enough devices in a round.
-
-    Raises:
-        ConfigurationError: A round drops so many stragglers that fewer than `fleet.min_devices` contribute.
-    """
-    most, least = _on_time(job), job.fleet.min_devices
-    if most < least:
+    on_time = _on_time(job)
+    if on_time < fleet.min_devices:
         raise ConfigurationError(
-            f"fleet.min_devices: expected at most {most}, since {job.cohort - most} of a round's {job.cohort} devices are "
-            f"stragglers (fleet.stragglers), which the strategy {job.strategy.name} drops, found {least}"
+            f"fleet.min_devices: expected at most {on_time}, since {job.cohort - on_time} of a round's {job.cohort} devices "
+            f"are stragglers (fleet.stragglers), which the strategy {job.strategy.name} drops, found {fleet.min_devices}"
+        )
+    accumulated = int((job.model.manifest and job.model.manifest.optimizer.get("gradient_accumulation_steps")) or 0)
+    most_steps = plan.steps_of(int((data.offsets[:, 1] - data.offsets[:, 0]).max()), job.model.batch_size)
+    if most_steps < accumulated and not job.strategy.alone:
+        raise ConfigurationError(
+            f"train: expected at least {accumulated} steps in a round, over which {job.model.where} accumulates gradients, "
+            f"found {most_steps}; set train.steps, more train.epochs, or fewer gradient_accumulation_steps"
         )
 
 

@@ -66,12 +66,12 @@ def imported_digests(job: Job) -> dict[str, str]:
     Import hooks of this process alone, such as pytest's for assertions, compile different code.
     """
     owners = _owners(job)
-    return {key: digest for key, digest in class_digests(job).items() if all(map(_is_plain, _classes(owners[key])))}
-
-
-def _is_plain(kind: type) -> bool:
-    spec = getattr(sys.modules.get(kind.__module__), "__spec__", None)
-    return type(getattr(spec, "loader", None)) is SourceFileLoader
+    modules = {key: [sys.modules.get(kind.__module__) for kind in _classes(owner)] for key, owner in owners.items()}
+    loaders = {
+        key: {type(getattr(getattr(each, "__spec__", None), "loader", None)) for each in loaded}
+        for key, loaded in modules.items()
+    }
+    return {key: digest for key, digest in class_digests(job).items() if loaders[key] <= {SourceFileLoader}}
 
 
 def check_classes(job: Job, expected: Mapping[str, str]) -> None:

@@ -2,12 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -35,10 +34,9 @@ from odt_sim.persistence.storage import storage_at
 from odt_sim.persistence.summary import Summary
 from odt_sim.settings import Budget, Fleet, Run
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.job import Job
 from odt_sim.simulation.executors.serial import SerialBackend
-from odt_sim.simulation.run.cadence import Cadence
 from odt_sim.simulation.run.callbacks import Function, as_observers, text_of_callbacks
 from odt_sim.simulation.run.checks import check_metrics, check_types, checked_job, promised
 from odt_sim.simulation.run.code import record_code
@@ -55,7 +53,7 @@ from odt_sim.simulation.run.finish import (
 from odt_sim.simulation.run.round import EndedRound, Rounds
 from odt_sim.simulation.run.run_settings import identity, settings
 from odt_sim.simulation.run.run_warnings import run_warnings
-from odt_sim.simulation.run.spending import Spending
+from odt_sim.simulation.run.spending import Cadence, Spending
 from odt_sim.simulation.run.start import check_unused, initial_weights, start, store_calibration
 from odt_sim.strategies.base import ServerState, Strategy
 
@@ -81,7 +79,7 @@ class Simulation:
         target: float | None = None,
         seed: int = 0,
         storage: str | os.PathLike[str] | None = None,
-        backend: Backend | None = None,
+        backend: Executor | None = None,
         aggregator: Aggregator | None = None,
         attack: Attack | None = None,
         budget: Budget | None = None,
@@ -133,8 +131,8 @@ class Simulation:
         self._own_storage = storage is not None
         self._callbacks = as_observers(callbacks)
         self._callback_settings = {"callbacks": text_of_callbacks(callbacks)} if callbacks else {}
-        self._backend = SerialBackend() if backend is None else backend
-        check_types(backend=self._backend, budget=Budget() if budget is None else budget)
+        self._executor = SerialBackend() if backend is None else backend
+        check_types(backend=self._executor, budget=Budget() if budget is None else budget)
         job = checked_job(
             model,
             data,
@@ -145,13 +143,13 @@ class Simulation:
             plan=plan,
             aggregator=aggregator,
             attack=attack,
-            runtime=self._backend.runtime,
+            runtime=self._executor.runtime,
         )
         self._job = replace(job, own_metrics=own_metrics(metrics), metric=metric, rounds=rounds)
         check_metrics(self._job)
-        Run(rounds, evaluate_every, target)
+        self._run_settings = Run(rounds, evaluate_every, target, metric, budget=budget or Budget())
         fleet, data = self._job.fleet, self._job.data
-        self._rounds, self._target, self._spending = rounds, target, Spending(budget or Budget())
+        self._spending = Spending(self._run_settings.budget)
         of_period = data.arrival.rounds if data.arrival else None
         self._cadence = Cadence(rounds, evaluate_every or of_period, fleet.schedule.hours)
         check_target(target, self._job.metrics[0], "run.target")
@@ -162,7 +160,7 @@ class Simulation:
         self._checkpoint = Checkpoint(place, model, identity(self._job, self._settings))
         self._folder = RunFolder(self.directory)
         clock = partial(clock_of, self._job, self._conditions) if self._conditions else None
-        self._steps = Rounds(self._job, self._backend, rounds, clock, self._state)
+        self._steps = Rounds(self._job, self._executor, rounds, clock, self._state)
         self._evaluated: Sequence[RoundRecord] = ()  # the records that decide which round is reported
 
     def __repr__(self) -> str:
@@ -188,7 +186,7 @@ class Simulation:
     @property
     def own_examples(self) -> bool:
         """Whether devices have their own examples instead of those in `data`, as phones may."""
-        return self._backend.own_examples
+        return self._executor.own_examples
 
     def run(self, *, resume: bool = False, observers: Sequence[Observer] | None = None) -> Summary:
         """Run all rounds, evaluate the devices after the round that validates best, and return the summary.
@@ -220,8 +218,10 @@ class Simulation:
             store_calibration(self._conditions, self.directory)
             for message in run_warnings(self._job, own_examples=self.own_examples):
                 group.on_warning(message)
+            known = {**self._settings, "run.rounds": self._rounds, "seed": self._job.seed}
+            info = RunInfo(self._job.strategy.name, known, self.directory, self._rounds, self._evaluated)
             try:
-                stopped = group.on_begin(self._info()) and commit.round > 0
+                stopped = group.on_begin(info) and commit.round > 0
                 summary = self._run(commit, group, stopped)
             except (OdtSimError, KeyboardInterrupt) as error:
                 # Otherwise a notebook shows a hundred lines of odt_sim; the cause's traceback ends in the user's code.
@@ -277,9 +277,9 @@ class Simulation:
         """Return the server's state after an earlier round, on which devices still train."""
         return self._checkpoint.state(round) if round else self._initial().state
 
-    def _info(self) -> RunInfo:
-        settings = {**self._settings, "run.rounds": self._rounds, "seed": self._job.seed}
-        return RunInfo(self._job.strategy.name, settings, self.directory, self._rounds, self._evaluated)
+    @property
+    def _rounds(self) -> int:
+        return self._run_settings.rounds
 
     def _run(self, commit: Commit, observers: Observers, stopped: bool) -> Summary:
         rows = self._kept(commit)
@@ -291,47 +291,36 @@ class Simulation:
         if warning := unchosen_round(self._job, self._evaluated):
             observers.on_warning(warning)
         write_model(self._job, self._folder, reported, observers.on_warning)
+        budget = {f"run.budget.{name}": str(limit) for name, limit in vars(self._run_settings.budget).items() if limit}
+        limits = {"run.rounds": str(self._rounds), **budget, **self._callback_settings}
+        ended_early = len(self._folder.rounds()) < self._rounds
+        promise = promised(self._job, len(self._folder.rounds())) if self._privacy and ended_early else self._privacy
         return write_results(
             self._job,
             self._folder,
             rows,
             reported.round,
-            settings={**self._settings, **observers.decides, **self._limits},
-            target=self._target,
-            privacy=self._spent_privacy(),
+            settings={**self._settings, **observers.decides, **limits},
+            target=self._run_settings.target,
+            privacy=promise,
             conditions=self._conditions,
-            stopped=self._ended_early(observers.reason if stopped else self._spending.reason),
-            pruned=self._ended_early(observers.reason) is not None if stopped and observers.prunes else None,
-            backend=self._backend.choice,
+            stopped=(observers.reason if stopped else self._spending.reason) if ended_early else None,
+            pruned=ended_early and observers.reason is not None if stopped and observers.prunes else None,
+            backend=self._executor.choice,
         )
-
-    def _spent_privacy(self) -> Mapping[str, Any] | None:
-        """Return the privacy promise for the rounds that ran, which may be fewer than planned."""
-        rounds = len(self._folder.rounds())
-        return promised(self._job, rounds) if self._privacy and rounds < self._rounds else self._privacy
-
-    @property
-    def _limits(self) -> dict[str, str]:
-        """The settings that end the run, by dotted name; budget and callbacks only if there are any."""
-        budget = {f"run.budget.{name}": str(limit) for name, limit in vars(self._spending.budget).items() if limit}
-        return {"run.rounds": str(self._rounds), **budget, **self._callback_settings}
-
-    def _ended_early(self, reason: str | None) -> str | None:
-        """Return why the run ended, if it ended before its last round."""
-        return None if len(self._folder.rounds()) == self._rounds else reason
 
     def _kept(self, commit: Commit) -> list[Row]:
         """Return the recorded results of a complete run whose devices may be gone; empty if they must be evaluated."""
         ended = commit.round == self._rounds or self._spending.reason
         complete = ended and self._folder.summary() is not None
-        if not (complete and self._backend.devices_leave):
+        if not (complete and self._executor.devices_leave):
             return []
         return [dict(record) for record in self._folder.devices()]
 
     def _work(self, commit: Commit, observers: Observers, stopped: bool) -> tuple[list[Row], bool]:
         """Run the remaining rounds and evaluate the devices; return the results and whether an observer stopped it."""
         try:
-            self._backend.open(self._job)
+            self._executor.open(self._job)
             hand_back()
             started = time.perf_counter()
             with Commits(observers, self._write) as commits:
@@ -351,7 +340,7 @@ class Simulation:
                     self._checkpoint.report_last()
             return self._steps.evaluate("final", self._checkpoint.reported), stopped
         finally:
-            self._backend.close()
+            self._executor.close()
 
     def _is_last(self, commit: Commit) -> bool:
         """Return whether no round follows a commit: after the last round, or if the budget is spent."""

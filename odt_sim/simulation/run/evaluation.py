@@ -42,7 +42,10 @@ class Evaluation:
             test_examples: Returns a device's test examples, if they are not in the job's data.
         """
         self._job, self._data, self._attacked = job, job.data, bool(job.fleet.hostile)
-        self._test_examples = test_examples or self._arrived
+        # A device has its test examples only once its model is deployed.
+        self._test_examples = test_examples or (
+            lambda device: Examples(job.data.x, job.data.y, job.data.arrived(device.id, device.round)[2])
+        )
         self._unseen = choose_unseen(job.data.devices, job.fleet.unseen, job.seed)
         self._common = CommonExamples.drawn(job.data, job.seed)
 
@@ -98,10 +101,6 @@ class Evaluation:
             else:
                 raise TypeError(f"deploy returned {type(deployed).__name__}, expected Weights or a Predictor")
         device.test_examples = self._test_examples(device)
-
-    def _arrived(self, device: Device) -> Examples:
-        """Return the device's test examples, which it has only once its model is deployed."""
-        return Examples(self._data.x, self._data.y, self._data.arrived(device.id, device.round)[2])
 
     def _periods(self, device: Device) -> Row:
         """Return the first metric on the test examples of each period so far, in columns such as `period_1_accuracy`."""

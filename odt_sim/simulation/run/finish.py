@@ -97,6 +97,10 @@ def write_results(
         alone = {f"local_{metric}": row.get(metric) for metric in metrics} if job.strategy.alone else {}
         row.update({**unknown, **row, **alone, **user, **ledger(row["device"])})
     folder.write_devices(map(DeviceRecord.of, rows))
+    totals = None
+    if conditions is not None and costs is not None:
+        unseen = choose_unseen(job.data.devices, job.fleet.unseen, job.seed)
+        totals = fleet_totals(costs, conditions, job.data, np.delete(np.arange(job.data.devices), unseen))
     summary = summarize(
         folder.rounds(),
         rows,
@@ -112,7 +116,7 @@ def write_results(
         privacy=privacy,
         stopped=stopped,
         pruned=pruned,
-        fleet_totals=_fleet_totals(job, conditions, costs),
+        fleet_totals=totals,
         own_metrics={own.name: own.higher_is_better for own in job.own_metrics} or None,
         environment={**environment(), "runtime": job.runtime.name, **({"backend": backend} if backend else {})},
         model_digest=model_digest(job.model, initial_weights(job.model, job.runtime)),
@@ -143,13 +147,6 @@ def _ledger(
         **costs.of_device(device),
         **deployment.get(device, {}),
     }
-
-
-def _fleet_totals(job: Job, conditions: Conditions | None, costs: Ledger | None) -> Mapping[str, Any] | None:
-    if conditions is None or costs is None:
-        return None
-    unseen = choose_unseen(job.data.devices, job.fleet.unseen, job.seed)
-    return fleet_totals(costs, conditions, job.data, np.delete(np.arange(job.data.devices), unseen))
 
 
 def write_model(job: Job, folder: RunFolder, reported: Commit, warn: Callable[[str], None]) -> None:

@@ -93,6 +93,11 @@ class Assignment(NamedTuple):
     tasks: Sequence[Task]
     messages: Messages
 
+    @property
+    def trains(self) -> bool:
+        """Whether its devices train; otherwise they are evaluated."""
+        return any(task.kind == "train" for task in self.tasks[:1])
+
 
 def differ(strategy: Strategy) -> bool:
     """Return whether a strategy has messages for single devices."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from odt_sim.persistence.timeline import TimelineRecord
 from odt_sim.persistence.versions import Versions
 from odt_sim.settings import ASYNCHRONOUS
 from odt_sim.simulation.clock.clock import Appointment, Clock, Group
-from odt_sim.simulation.executors.backend import Backend
+from odt_sim.simulation.executors.executor import Executor
 from odt_sim.simulation.executors.job import Job, Task, Trained
 from odt_sim.simulation.run.checks import check_updates
 from odt_sim.simulation.run.cohort import (
@@ -33,8 +33,8 @@ from odt_sim.simulation.run.cohort import (
 from odt_sim.simulation.run.evaluation import Row, not_evaluated
 from odt_sim.simulation.run.exclusion import advice, failures_after, listed, quarantined
 from odt_sim.simulation.run.messages import Assignment, Messages, differ
-from odt_sim.simulation.run.sums import check_combined, check_tensors, mean
-from odt_sim.strategies.base import ServerState, Strategy, Tensors, Unkept, Updates
+from odt_sim.simulation.run.sums import add, check_combined, check_tensors, mean
+from odt_sim.strategies.base import ServerState, Strategy, Unkept, Updates
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Rounds:
     def __init__(
         self,
         job: Job,
-        backend: Backend,
+        executor: Executor,
         rounds: int,
         clock: Callable[[NDArray[np.int64]], Clock] | None = None,
         earlier: Callable[[int], ServerState] | None = None,
@@ -106,12 +106,12 @@ class Rounds:
 
         Args:
             job: The run's job.
-            backend: Runs the devices.
+            executor: Runs the devices.
             rounds: The maximum number of rounds.
             clock: Returns the clock, given the devices that take part in training; None for a run without a clock.
             earlier: Returns the server's state after a round that an earlier process ran.
         """
-        self._job, self._backend, self._rounds = job, backend, rounds
+        self._job, self._executor, self._rounds = job, executor, rounds
         fleet, devices = job.fleet, job.data.devices
         self._unseen = choose_unseen(devices, fleet.unseen, job.seed)
         seen = np.delete(np.arange(devices), self._unseen)
@@ -132,7 +132,10 @@ class Rounds:
             SimulationError: A block failed, too few devices contributed, or the strategy or the aggregator failed.
         """
         planned = self._planned(commit)
-        trained = self._backend.train(planned.assignments)
+        trained = Trained()
+        for assignment in planned.assignments:
+            for block in self._executor.run(assignment):
+                add(trained, block)
         after = self._after(commit, planned, trained)
         line = planned.appointment.line if planned.appointment else None
         return EndedRound(after, self._record(commit, after, planned, trained), line)
@@ -144,7 +147,9 @@ class Rounds:
             return self._planned_on_clock(commit, appointment)
         partial, quarantine = self._job.strategy.partial_work, self._quarantined(commit)
         cohort = self._cohort(commit)
-        slow = self._stragglers(cohort, round)
+        # Strategies that train devices alone have no stragglers.
+        fraction = 0.0 if self._job.strategy.alone else self._job.fleet.stragglers
+        slow = choose_stragglers(cohort, fraction, self._job.seed, round) if fraction else set()
         # Cut the blocks before quarantine, so that a sum has the same bits whether a device fails or is quarantined.
         cut = blocks([id for id in cohort if partial or id not in slow])
         active = [tuple(id for id in block if id not in quarantine) for block in cut]
@@ -191,9 +196,6 @@ class Rounds:
         """Return the part of a state that messages depend on."""
         return state if differ(self._job.strategy) else ServerState(state.broadcast)
 
-    def _broadcast(self, version: int) -> Tensors:
-        return self._state(version).broadcast
-
     def _tasks(self, group: Group, commit: Commit) -> list[Task]:
         """Return the blocks of a group; a device's randomness is seeded by the round in which it began."""
         utility = self._job.fleet.schedule.kind == "oort"
@@ -224,29 +226,27 @@ class Rounds:
         versions = commit.versions.after(round, trained.stateful)
         failures = failures_after(commit.failures, trained.contributed, trained.excluded)
         state = self._aggregated(commit.state, planned, trained) if trained.contributed else commit.state
-        return Commit(round, state, versions, failures, **self._clock_after(commit, planned, trained))
+        if not (self._clock and planned.appointment):
+            return Commit(round, state, versions, failures)
+        clock = self._clock.after(commit, planned.appointment, trained)
+        return Commit(round, state, versions, failures, clock=clock, earlier=planned.appointment.earlier)
 
     def _aggregated(self, state: ServerState, planned: PlannedRound, trained: Trained) -> ServerState:
         """Return the server's state after a round with at least one contribution."""
         updates = self._combined(planned, trained)
         if planned.appointment and self._clock:
-            updates = self._clock.mixed(planned.appointment, updates, state.broadcast, self._broadcast)
+            updates = self._clock.mixed(
+                planned.appointment, updates, state.broadcast, lambda version: self._state(version).broadcast
+            )
         with self._job.strategy_errors(f"in aggregate in round {planned.round}"):
             before = ServerState(read_only(state.broadcast), read_only(state.private))
             return _checked(self._job.strategy.aggregate(before, updates))
 
-    def _clock_after(self, commit: Commit, planned: PlannedRound, trained: Trained) -> dict[str, Any]:
-        """Return the clock's fields of a commit; empty without a clock."""
-        if not (self._clock and planned.appointment):
-            return {}
-        state = self._clock.after(commit, planned.appointment, trained)
-        return {"clock": state, "earlier": planned.appointment.earlier}
-
     def evaluate(self, kind: Literal["evaluate", "final"], commit: Commit) -> list[Row]:
         """Evaluate devices after a round; return their rows, in the order of the blocks."""
         tasks = [Task(kind, commit.round, block, commit.versions.of(block)) for block in blocks(self._evaluated)]
-        rows = self._backend.evaluate(Assignment(tasks, Messages(self._job, commit.state)))
-        return [{"seen": not holds(self._unseen, row["device"]), **row} for row in rows]
+        results = self._executor.run(Assignment(tasks, Messages(self._job, commit.state)))
+        return [{"seen": not holds(self._unseen, row["device"]), **row} for rows in results for row in rows]
 
     def _record(self, before: Commit, after: Commit, planned: PlannedRound, trained: Trained) -> RoundRecord:
         """Return the record of a round, without its duration and its evaluation."""
@@ -292,11 +292,6 @@ class Rounds:
         size = None if strategy.alone else self._job.fleet.cohort
         drawn: list[int] = choose_cohort(self._participants, size, self._job.seed, round).tolist()
         return drawn
-
-    def _stragglers(self, cohort: Sequence[int], round: int) -> set[int]:
-        """Return the devices that are too slow for the round; strategies that train devices alone have no stragglers."""
-        fraction = 0.0 if self._job.strategy.alone else self._job.fleet.stragglers
-        return choose_stragglers(cohort, fraction, self._job.seed, round) if fraction else set()
 
     def _quarantined(self, commit: Commit) -> set[int]:
         return quarantined(commit.failures, self._job.fleet.quarantine_after)

@@ -1,12 +1,14 @@
-"""The training steps and megabytes that a run has spent of its budget."""
+"""When a run evaluates its devices, and what it has spent of its budget."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from odt_sim.metrics.units import significant
+from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.settings import Budget
 
+EVALUATIONS = 10  # number of evaluations of a run by default
 MEGABYTE = 1_000_000
 
 
@@ -46,3 +48,37 @@ class Spending:
         if self.budget.megabytes is not None and self.bytes >= self.budget.megabytes * MEGABYTE:
             return f"run.budget.megabytes: {significant(self.bytes / MEGABYTE)} of {self.budget.megabytes:,g} megabytes"
         return None
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """The rounds after which devices are evaluated; the last round is always evaluated.
+
+    Attributes:
+        rounds: The maximum number of rounds.
+        every: Rounds between two evaluations; None for about ten evaluations, spread over `hours`, or else over the
+            run's budget or its rounds.
+        hours: Simulated hours after which the run ends; None for no limit.
+    """
+
+    rounds: int
+    every: int | None = None
+    hours: float | None = None
+
+    def due(self, before: Commit, after: Commit, spent: tuple[float, float] = (0.0, 0.0)) -> bool:
+        """Return whether devices are to be evaluated after a round.
+
+        Args:
+            before: The state before the round.
+            after: The state after it.
+            spent: The share of the run's budget that was spent before and after the round; 0 without a budget.
+        """
+        if self.every is None and self.hours is not None:
+            times = (float(commit.clock["time"][0]) if commit.clock else 0.0 for commit in (before, after))
+            tenths = [int(time * EVALUATIONS / (self.hours * 3600)) for time in times]
+            return tenths[0] < tenths[1]
+        if self.every is None and spent[1]:
+            shares = (max(part, each.round / self.rounds) for part, each in zip(spent, (before, after), strict=True))
+            tenths = [int(share * EVALUATIONS) for share in shares]
+            return tenths[0] < tenths[1]
+        return after.round % (self.every or max(1, self.rounds // EVALUATIONS)) == 0

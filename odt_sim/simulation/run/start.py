@@ -115,11 +115,6 @@ def _committed(recorded: Sequence[RoundRecord], commit: Commit) -> list[RoundRec
     return [*records[:-1], records[-1].with_evaluation({}, None)]
 
 
-def _may_be_left(records: Sequence[RoundRecord], committed: int) -> bool:
-    """Return whether a killed run may have recorded these rounds after the last commit; the first is committed alone."""
-    return len(records) <= 1 or (committed > 0 and sum(record.seconds for record in records[:-1]) <= TOGETHER)
-
-
 def store_calibration(conditions: Conditions | None, directory: Path) -> None:
     """Write the calibration of the devices into the run's folder, so that a resumed run has the same clock.
 
@@ -143,12 +138,10 @@ def _check_recorded(
         checkpoint: The checkpoint's location.
         commit: The commit to resume after.
     """
-    numbers = [record.round for record in recorded]
-    if (
-        numbers != list(range(1, len(numbers) + 1))
-        or not commit.round <= len(numbers)
-        or not _may_be_left(recorded[committed:], committed)
-    ):
+    numbers, later = [record.round for record in recorded], recorded[committed:]
+    # The first round is committed alone, later ones together if they are short.
+    may_be_left = len(later) <= 1 or (committed > 0 and sum(record.seconds for record in later[:-1]) <= TOGETHER)
+    if numbers != list(range(1, len(numbers) + 1)) or commit.round > len(numbers) or not may_be_left:
         advice = "resume with the run's own run.storage, or start a new run in another folder"
         if checkpoint.startswith("memory:"):
             advice = (

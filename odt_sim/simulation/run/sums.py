@@ -1,6 +1,6 @@
 """Sums of updates in a fixed order, so that their bits do not depend on the backend."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from odt_sim.device.device import Device
 from odt_sim.errors import SimulationError
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights, is_finite
-from odt_sim.simulation.executors.job import Trained
+from odt_sim.simulation.executors.job import Task, Trained
 from odt_sim.strategies.base import Strategy, Tensors, Updates
 
 PIECE = 1 << 16  # numbers per addition, so that temporary arrays stay in the processor's cache
@@ -26,6 +26,11 @@ def join(parts: Iterable[Trained]) -> Trained:
     for part in parts:
         add(total, part)
     return total
+
+
+def joined(task: Task, parts: Sequence[Any]) -> Any:
+    """Return the result of a block, given the results of its parts."""
+    return join(parts) if task.kind == "train" else [row for rows in parts for row in rows]
 
 
 def add(total: Trained, part: Trained) -> None:

@@ -34,7 +34,7 @@ def runs(momentum, on_clock, results, tmp_path_factory):
     return run
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_every_schedule_gives_the_serial_bits_in_processes(data, runs, monkeypatch):
     """`auto` changes places after a round or two."""

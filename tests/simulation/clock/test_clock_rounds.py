@@ -16,7 +16,6 @@ from odt_sim.fleet.conditions import conditions
 from odt_sim.simulation.clock import asynchronous, rounds
 from odt_sim.simulation.clock.devices import Devices
 from odt_sim.simulation.clock.work import EmptyEngine
-from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.strategies import FedAvg, FedPer, FedProx, Local
 from odt_sim.testing import random_data
 
@@ -104,16 +103,6 @@ def test_interrupted_run_resumes_to_the_same_bits(simulation, results, on_clock,
     simulation(FedPer(), run, **settings).run(resume=True)
     type(whole).read(run).assert_same_bits(whole)
     assert (run / "timeline.jsonl").read_bytes() == (tmp_path / "whole" / "timeline.jsonl").read_bytes()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_session")
-@pytest.mark.parametrize("schedule", [{"overselection": 1.5, "deadline": 8}, {"kind": "oort"}], ids=str)
-def test_ray_gives_the_same_bits(results, on_clock, momentum, tmp_path, schedule):
-    settings = {"fleet": on_clock(momentum, schedule, cohort=3), "rounds": 4}
-    serial = results(FedPer(), tmp_path / "serial", **settings)
-    results(FedPer(), tmp_path / "ray", backend=RayBackend(actors=2), **settings).assert_same_bits(serial)
-    assert (tmp_path / "ray" / "timeline.jsonl").read_bytes() == (tmp_path / "serial" / "timeline.jsonl").read_bytes()
 
 
 def test_partial_work_is_trained_and_others_lose_it(simulation, on_clock, grouped, tmp_path):

@@ -16,7 +16,6 @@ from odt_sim.device.examples import Examples
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.model.weights import Weights
 from odt_sim.observers.base import Observer
-from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.simulation.run import commits
 from odt_sim.strategies import IFCA, FedAvg, FedAvgM, FedDyn, FedPer, Scaffold
 
@@ -175,13 +174,6 @@ def test_tiny_rounds_are_committed_one_by_one(simulation, on_clock, momentum, tm
     )
     rounds = run.run()["rounds"]
     assert len((tmp_path / "timeline.jsonl").read_text().splitlines()) == rounds > 4
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-def test_ray_gives_the_same_bits(results, on_clock, momentum, tmp_path, schedule):
-    settings = {"fleet": on_clock(momentum, schedule), "rounds": 8}
-    serial = results(FedPer(), tmp_path / "serial", **settings)
-    results(FedPer(), tmp_path / "ray", backend=RayBackend(actors=2), **settings).assert_same_bits(serial)
 
 
 def test_energy_is_the_sum_over_rounds_and_devices(simulation, on_clock, momentum, tmp_path):

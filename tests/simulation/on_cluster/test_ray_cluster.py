@@ -76,7 +76,7 @@ def test_command_runs_on_a_cluster_with_the_users_files(apart, softmax, tmp_path
     assert launch(here).failed == 0
     there = ["strategy._target_=theirs.Mine", f"run.storage={tmp_path}/shared", "backend.address=auto"]
     missing = apart.command(*there, f"hydra.run.dir={tmp_path}/missing")
-    lacks = r"error: backend ray: node \S+ has no module theirs; install it there, or upload .*: 'backend\.runtime_env="
+    lacks = r"error: backend ray: a worker failed with \S+: .*No module named 'theirs'; install its modules .*_env="
     assert re.match(lacks, missing.stderr.splitlines()[-1]), missing.stderr
     sent = apart.command(*there, f"hydra.run.dir={tmp_path}/cluster", "backend.runtime_env={working_dir: .}")
     assert sent.returncode == 0, sent.stderr

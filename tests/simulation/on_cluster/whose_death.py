@@ -32,11 +32,11 @@ class Host:
         time.sleep(1000)
 
 
-def died_by_itself(call: Any) -> bool:
+def died_by_itself(call: Any, node: str) -> bool:
     try:
         ray.get(call)
     except LOST as error:
-        return is_own_death(error)
+        return is_own_death(error, node)
     raise AssertionError("nothing has died")
 
 
@@ -52,8 +52,8 @@ def main(address: str, process: int, node: str) -> None:
     os.kill(process, signal.SIGTERM)
     here = ray.get_runtime_context().get_node_id()
     # On a busy machine Ray may call a worker that has just died unreachable, which does not count.
-    own = any(died_by_itself(host_on(here).die.remote()) for _ in range(TRIES))
-    print(own, died_by_itself(waiting))
+    own = any(died_by_itself(host_on(here).die.remote(), here) for _ in range(TRIES))
+    print(own, died_by_itself(waiting, node))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,22 +14,18 @@ from typing import ClassVar
 import numpy as np
 import psutil
 import pytest
-from deaths import DeathError, DiesAfterRound
+from deaths import DeathError
 
 from odt_sim import Fleet, TrainingPlan
-from odt_sim.device.runtime import Runtime
+from odt_sim.device.embedding_cache import EmbeddingCache
 from odt_sim.device.scoring import EngineScoring
 from odt_sim.errors import ConfigurationError, SimulationError
-from odt_sim.model.tensors import ServerState
 from odt_sim.persistence.storage import Folder
 from odt_sim.simulation.executors import processes
-from odt_sim.simulation.executors.job import Job, Task
+from odt_sim.simulation.executors.job import Job
 from odt_sim.simulation.executors.processes import ProcessesBackend
-from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.simulation.run import cohort
-from odt_sim.simulation.run.messages import Assignment, Messages
 from odt_sim.strategies.averaging.fedavg import FedAvg
-from odt_sim.strategies.averaging.local import Local
 from odt_sim.strategies.shared_parts.fedper import FedPer
 from odt_sim.strategies.shared_parts.head_only import HeadOnly
 
@@ -37,24 +34,6 @@ from odt_sim.strategies.shared_parts.head_only import HeadOnly
 def single_blocks(monkeypatch):
     """Let each device be a block."""
     monkeypatch.setattr(cohort, "FEWEST_BLOCKS", 7)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("Raises", r"device 4 in round 2 with KeyError: 'mu' \(\S*strategies\.py:\d+\); correct it"),
-        ("ExitsInLocal", r"device \d in round 1 with SystemExit: no data \(\S*strategies\.py:\d+\); correct it"),
-    ],
-)
-def test_error_of_a_strategy_is_that_of_the_serial_backend(name, message, user, simulation, tmp_path):
-    errors = []
-    for backend in (SerialBackend(), ProcessesBackend(2)):
-        run = simulation(getattr(user, name)(), tmp_path / type(backend).__name__, backend=backend)
-        with pytest.raises(SimulationError, match=f"^strategy {name}: failed on {message}") as caught:
-            run.run()
-        errors.append((str(caught.value), type(caught.value.__cause__)))
-    assert errors[0] == errors[1]
-    assert not multiprocessing.active_children()
 
 
 class WaitsForTheOther(FedAvg):
@@ -188,25 +167,6 @@ def test_block_that_fails_in_a_helper_is_done_here(results, tmp_path):
     results(Elsewhere(fails), tmp_path / "found", backend=ProcessesBackend(2)).assert_same_bits(serial)
 
 
-def test_blocks_of_several_states_are_added_as_by_the_serial_backend(momentum, fleet_data, tmp_path):
-    """As in a round on the clock, whose groups have tasks with `saves` and different broadcasts."""
-    job = Job(momentum, fleet_data, FedAvg(), TrainingPlan(learning_rate=0.05), 0, Folder(tmp_path), Fleet())
-    initial = Runtime(momentum).initial
-    groups = [[Task("train", 1, (id,), saves=3) for id in ids] for ids in ((0, 3, 5), (1, 2, 4), (6,))]
-    sums = []
-    for backend in (SerialBackend(), ProcessesBackend(2)):
-        backend.open(job)
-        states = [ServerState({"weights": initial * factor}) for factor in (1.0, 0.5, 2.0)]
-        sums.append(
-            backend.train(
-                [Assignment(group, Messages(job, state)) for group, state in zip(groups, states, strict=True)]
-            )
-        )
-        backend.close()
-    np.testing.assert_array_equal(sums[0].sums["weights"], sums[1].sums["weights"])
-    assert sums[0].contributed == sums[1].contributed
-
-
 class Speaks(FedAvg):
     def local(self, device, broadcast):
         print(f"device {device.id}")
@@ -271,16 +231,6 @@ def test_number_of_processes_is_checked(processes):
         ProcessesBackend(processes)
 
 
-@pytest.mark.parametrize("kind", [FedPer, Local])
-def test_run_that_died_resumes_with_the_same_bits(kind, results, simulation, tmp_path):
-    whole = results(kind(), tmp_path / "whole", rounds=5)
-    with pytest.raises(DeathError):
-        simulation(kind(), tmp_path / "run", rounds=5, backend=ProcessesBackend(2)).run(observers=[DiesAfterRound(3)])
-    assert not multiprocessing.active_children()
-    simulation(kind(), tmp_path / "run", rounds=5, backend=ProcessesBackend(3)).run(resume=True)
-    type(whole).read(tmp_path / "run").assert_same_bits(whole)
-
-
 def stops(device):
     os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -295,6 +245,44 @@ def test_run_whose_helper_is_stopped_goes_on_in_one_process(results, tmp_path, m
         found = results(Elsewhere(stops), tmp_path / "found", rounds=5, backend=ProcessesBackend(2))
     found.assert_same_bits(serial)
     assert not multiprocessing.active_children()
+
+
+@pytest.fixture
+def helpers(momentum, fleet_data, tmp_path):
+    """Return one helper."""
+    job = Job(momentum, fleet_data, FedAvg(), TrainingPlan(learning_rate=0.05), 0, Folder(tmp_path), Fleet())
+    helpers = processes.Helpers(1, job, EmbeddingCache())
+    yield helpers
+    helpers.close()
+
+
+def test_helper_that_is_stopped_while_it_owes_nothing_does_not_halt_the_run(helpers, monkeypatch):
+    """A stopped helper reads no messages, so its pipe fills up."""
+    monkeypatch.setattr(processes, "PATIENCE", 0.1)
+    [helper] = multiprocessing.active_children()
+    os.kill(helper.pid, signal.SIGSTOP)
+
+    def sends_much():
+        for _ in range(500):
+            helpers.begin([], [], {"weights": np.zeros(1 << 11, np.float32)})
+            helpers.results()
+        helpers.results(wait_for_one=True)
+
+    with pytest.warns(UserWarning, match=r"^backend processes: a process was stopped; the run continues"):
+        sends_much()
+    assert len(helpers) == 0
+
+
+def test_limit_of_file_sizes_leaves_one_process(helpers):
+    """As by `ulimit -f`: arrays go through files in memory."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, hard))
+    try:
+        with pytest.warns(UserWarning, match=r"^backend processes: a process cannot share memory \(File too large\)"):
+            helpers.begin([], [], {"weights": np.zeros(1 << 20, np.float32)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(helpers) == 0
 
 
 class Hangs(FedPer):

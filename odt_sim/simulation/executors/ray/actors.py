@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import ActorDiedError, RayError
 
 from odt_sim._support.text import counted, first_line
 from odt_sim.errors import SimulationError
-from odt_sim.simulation.executors.ray.call_errors import LOST, is_own_death, result
+from odt_sim.simulation.executors.ray.call_errors import LOST, result
 from odt_sim.simulation.executors.ray.capacity import node_resources
 
 TRIES = 5  # deaths at one device, or in one slot while no actor starts, until giving up
@@ -27,6 +27,7 @@ class Call:
         tasks: The numbers of its tasks.
         slot: The actor's slot.
         actor: The actor.
+        node: The id of its node.
         deadly: Whether the actor died by itself during this call, rather than during an earlier one.
     """
 
@@ -34,6 +35,7 @@ class Call:
     tasks: list[int]
     slot: int
     actor: Any
+    node: str
     deadly: bool = False
 
 
@@ -52,6 +54,7 @@ class Actors:
             setup: The arguments of the actor's method `setup`.
         """
         self.slots: list[Any] = []
+        self._nodes: dict[int, str] = {}  # the node of each slot's actor
         self._calls: list[list[Call]] = []  # the calls in flight of each slot, in order
         self._make, self._setup = make, setup
         self._starting: dict[Any, tuple[int, Any]] = {}  # by the reference of its setup: slot, actor
@@ -106,7 +109,7 @@ class Actors:
     def call(self, slot: int, work: Any, tasks: list[int]) -> Call:
         """Call an actor's method `work`; it runs after the actor's earlier calls."""
         actor = self.slots[slot]
-        call = Call(actor.work.remote(work), tasks, slot, actor)
+        call = Call(actor.work.remote(work), tasks, slot, actor, self._nodes[slot])
         self._calls[slot].append(call)
         return call
 
@@ -159,11 +162,11 @@ class Actors:
         setup = ready[0]
         slot, actor = self._starting.pop(setup)
         try:
-            result(setup)
+            self._nodes[slot] = result(setup)
             self.slots[slot] = actor
             self._deaths.clear()
         except LOST as error:
-            self._deaths[slot] += is_own_death(error)
+            self._deaths[slot] += isinstance(error, ActorDiedError)
             if self._deaths[slot] == TRIES:
                 raise SimulationError(
                     f"backend ray: a worker died {TRIES} times while starting ({first_line(error)}); "

@@ -3,20 +3,21 @@
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import ray
 
+from odt_sim._support.user_code import is_users
 from odt_sim.device.engines import FLEX_MEMORY, RuntimeChoice, RuntimeName
 from odt_sim.errors import SimulationError
 from odt_sim.model.reading.verification import memory_needed
 from odt_sim.model.tensors import read_only, size_of
-from odt_sim.simulation.executors.backend import Backend
-from odt_sim.simulation.executors.job import Job, Task, Trained
+from odt_sim.simulation.executors.executor import Executor
+from odt_sim.simulation.executors.job import Job, Task
 from odt_sim.simulation.executors.ray.actors import Actors
-from odt_sim.simulation.executors.ray.calls import Calls, joined
+from odt_sim.simulation.executors.ray.calls import Calls
 from odt_sim.simulation.executors.ray.capacity import (
     WORKER_MEMORY,
     Resources,
@@ -28,17 +29,18 @@ from odt_sim.simulation.executors.ray.capacity import (
     wait_for_room,
 )
 from odt_sim.simulation.executors.ray.cluster import is_callers, join_cluster, session
-from odt_sim.simulation.executors.ray.loaded_code import LoadedCode, loaded_code, was_reloaded
 from odt_sim.simulation.executors.ray.node_check import Expected, check_node, credentials, expect, withdraw
 from odt_sim.simulation.executors.ray.schedule import OwnActors, SharedActors
 from odt_sim.simulation.executors.ray.settings import check_settings
 from odt_sim.simulation.executors.worker import Worker
 from odt_sim.simulation.run.code import check_classes, imported_digests
 from odt_sim.simulation.run.cohort import LARGEST_BLOCK
-from odt_sim.simulation.run.evaluation import Row
 from odt_sim.simulation.run.messages import Assignment
-from odt_sim.simulation.run.sums import add
+from odt_sim.simulation.run.sums import joined
 from odt_sim.strategies.base import Tensors
+
+LoadedCode = Mapping[str, Any]
+"""The import specifications of the user's modules, by name; `importlib.reload` and a new import create another one."""
 
 LARGEST_INLINE = 50_000
 """The most bytes of a broadcast that each call carries; the object store takes longer.
@@ -60,8 +62,8 @@ class _Host:
 
     def setup(
         self, path: list[str], environment: Mapping[str, str], references: list[Any], classes: Mapping[str, str]
-    ) -> None:
-        """Check the node and fetch the job."""
+    ) -> str:
+        """Check the node, fetch the job, and return the node's id."""
         os.environ["OPENBLAS_NUM_THREADS"] = "1"  # OpenBLAS' idle threads would spin
         os.environ.update(environment)  # before the storage is unpickled
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]  # to find a user's own modules
@@ -71,6 +73,7 @@ class _Host:
         fetched = Job(data=data, **settings)
         check_classes(fetched, classes)
         self._worker = Worker(fetched, replaceable=True)
+        return ray.get_runtime_context().get_node_id()
 
     def work(self, call: tuple[Sequence[Task], Any]) -> list[Any]:
         """Run blocks; a large broadcast is passed as a reference, so that it is fetched once per round, not per call."""
@@ -126,7 +129,7 @@ def _end(actors: Iterable[Any]) -> None:
         ray.kill(actor)
 
 
-class RayBackend(Backend):
+class RayBackend(Executor):
     """Actors that each host many devices, or one device each."""
 
     def __init__(
@@ -207,20 +210,30 @@ class RayBackend(Backend):
         self._actors = Actors(self._actor, (sys.path, credentials(job.storage), references, imported_digests(job)))
         self._actors.start(idle, count, at_once=cpus)  # more would only wait for CPUs
 
-    def train(self, assignments: Sequence[Assignment]) -> Trained:
-        """Train blocks on the actors, including new ones on nodes that joined the cluster since the last round."""
-        if self._takes_what_fits:
-            self._grow()
-        total = Trained()
-        for assignment in assignments:
-            self._run(assignment, lambda trained: add(total, trained))
-        return total
-
-    def evaluate(self, assignment: Assignment) -> list[Row]:
-        """Evaluate blocks on the actors."""
-        rows = list[Row]()
-        self._run(assignment, rows.extend)
-        return rows
+    def run(self, assignment: Assignment) -> Iterator[Any]:
+        """Run blocks on the actors, including new ones on nodes that joined the cluster; see `Executor`."""
+        if self._job is None:
+            raise SimulationError("backend ray: no job is open; call open first")
+        if self._takes_what_fits:  # actors of dead nodes restart on nodes with free resources
+            fitting = places(self._needs, node_resources())
+            if fitting > self._places:
+                added = min(fitting - self._places, free_places(self._needs))
+                self._actors.add(added)
+                self._places += added
+        (tasks, messages), job = assignment, self._job
+        if not self._dedicated:
+            sizes = [len(task.devices) for task in tasks]
+            shared = SharedActors(job.costs(tasks), sizes, len(self._actors.slots), LARGEST_BLOCK)
+            calls = Calls(assignment, shared, self._carried(messages.broadcast), self._actors, job)
+            for number in range(len(tasks)):
+                yield calls.result(number)
+            return
+        single = [part for task in tasks for part in task.each()]
+        own = OwnActors([part.devices[0] for part in single], self._most_running)
+        calls = Calls(Assignment(single, messages), own, self._carried(messages.broadcast), self._actors, job)
+        numbers = iter(range(len(single)))
+        for task in tasks:
+            yield joined(task, [calls.result(next(numbers)) for _ in task.devices])
 
     def close(self) -> None:
         """Keep the actors for later jobs of this process; the actors and a local Ray end with the process.
@@ -247,19 +260,14 @@ class RayBackend(Backend):
         """Whether the backend starts as many actors as fit on a cluster."""
         return self.actors is None and not self._local and not self._dedicated
 
-    def _grow(self) -> None:
-        """Add actors for nodes that joined the cluster; actors of dead nodes restart on nodes with free resources."""
-        found = places(self._needs, node_resources())
-        if found > self._places:
-            added = min(found - self._places, free_places(self._needs))
-            self._actors.add(added)
-            self._places += added
-
     def _take_idle(self, most: int) -> list[Any]:
         """Return up to `most` idle actors with this job's reservation and the user's current code; kill the others."""
-        now = loaded_code()
+        # Actors keep the modules that they have imported, even after a reload here. Editing a file alone has no effect.
+        specs = {name: getattr(module, "__spec__", None) for name, module in list(sys.modules.items())}
+        now = {name: spec for name, spec in specs.items() if spec and is_users(str(spec.origin))}
         idle = _idle.pop(session(), _Idle(self._needs, {}, []))
-        fit = idle.reserved == self._needs and not was_reloaded(idle.code, now)
+        reloaded = any(now.get(name, spec) is not spec for name, spec in idle.code.items())
+        fit = idle.reserved == self._needs and not reloaded
         kept = idle.actors[:most] if fit else []
         _end(idle.actors[len(kept) :])
         self._code = {**idle.code, **now} if kept else now
@@ -284,24 +292,6 @@ class RayBackend(Backend):
         custom = {name: amount for name, amount in self._needs.items() if name != "CPU"}
         options = {"num_cpus": self._needs["CPU"], "resources": custom, "scheduling_strategy": "SPREAD"}
         return ray.remote(_Host).options(**options).remote()
-
-    def _run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
-        """Run tasks, and take their results in the order of the tasks."""
-        assert self._job is not None
-        (tasks, messages), job = assignment, self._job
-        if not self._dedicated:
-            sizes = [len(task.devices) for task in tasks]
-            shared = SharedActors(job.costs(tasks), sizes, len(self._actors.slots), LARGEST_BLOCK)
-            calls = Calls(assignment, shared, self._carried(messages.broadcast), self._actors, job)
-            for number in range(len(tasks)):
-                take(calls.result(number))
-            return
-        single = [part for task in tasks for part in task.each()]
-        own = OwnActors([part.devices[0] for part in single], self._most_running)
-        calls = Calls(Assignment(single, messages), own, self._carried(messages.broadcast), self._actors, job)
-        numbers = iter(range(len(single)))
-        for task in tasks:
-            take(joined(task, [calls.result(next(numbers)) for _ in task.devices]))
 
     def _carried(self, broadcast: Tensors) -> Any:
         """Return what calls carry: a small broadcast itself, or the reference of a large one, which is put once."""

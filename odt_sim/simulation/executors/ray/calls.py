@@ -1,21 +1,15 @@
 """The actor calls of a round's tasks."""
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
-from odt_sim.simulation.executors.job import Job, Task, Trained
+from odt_sim.simulation.executors.job import Job, Trained
 from odt_sim.simulation.executors.ray.actors import TRIES, Actors, Call
 from odt_sim.simulation.executors.ray.call_errors import LOST, is_own_death, result
 from odt_sim.simulation.executors.ray.schedule import OwnActors, SharedActors
 from odt_sim.simulation.run.evaluation import unmeasured
 from odt_sim.simulation.run.messages import Assignment
-from odt_sim.simulation.run.sums import join
-
-
-def joined(task: Task, parts: Sequence[Any]) -> Any:
-    """Return the result of a block, given the results of its parts."""
-    return join(parts) if task.kind == "train" else [row for rows in parts for row in rows]
+from odt_sim.simulation.run.sums import joined
 
 
 class Calls:
@@ -81,21 +75,17 @@ class Calls:
         try:
             self._done.update(zip(call.tasks, result(reference), strict=True))
         except LOST as error:
-            self._actors.replace(call, died=is_own_death(error))
-            self._repeat(call)
+            self._actors.replace(call, died=is_own_death(error, call.node))
+            tasks = [self._tasks[number] for number in call.tasks]
+            if not call.deadly:
+                self._schedule.back(call.tasks, call.slot, done=False)
+            elif isinstance(self._schedule, SharedActors) and sum(len(task.devices) for task in tasks) > 1:
+                self._cut(call, self._schedule)
+            else:
+                self._count(call)
         else:
             self._actors.done(call)
             self._schedule.back(call.tasks, call.slot, done=True)
-
-    def _repeat(self, call: Call) -> None:
-        """Repeat the tasks of a lost call, or exclude its device."""
-        tasks = [self._tasks[number] for number in call.tasks]
-        if not call.deadly:
-            self._schedule.back(call.tasks, call.slot, done=False)
-        elif isinstance(self._schedule, SharedActors) and sum(len(task.devices) for task in tasks) > 1:
-            self._cut(call, self._schedule)
-        else:
-            self._count(call)
 
     def _cut(self, call: Call, schedule: SharedActors) -> None:
         first = len(self._tasks)
@@ -106,17 +96,15 @@ class Calls:
         schedule.cut(range(first, len(self._tasks)), call.slot)
 
     def _count(self, call: Call) -> None:
+        """Repeat the task of one device, or exclude the device after several deaths."""
         [number] = call.tasks
         self._deaths[number] += 1
         last = self._deaths[number] == TRIES
         if last:
-            self._done[number] = self._excluded(self._tasks[number])
+            [device] = self._tasks[number].devices
+            hung = "" if self._job.fleet.timeout is None else " or hung"
+            reason = f"worker died{hung} {TRIES} times"
+            training = self._tasks[number].kind == "train"
+            excluded = Trained(excluded={device: reason}) if training else [unmeasured(self._job.data, device, reason)]
+            self._done[number] = excluded
         self._schedule.back(call.tasks, call.slot, done=last)
-
-    def _excluded(self, task: Task) -> Any:
-        [device] = task.devices
-        hung = "" if self._job.fleet.timeout is None else " or hung"
-        reason = f"worker died{hung} {TRIES} times"
-        if task.kind == "train":
-            return Trained(excluded={device: reason})
-        return [unmeasured(self._job.data, device, reason)]

@@ -20,10 +20,15 @@ GRACE = 2  # seconds that the actors of an earlier job of this process may take 
 WAIT = 15  # seconds to wait for other work on the cluster to free enough resources
 
 
+def living_nodes() -> list[dict[str, Any]]:
+    """Return Ray's records of the living nodes."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in nodes if node["Alive"]]
+
+
 def node_resources() -> list[Resources]:
     """Return the total resources of each living node."""
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [node["Resources"] for node in nodes if node["Alive"]]
+    return [node["Resources"] for node in living_nodes()]
 
 
 def places(needs: Resources, nodes: Iterable[Resources]) -> int:

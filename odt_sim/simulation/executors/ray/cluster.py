@@ -3,7 +3,6 @@
 import errno
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -19,7 +18,7 @@ from ray._private import utils
 from ray._private.node import Node
 
 from odt_sim._support.system import share_arenas
-from odt_sim._support.text import first_line
+from odt_sim._support.text import first_line, one_line
 from odt_sim.device.engines import quiet
 from odt_sim.errors import SimulationError
 from odt_sim.simulation.executors.submitted import JOB_CONFIG
@@ -54,7 +53,8 @@ import logging, os, sys, ray
 try:
     ray.init(sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
 except Exception as error:
-    sys.exit(f"{type(error).__name__}: {error}")
+    print(error)
+    sys.exit(1)
 os._exit(0)
 """
 
@@ -230,19 +230,10 @@ def _refusal(address: str) -> str | None:
             f"no answer from Ray within {TRIAL_SECONDS} s; try again if the cluster is busy (ray status shows it), or "
             "correct the address"
         )
-    return _explained(trial.stderr) if trial.returncode else None
-
-
-def _explained(output: str) -> str:
-    versions = re.findall(r"(?:Ray|Python): (\S+)", output)
-    if "Version mismatch" in output and len(versions) == 4:
-        theirs, ours = (f"Ray {ray} and Python {python}" for ray, python in (versions[:2], versions[2:]))
-        return f"the cluster has {theirs}, this process has {ours}; install the same on all nodes"
-    if "Unauthenticated" in output:
-        return "the cluster requires its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN if this machine has none"
-    if "Failed to connect to socket" in output:
-        return "this machine is not a node of the cluster; run odt-sim on one of its nodes, or by ray job submit"
-    [*_, reason] = re.findall(r"^\w+(?:Error|Exception): (.+)", output, re.MULTILINE) or [
-        "Ray exited without giving a reason"
-    ]
-    return f"cannot reach Ray ({reason.rstrip('.')}); start a cluster (ray start --head), or use local"
+    if trial.returncode == 0:
+        return None
+    reason = one_line(trial.stdout).rstrip(".") or "Ray ended the process without a reason"
+    return (
+        f"cannot reach Ray ({reason}); start a cluster (ray start --head) or use local; a machine that joins is a node of "
+        "the cluster and has its Ray, its Python and its token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN)"
+    )

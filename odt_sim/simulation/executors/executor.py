@@ -1,25 +1,25 @@
-"""The interface between the coordinator and the backends, which run devices."""
+"""The interface between the coordinator and the executors, which run devices."""
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
 
 from odt_sim.device.engines import LITERT, RuntimeChoice
-from odt_sim.simulation.executors.job import Job, Trained
-from odt_sim.simulation.run.evaluation import Row
+from odt_sim.simulation.executors.job import Job
 from odt_sim.simulation.run.messages import Assignment
 
 
 @runtime_checkable
-class Backend(Protocol):
+class Executor(Protocol):
     """The interface of a backend, which runs the blocks of a job.
 
-    Results are the same on every backend: sums are added in the order of the blocks.
+    Results are the same on every backend: they arrive in the order of the blocks. `tests/executor_conformance.py` has the
+    tests that every executor passes.
 
     Attributes:
         runtime: What runs the model's signatures on a device.
         devices_leave: Whether devices may be gone after the run; resuming a complete run then keeps its results.
         own_examples: Whether devices have their own examples instead of the job's.
-        choice: Where devices run, if the backend chooses, for the summary; else None.
+        choice: Where devices run, if the executor chooses, for the summary; else None.
     """
 
     runtime: RuntimeChoice = LITERT
@@ -29,6 +29,7 @@ class Backend(Protocol):
 
     def start(self) -> None:
         """Start everything that does not depend on a job; may be called in a thread, and more than once."""
+        return
 
     def open(self, job: Job) -> None:
         """Send a job to the workers.
@@ -37,22 +38,16 @@ class Backend(Protocol):
             SimulationError: Workers cannot be started.
         """
 
-    def train(self, assignments: Sequence[Assignment]) -> Trained:
-        """Train blocks, and return their sum, added block by block in the order of the tasks.
+    def run(self, assignment: Assignment) -> Iterator[Any]:
+        """Yield the result of each block, in order: a `Trained`, or the rows of its devices if they are evaluated.
 
         Args:
-            assignments: The blocks; `messages.addressed` adds the messages for its devices to a block.
+            assignment: The blocks, all of one kind; `messages.addressed` adds the messages for its devices to a block.
 
         Raises:
-            SimulationError: A block fails.
+            SimulationError: A block fails, or no job is open.
         """
-
-    def evaluate(self, assignment: Assignment) -> list[Row]:
-        """Evaluate blocks, and return the rows of their devices, in the order of the tasks.
-
-        Raises:
-            SimulationError: A block fails.
-        """
+        ...
 
     def close(self) -> None:
         """End the job's workers."""

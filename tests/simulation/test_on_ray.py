@@ -1,4 +1,4 @@
-"""All backends give the same bits, even if workers die."""
+"""What Ray adds to `executor_conformance.py`: all strategies, code that changes, and workers that die."""
 
 import importlib
 import json
@@ -6,41 +6,19 @@ import os
 import socket
 import subprocess
 import sys
-import time
 
 import numpy as np
 import psutil
 import pytest
-from slow import slow_except
-from threadpoolctl import threadpool_limits
 
-import odt_sim.strategies
-from odt_sim import Fleet
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.errors import SimulationError
 from odt_sim.observers.base import Observer
 from odt_sim.simulation.executors.processes import ProcessesBackend
 from odt_sim.simulation.executors.ray import RayBackend, actors, calls
-from odt_sim.simulation.executors.serial import SerialBackend
-from odt_sim.simulation.run.messages import Assignment
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.averaging.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.averaging.local import Local
-from odt_sim.strategies.averaging.scaffold import Scaffold
-from odt_sim.strategies.clusters.ifca import IFCA
-from odt_sim.strategies.shared_parts.fedper import FedPer
-from odt_sim.strategies.two_models.ditto import Ditto
-
-SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
-STRATEGIES = {s.name: s for s in (Local(), FedAvg(), FedAvgFineTune(max_epochs=2), FedPer())}
-BACKENDS = {
-    "ray-auto": lambda: RayBackend(),
-    "ray-2-actors": lambda: RayBackend(actors=2),
-    "ray-3-actors": lambda: RayBackend(actors=3),
-    "processes-1": lambda: ProcessesBackend(1),
-    "processes-2": lambda: ProcessesBackend(2),
-    "processes-3": lambda: ProcessesBackend(3),
-}
 
 JOIN = """
 import sys, time
@@ -73,44 +51,6 @@ def four_devices(clouds, spread):
     return spread(clouds, 4)
 
 
-@pytest.fixture(scope="module")
-def serial(results, tmp_path_factory):
-    """Return a function that returns a strategy's results on the serial backend, run once."""
-    known = {}
-
-    def run(name):
-        if name not in known:
-            known[name] = results(STRATEGIES[name], tmp_path_factory.mktemp("serial") / name)
-        return known[name]
-
-    return run
-
-
-FAST = [(backend, strategy) for backend in ("ray-2-actors", "processes-2") for strategy in STRATEGIES]
-OTHERS = [
-    ("ray-auto", "fedavg"),
-    ("ray-3-actors", "fedavg_finetune"),
-    *((backend, strategy) for backend in ("processes-1", "processes-3") for strategy in ("local", "fedper")),
-]
-ON_BACKENDS = [*FAST, *OTHERS]
-"""All strategies on two workers, and one or two on each other backend; one worker on Ray runs in tests below."""
-
-
-@pytest.mark.parametrize(("backend", "strategy"), slow_except(FAST, ON_BACKENDS))
-def test_every_backend_gives_the_serial_bits(backend, strategy, serial, results, tmp_path):
-    found = results(STRATEGIES[strategy], tmp_path, backend=BACKENDS[backend]())
-    found.assert_same_bits(serial(strategy))
-
-
-@pytest.mark.parametrize("kind", slow_except([Ditto, FedPer, IFCA, Scaffold], SHIPPED), ids=lambda kind: kind.__name__)
-def test_two_actors_or_two_processes_give_the_serial_bits_for_every_strategy(kind, model_for, results, tmp_path):
-    """The model has all capabilities that strategies need; one device is unseen, and cohorts are drawn."""
-    settings = {"model": model_for(kind()), "rounds": 2, "fleet": Fleet(cohort=4, unseen=1)}
-    backend = ProcessesBackend(2) if SHIPPED.index(kind) % 2 else RayBackend(actors=2)
-    serial = results(kind(), tmp_path / "serial", **settings)
-    results(kind(), tmp_path / "found", **settings, backend=backend).assert_same_bits(serial)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", [RayBackend(actors=2), ProcessesBackend(2)], ids=["ray", "processes"])
 def test_cached_embeddings_give_the_serial_bits(backend, frozen, results, tmp_path):
@@ -119,27 +59,12 @@ def test_cached_embeddings_give_the_serial_bits(backend, frozen, results, tmp_pa
     results(FedAvgFineTune(max_epochs=1), tmp_path / "found", model=frozen, backend=backend).assert_same_bits(serial)
 
 
-@pytest.mark.parametrize(
-    "backend", [SerialBackend(), RayBackend(actors=2), ProcessesBackend(2)], ids=["serial", "ray", "processes"]
-)
-def test_broadcast_changed_in_place_is_sent_again(backend, serial, user, results, tmp_path):
-    assert results(user.SetsTheEntry(), tmp_path, backend=backend).devices == serial("fedavg").devices
-
-
-def test_entry_added_to_the_broadcast_does_not_reach_other_devices(serial, user, results, tmp_path):
-    assert results(user.AddsToTheBroadcast(), tmp_path).devices == serial("fedavg").devices
-
-
 def test_strategy_that_cannot_be_sent_to_actors_is_refused(simulation, user, tmp_path):
     with pytest.raises(
         SimulationError, match=r"^strategy KeepsALock: cannot be sent to Ray's actors: cannot pickle"
     ) as caught:
         simulation(user.KeepsALock(), tmp_path, backend=RayBackend(actors=1)).run()
     assert "\n" not in str(caught.value)
-
-
-def test_strategies_differ(serial):
-    assert len({serial(name).devices for name in STRATEGIES}) == len(STRATEGIES)
 
 
 @pytest.mark.slow
@@ -215,17 +140,6 @@ def test_one_device_per_actor_gives_the_serial_bits_and_each_device_a_process(us
     assert len({json.loads(row)["process"] for row in rows.splitlines()}) == 4
 
 
-@pytest.mark.parametrize(
-    "backend", [SerialBackend(), RayBackend(actors=2), ProcessesBackend(2)], ids=["serial", "ray", "processes"]
-)
-def test_matrix_products_use_one_thread(backend, user, results, tmp_path):
-    with threadpool_limits(2, "blas"):
-        rows = results(user.RecordsThreads(), tmp_path, rounds=1, backend=backend).devices.splitlines()
-        assert user.threads() == 2  # again
-    threads = {(row["device_threads"], row["coordinator_threads"]) for row in map(json.loads, rows)}
-    assert threads == {(1, 1)}
-
-
 def test_strategy_of_the_main_module_reaches_the_workers(results, tmp_path):
     class Halfway(FedAvg):  # as in a notebook
         def deploy(self, device, broadcast):
@@ -262,8 +176,8 @@ def test_worker_killed_within_a_block_changes_no_bit(
 
 
 @pytest.mark.slow
-def test_workers_killed_between_rounds_change_no_bit(serial, simulation, tmp_path):
-    dead = []
+def test_workers_killed_between_rounds_change_no_bit(results, simulation, tmp_path):
+    dead, serial = [], results(Local(), tmp_path / "serial")
 
     class Kills(Observer):
         def on_round(self, record):
@@ -273,9 +187,9 @@ def test_workers_killed_between_rounds_change_no_bit(serial, simulation, tmp_pat
                         process.kill()
                         dead.append(process.pid)
 
-    simulation(Local(), tmp_path, backend=RayBackend(actors=2)).run(observers=[Kills()])
+    simulation(Local(), tmp_path / "found", backend=RayBackend(actors=2)).run(observers=[Kills()])
     assert len(dead) >= 2
-    type(serial("local")).read(tmp_path).assert_same_bits(serial("local"))
+    type(serial).read(tmp_path / "found").assert_same_bits(serial)
 
 
 @pytest.mark.slow
@@ -288,25 +202,6 @@ def test_worker_that_dies_while_starting_ends_the_run(user, simulation, results,
         run.run()
     assert "\n" not in str(caught.value)
     results(FedAvg(), tmp_path / "next", rounds=1, backend=RayBackend(actors=1))  # Ray still works
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("Raises", r"device 4 in round 2 with KeyError: 'mu' \(\S*strategies\.py:\d+\); correct it"),
-        ("ExitsInLocal", r"device \d in round 1 with SystemExit: no data \(\S*strategies\.py:\d+\); correct it"),
-    ],
-)
-def test_error_of_a_strategy_in_a_worker_is_one_line_and_the_actors_stay(
-    name, message, user, simulation, results, tmp_path
-):
-    run = simulation(getattr(user, name)(), tmp_path / "raises", backend=RayBackend(actors=2))
-    started = time.monotonic()
-    with pytest.raises(SimulationError, match=f"^strategy {name}: failed on {message}") as caught:
-        run.run()
-    assert time.monotonic() - started < 30
-    assert "\n" not in str(caught.value)
-    results(FedAvg(), tmp_path / "next", rounds=1, backend=RayBackend(actors=2))
 
 
 def test_memory_storage_is_refused_on_ray(simulation, tmp_path):
@@ -336,12 +231,6 @@ def test_process_uses_one_ray():
         RayBackend("auto").start()
     with pytest.raises(SimulationError, match=r"backend\.runtime_env: this process already uses Ray with none, and"):
         RayBackend(runtime_env={"env_vars": {"A": "1"}}).start()
-
-
-@pytest.mark.parametrize("kind", [SerialBackend, ProcessesBackend])
-def test_backend_without_a_job_is_refused(kind):
-    with pytest.raises(SimulationError, match="no job is open"):
-        kind().evaluate(Assignment([], None))
 
 
 def test_address_of_another_service_is_refused_within_30_seconds(no_ray_answers):
