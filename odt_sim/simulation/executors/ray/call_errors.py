@@ -28,7 +28,7 @@ def result(reference: Any) -> Any:
             raise error.cause from None
         advice = "debug it with backend=serial"
         if isinstance(error.cause, RaySystemError):  # the job could not be unpickled there, mostly for lack of a module
-            advice = "install its modules on all nodes, or upload the folder of your files: 'backend.runtime_env={working_dir: .}'"
+            advice = "install its modules on all nodes, or upload your folder: 'backend.runtime_env={working_dir: .}'"
         raise SimulationError(
             f"backend ray: a worker failed with {type(error.cause).__name__}: {first_line(error.cause)}; {advice}"
         ) from error
