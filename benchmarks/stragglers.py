@@ -24,7 +24,6 @@ from odt_sim.persistence.storage import Folder
 from odt_sim.simulation.executors.job import Job, Task
 from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.simulation.run.messages import Assignment, Messages
-from odt_sim.simulation.run.sums import join
 from odt_sim.strategies.averaging.fedavg import FedAvg
 from odt_sim.strategies.base import ServerState
 
@@ -72,7 +71,7 @@ def main() -> None:
 
         def seconds(round: int, first: int) -> float:
             started = time.perf_counter()
-            join(backend.run(Assignment(tasks(round, first), Messages(job, ServerState(broadcast)))))
+            backend.run(Assignment(tasks(round, first), Messages(job, ServerState(broadcast))), lambda block: None)
             return time.perf_counter() - started
 
         seconds(1, 0)

@@ -16,7 +16,7 @@ strategy needs, such as a loss term.
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -286,13 +286,13 @@ class DiesInRound(SerialBackend):
         super().__init__(runtime.name, runtime.python)
         self._round = round
 
-    def run(self, assignment: Assignment) -> Iterator[Any]:
+    def run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
         """Run blocks in order.
 
         Raises:
             DeathError: The round is the one to die in.
         """
-        yield from super().run(assignment)
+        super().run(assignment, take)
         if assignment.trains and assignment.tasks[0].round == self._round:
             raise DeathError
 
@@ -312,12 +312,12 @@ class WorkerForEach(Executor):
         """Copy the strategy in its state before the first round."""
         self._job = replace(job, strategy=copy.deepcopy(job.strategy))
 
-    def run(self, assignment: Assignment) -> Iterator[Any]:
+    def run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
         """Run blocks in order, device by device."""
         tasks, messages = assignment
         for task in tasks:
             parts = messages.addressed(task).each()
-            yield joined(task, [self._fresh().run(part, read_only(messages.broadcast)) for part in parts])
+            take(joined(task, [self._fresh().run(part, read_only(messages.broadcast)) for part in parts]))
 
     def close(self) -> None:
         """Drop the job."""

@@ -19,7 +19,7 @@ from odt_sim.errors import InvocationError, SimulationError
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.storage import Folder
 from odt_sim.simulation.executors.executor import Executor
-from odt_sim.simulation.executors.job import Job, Task
+from odt_sim.simulation.executors.job import Job, Task, Trained
 from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.simulation.run import cohort
 from odt_sim.simulation.run.messages import Assignment, Messages
@@ -239,7 +239,10 @@ class ExecutorConformance:
         for tried in (SerialBackend(), executor(**{**arguments, "fleet": Fleet()})):
             tried.start()
             tried.open(job)
-            sums.append(join(block for group in assigned(job, groups) for block in tried.run(group)))
+            trained = list[Trained]()
+            for group in assigned(job, groups):
+                tried.run(group, trained.append)
+            sums.append(join(trained))
             tried.close()
         np.testing.assert_array_equal(sums[0].sums["weights"], sums[1].sums["weights"])
         assert sums[0].contributed == sums[1].contributed == [0, 3, 1, 2, 4]
@@ -250,7 +253,7 @@ class ExecutorConformance:
         job = simulation(tmp_path, None, FedAvg()).job
         arguments = {"model": grouped, "data": job.data, "strategy": FedAvg(), **DEFAULTS}
         with pytest.raises(SimulationError, match="no job is open"):
-            [*executor(**arguments).run(assigned(job, [[Task("evaluate", 1, (0,))]])[0])]
+            executor(**arguments).run(assigned(job, [[Task("evaluate", 1, (0,))]])[0], print)
 
 
 def left(directory: Path) -> dict[str, Any]:

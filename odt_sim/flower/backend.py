@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, TypeAlias
 
@@ -79,7 +79,7 @@ class FlowerBackend(Executor):
             )
         self._nodes[device] = node
 
-    def run(self, assignment: Assignment) -> Iterator[Any]:
+    def run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
         """Run the devices of all blocks at once; nodes keep evaluated states until the run ends, for the report."""
         if self._job is None:
             raise SimulationError("backend flower: no job is open; call open first")
@@ -90,7 +90,7 @@ class FlowerBackend(Executor):
         replies = self._ask("train" if assignment.trains else "evaluate", assignment, job.fleet.timeout)
         for task in tasks:
             parts = (_result(job, id, replies.pop(id), training=assignment.trains) for id in task.devices)
-            yield joined(task, list(parts))
+            take(joined(task, list(parts)))
 
     def close(self) -> None:
         """Drop the job and the nodes."""

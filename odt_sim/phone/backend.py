@@ -1,7 +1,7 @@
 """Backend whose devices are phones; each browser that opens the address takes part in the run."""
 
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -120,7 +120,7 @@ class PhonesBackend(Executor):
         self.address = address_of(listening, connected.token, tls)
         _tell(f"Open this address on each phone:\n\n  {self.address}\n\n{qr_code(self.address)}\n")
 
-    def run(self, assignment: Assignment) -> Iterator[Any]:
+    def run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
         """Run all blocks at once, after enough of their devices have connected to train, or one to be evaluated."""
         if self._worker is None or self._connected is None:
             raise SimulationError("backend phones: no job is open; call open first")
@@ -129,7 +129,8 @@ class PhonesBackend(Executor):
         purpose, least = ("for the next round", self._least) if assignment.trains else ("to evaluate", 1)
         _wait_for(self._connected, purpose, min(least, len(devices)), devices)
         received = read_only(messages.broadcast)
-        yield from worker.at_once(lambda task: worker.run(messages.addressed(task), received), tasks)
+        for result in worker.at_once(lambda task: worker.run(messages.addressed(task), received), tasks):
+            take(result)
         self._complete = any(task.kind == "final" for task in tasks)
 
     def close(self) -> None:

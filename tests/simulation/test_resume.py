@@ -147,9 +147,9 @@ def test_rounds_are_trained_evaluated_and_committed_one_after_another(simulation
     monkeypatch.setattr(CommitFile, "write", written)
 
     class Listening(SerialBackend):
-        def run(self, assignment):
+        def run(self, assignment, take):
             order.append(f"{assignment.tasks[0].kind} {assignment.tasks[0].round}")
-            yield from super().run(assignment)
+            super().run(assignment, take)
 
     class Observes(Observer):
         def on_round(self, record):

@@ -1,6 +1,6 @@
 """The backend that runs devices in this process and its forks, or only in this process if that is faster."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from time import perf_counter
 from typing import Any, Literal
@@ -103,10 +103,10 @@ class AutoBackend(Executor):
                 self._place, self.choice, self._measured = alone, f"this process: {error}", None
                 alone.open(job)
 
-    def run(self, assignment: Assignment) -> Iterator[Any]:
+    def run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
         """Run blocks in the place where training is faster; see `Executor`."""
         started = perf_counter()
-        yield from self._place.run(assignment)
+        self._place.run(assignment, take)
         if self._measured is not None and assignment.trains:
             self._measured[self._place is not self._processes].append(perf_counter() - started)
             self._decide(*self._measured)

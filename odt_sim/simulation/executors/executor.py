@@ -1,6 +1,6 @@
 """The interface between the coordinator and the executors, which run devices."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from odt_sim.device.engines import LITERT, RuntimeChoice
@@ -38,16 +38,16 @@ class Executor(Protocol):
             SimulationError: Workers cannot be started.
         """
 
-    def run(self, assignment: Assignment) -> Iterator[Any]:
-        """Yield the result of each block, in order: a `Trained`, or the rows of its devices if they are evaluated.
+    def run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
+        """Run blocks, and pass on the result of each: a `Trained`, or the rows of its devices if they are evaluated.
 
         Args:
             assignment: The blocks, all of one kind; `messages.addressed` adds the messages for its devices to a block.
+            take: Takes the results, in the order of the blocks.
 
         Raises:
             SimulationError: A block fails, or no job is open.
         """
-        ...
 
     def close(self) -> None:
         """End the job's workers."""

@@ -9,7 +9,7 @@ import signal
 import struct
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -104,7 +104,7 @@ class ProcessesBackend(Executor):
         self.alone.worker.make_files()
         self._opened = job, Helpers(self.processes - 1, job, self.alone.worker.embeddings)
 
-    def run(self, assignment: Assignment) -> Iterator[Any]:
+    def run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
         """Run blocks in all processes; see `Executor`.
 
         A block that fails is repeated here when its result is due, so that errors are the same as in a run in one
@@ -127,7 +127,7 @@ class ProcessesBackend(Executor):
                     if text and file:
                         file.write(text)
                 worker.learn(result.embeddings)
-                yield value
+                take(value)
                 taken += 1
             elif (share := helpers.shares.take(call)) is not None:
                 results |= {number: _tried(worker, tasks[number], received) for number in shares[share]}

@@ -1,6 +1,6 @@
 """The backend that runs all devices in this process, one after another: for debugging and small fleets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
@@ -43,12 +43,12 @@ class SerialBackend(Executor):
         check_interruptible(job.fleet.timeout)
         self._worker = Worker(job)
 
-    def run(self, assignment: Assignment) -> Iterator[Any]:
+    def run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
         """Run blocks in order; see `Executor`."""
         (tasks, messages), worker = assignment, self.worker
         received = read_only(messages.broadcast)
         for task in tasks:
-            yield worker.run(messages.addressed(task), received)
+            take(worker.run(messages.addressed(task), received))
 
     def close(self) -> None:
         """Drop the worker and its interpreters."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -134,8 +135,7 @@ class Rounds:
         planned = self._planned(commit)
         trained = Trained()
         for assignment in planned.assignments:
-            for block in self._executor.run(assignment):
-                add(trained, block)
+            self._executor.run(assignment, partial(add, trained))
         after = self._after(commit, planned, trained)
         line = planned.appointment.line if planned.appointment else None
         return EndedRound(after, self._record(commit, after, planned, trained), line)
@@ -245,8 +245,9 @@ class Rounds:
     def evaluate(self, kind: Literal["evaluate", "final"], commit: Commit) -> list[Row]:
         """Evaluate devices after a round; return their rows, in the order of the blocks."""
         tasks = [Task(kind, commit.round, block, commit.versions.of(block)) for block in blocks(self._evaluated)]
-        results = self._executor.run(Assignment(tasks, Messages(self._job, commit.state)))
-        return [{"seen": not holds(self._unseen, row["device"]), **row} for rows in results for row in rows]
+        blocks_rows: list[list[Row]] = []
+        self._executor.run(Assignment(tasks, Messages(self._job, commit.state)), blocks_rows.append)
+        return [{"seen": not holds(self._unseen, row["device"]), **row} for rows in blocks_rows for row in rows]
 
     def _record(self, before: Commit, after: Commit, planned: PlannedRound, trained: Trained) -> RoundRecord:
         """Return the record of a round, without its duration and its evaluation."""

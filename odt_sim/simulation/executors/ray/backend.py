@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -210,7 +210,7 @@ class RayBackend(Executor):
         self._actors = Actors(self._actor, (sys.path, credentials(job.storage), references, imported_digests(job)))
         self._actors.start(idle, count, at_once=cpus)  # more would only wait for CPUs
 
-    def run(self, assignment: Assignment) -> Iterator[Any]:
+    def run(self, assignment: Assignment, take: Callable[[Any], None]) -> None:
         """Run blocks on the actors, including new ones on nodes that joined the cluster; see `Executor`."""
         if self._job is None:
             raise SimulationError("backend ray: no job is open; call open first")
@@ -226,14 +226,14 @@ class RayBackend(Executor):
             shared = SharedActors(job.costs(tasks), sizes, len(self._actors.slots), LARGEST_BLOCK)
             calls = Calls(assignment, shared, self._carried(messages.broadcast), self._actors, job)
             for number in range(len(tasks)):
-                yield calls.result(number)
+                take(calls.result(number))
             return
         single = [part for task in tasks for part in task.each()]
         own = OwnActors([part.devices[0] for part in single], self._most_running)
         calls = Calls(Assignment(single, messages), own, self._carried(messages.broadcast), self._actors, job)
         numbers = iter(range(len(single)))
         for task in tasks:
-            yield joined(task, [calls.result(next(numbers)) for _ in task.devices])
+            take(joined(task, [calls.result(next(numbers)) for _ in task.devices]))
 
     def close(self) -> None:
         """Keep the actors for later jobs of this process; the actors and a local Ray end with the process.
