@@ -34,8 +34,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.random import random_rows
 from odt_sim.device.runtime_pool import RuntimePool
-from odt_sim.export.cache import exported
-from odt_sim.export.needs import with_needs
+from odt_sim.export.cache import exported, with_needs
 from odt_sim.model.tensors import array_of, read_only
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Fleet

@@ -30,8 +30,7 @@ from odt_sim.cli.hydra.build import model_file
 from odt_sim.cli.hydra.overrides import composed
 from odt_sim.data.store import folders as store
 from odt_sim.export import cache
-from odt_sim.export.cache import default_directory, exported
-from odt_sim.export.needs import TERM_NAMES
+from odt_sim.export.cache import TERM_NAMES, default_directory, exported
 from odt_sim.model.reading import verification
 from odt_sim.persistence import storage
 

@@ -12,9 +12,8 @@ from odt_sim._support.text import few
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.names import is_metric, know
 from odt_sim.metrics.tasks import TASK_METRICS
-from odt_sim.persistence.config_folders import config_folders
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
-from odt_sim.persistence.run_folder import SEARCH, TASK, TUNED, TUNING, RunFolder, is_run_folder
+from odt_sim.persistence.run_folder import SEARCH, TASK, TUNED, TUNING, RunFolder, config_folders, is_run_folder
 from odt_sim.persistence.summary import Summary
 
 

@@ -1,17 +1,52 @@
 """The place of a run's checkpoint: a folder, or objects below a URI."""
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from odt_sim._support.files import missing, sync_file_system, sync_names, unwritable, write_file
+from filelock import FileLock, Timeout
+
+from odt_sim._support.files import WITHOUT_LOCKS, missing, sync_file_system, sync_names, unwritable, write_file
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError
-from odt_sim.persistence.lock import locked
 from odt_sim.persistence.object_store import ObjectStore
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: Path, on_warning: Callable[[str], object], setting: str | None = None) -> Iterator[None]:
+    """Keep other processes from running in a folder during the block; released when the process exits.
+
+    Args:
+        folder: The run's folder, which is created if needed. The lock is reentrant.
+        on_warning: Called with a line if the file system has no locks (flock).
+        setting: The setting that names the folder, for the error if it cannot be written.
+
+    Raises:
+        CheckpointError: Another process runs in the folder.
+        FileError: The folder cannot be written.
+    """
+    lock = FileLock(folder / LOCK, timeout=0, is_singleton=True, fallback_to_soft=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
+        raise CheckpointError(f"{folder}: in use by another process; wait until it finishes, or stop it") from error
+    except OSError as error:
+        if folder.is_file():
+            where = f"{setting}: {folder}" if setting else str(folder)
+            raise FileError(f"{where}: expected a folder, found a file; choose another location") from error
+        if error.errno not in WITHOUT_LOCKS:
+            raise unwritable(folder / LOCK, error, setting) from error
+        on_warning(f"{folder}: its file system does not support locks (flock); check that no other process uses it")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class Storage(Protocol):

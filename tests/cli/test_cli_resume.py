@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from odt_sim.cli.hydra.saved_config import named_start
 from odt_sim.errors import ExportError
-from odt_sim.persistence.lock import locked
+from odt_sim.persistence.storage import locked
 
 FAILS = ["strategy._target_=mine.FailsOnce", *FEW, "run.rounds=3"]
 AUTO = [*FAILS, "run.resume=auto"]

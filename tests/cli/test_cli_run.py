@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 
 from odt_sim._support.user_code import exits_are_errors, user_code_errors
 from odt_sim.errors import ConfigurationError
-from odt_sim.persistence.lock import LOCK
 from odt_sim.persistence.run_folder import RunFolder
+from odt_sim.persistence.storage import LOCK
 
 CONTROL = re.compile(r"[^\n -~│━╸╺–±…·]")
 

@@ -10,7 +10,7 @@ import pytest
 from odt_sim import Device, TrainableModel
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export import export_model
-from odt_sim.export.needs import TERM_NAMES, with_needs
+from odt_sim.export.cache import TERM_NAMES, with_needs
 from odt_sim.export.terms import TERMS, term
 from odt_sim.model.contract.manifest import METADATA_NAME, TrainInput
 from odt_sim.model.editing.metadata import with_metadata

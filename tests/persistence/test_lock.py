@@ -11,13 +11,12 @@ import pytest
 from odt_sim.cli.hydra import build as configuration
 from odt_sim.cli.hydra.overrides import composed
 from odt_sim.errors import CheckpointError, FileError
-from odt_sim.persistence.lock import locked
-from odt_sim.persistence.storage import storage_at
+from odt_sim.persistence.storage import locked, storage_at
 
 HOLDS = """
 import sys
 from pathlib import Path
-from odt_sim.persistence.lock import locked
+from odt_sim.persistence.storage import locked
 with locked(Path(sys.argv[1]), print):
     print("locked", flush=True)
     sys.stdin.read()

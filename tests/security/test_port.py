@@ -15,7 +15,7 @@ import pytest
 
 from odt_sim import TrainableModel
 from odt_sim.errors import DataError
-from odt_sim.phone import connections, fleet_socket
+from odt_sim.phone import fleet_socket, server
 from odt_sim.phone.frames import Message, decode, encode
 from odt_sim.phone.phones import short_line
 from odt_sim.phone.server import listen
@@ -80,7 +80,7 @@ def test_idle_connections_do_not_use_up_the_descriptors(running: Running) -> Non
 
 def test_connections_of_one_address_leave_places_for_others() -> None:
     with listen("127.0.0.1", 0) as listening, ExitStack() as clients:
-        assert isinstance(listening, connections.ListeningSocket)
+        assert isinstance(listening, server.ListeningSocket)
         listening.most = 8
         accepted = []
         for host in ["127.0.0.1"] * 3 + ["127.0.0.2"]:
@@ -93,7 +93,7 @@ def test_connections_of_one_address_leave_places_for_others() -> None:
 
 
 def test_peer_outside_the_private_network_is_closed_at_accept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "is_local", lambda address: address != "127.0.0.3")
+    monkeypatch.setattr(server, "is_local", lambda address: address != "127.0.0.3")
     with listen("127.0.0.1", 0) as listening, closing(socket.socket()) as client:
         client.bind(("127.0.0.3", 0))
         client.connect(listening.getsockname())
@@ -106,7 +106,7 @@ def test_peer_outside_the_private_network_is_closed_at_accept(monkeypatch: pytes
 def test_request_that_does_not_arrive_ends_its_connection(
     sent: bytes, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.3)
     with closing(connected(running)) as client:
         client.sendall(sent)
         assert is_closed(client)

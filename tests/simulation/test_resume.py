@@ -16,10 +16,9 @@ from odt_sim import Fleet, TrainingPlan
 from odt_sim.errors import CheckpointError, SimulationError
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.commit import CommitFile
-from odt_sim.persistence.lock import LOCK
 from odt_sim.persistence.object_store import ObjectStore
 from odt_sim.persistence.run_folder import CODE
-from odt_sim.persistence.storage import Folder
+from odt_sim.persistence.storage import LOCK, Folder
 from odt_sim.simulation.executors.ray import RayBackend
 from odt_sim.simulation.executors.serial import SerialBackend
 from odt_sim.simulation.run.code import code_digest

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim.simulation.executors.ray.schedule import OwnActors, SharedActors
+from odt_sim.simulation.executors.ray.calls import OwnActors, SharedActors
 
 
 def makespan(costs: Sequence[float], actors: int, known: Sequence[float] | None = None) -> float:

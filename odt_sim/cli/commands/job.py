@@ -26,8 +26,8 @@ from odt_sim.errors import FileError, OdtSimError
 from odt_sim.observers.base import Observer, Observers, RunInfo
 from odt_sim.observers.display import Display
 from odt_sim.observers.early_stopping import EarlyStopping
-from odt_sim.persistence.lock import locked
 from odt_sim.persistence.run_folder import RunFolder
+from odt_sim.persistence.storage import locked
 from odt_sim.persistence.summary import Summary
 from odt_sim.simulation.run.checks import check_validates
 from odt_sim.trackers.base import Tracker, settings_of

@@ -24,8 +24,7 @@ from odt_sim.cli.hydra.saved_config import (
 from odt_sim.cli.hydra.sweepers import SEARCH
 from odt_sim.cli.messages import say
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.persistence.config_folders import SEARCH_PATH
-from odt_sim.persistence.run_folder import INITIAL_MODEL, SUMMARY, RunFolder
+from odt_sim.persistence.run_folder import INITIAL_MODEL, SEARCH_PATH, SUMMARY, RunFolder
 from odt_sim.persistence.summary import Summary
 from odt_sim.simulation.executors.submitted import is_submitted
 

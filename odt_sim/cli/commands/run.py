@@ -24,7 +24,7 @@ from odt_sim.cli.hydra.saved_config import named_start
 from odt_sim.cli.hydra.sweepers import register_sweepers
 from odt_sim.cli.messages import warn
 from odt_sim.errors import ConfigurationError, OdtSimError
-from odt_sim.persistence.config_folders import SEARCH_PATH
+from odt_sim.persistence.run_folder import SEARCH_PATH
 from odt_sim.simulation.executors.submitted import is_submitted, lost
 
 HELP = {"-h", "--help"}

@@ -31,8 +31,7 @@ from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.units import duration
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.persistence.config_folders import SEARCH_PATH
-from odt_sim.persistence.run_folder import TUNING, document
+from odt_sim.persistence.run_folder import SEARCH_PATH, TUNING, document
 from odt_sim.simulation.executors.submitted import lost
 from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, applied, claim, folder_of, is_fixed
 from odt_sim.tuning.space import check_searched, first_values, parsed_space

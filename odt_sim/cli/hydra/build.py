@@ -21,8 +21,7 @@ from odt_sim.data.devices.federated import FederatedData, described, federate
 from odt_sim.declarations import check_values
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.export.cache import exported
-from odt_sim.export.needs import with_needs
+from odt_sim.export.cache import exported, with_needs
 from odt_sim.metrics.names import higher_is_better, is_metric
 from odt_sim.metrics.own import own_metrics
 from odt_sim.metrics.tasks import model_metrics

@@ -18,7 +18,7 @@ from odt_sim._support.text import one_line
 from odt_sim.cli.hydra.settings import COMPONENTS, DECLARED, argument_texts, component
 from odt_sim.declarations import Setting, declared
 from odt_sim.errors import ConfigurationError
-from odt_sim.persistence.config_folders import SEARCH_PATH
+from odt_sim.persistence.run_folder import SEARCH_PATH
 from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile
 
 OPTIONS = (*COMPONENTS[:7], "model", "fleet", *COMPONENTS[7:], "experiment")

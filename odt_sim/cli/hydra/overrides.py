@@ -17,7 +17,7 @@ from odt_sim.cli.hydra.options import option_names, parsed_arguments, unknown_op
 from odt_sim.cli.hydra.settings import COMPONENTS, GROUPS, NESTED, default_options, defaults
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
-from odt_sim.persistence.config_folders import SEARCH_PATH
+from odt_sim.persistence.run_folder import SEARCH_PATH
 
 CONFIG = {"version_base": "1.3", "config_name": "config"}
 HYDRA_FLAGS = frozenset(  # https://hydra.cc/docs/advanced/hydra-command-line-flags

@@ -15,8 +15,7 @@ import odt_sim
 from odt_sim._support.files import remove_temporaries, write_file
 from odt_sim.cli.hydra.settings import COMPONENTS, default_settings, defaults
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
-from odt_sim.persistence.config_folders import config_folders
-from odt_sim.persistence.run_folder import SWEEP, RunFolder
+from odt_sim.persistence.run_folder import SWEEP, RunFolder, config_folders
 
 FILES = CONFIG, HYDRA, OVERRIDES = "config.yaml", "hydra.yaml", "overrides.yaml"
 

@@ -18,8 +18,8 @@ from odt_sim._support.files import write_file
 from odt_sim.cli.hydra.saved_config import check_new_sweep
 from odt_sim.cli.messages import say
 from odt_sim.errors import ConfigurationError
-from odt_sim.persistence.lock import locked
 from odt_sim.persistence.run_folder import BEST, SUMMARY, SWEEP, document
+from odt_sim.persistence.storage import locked
 from odt_sim.tuning.space import first_values, parsed_space
 
 GROUP = "hydra.sweeper"

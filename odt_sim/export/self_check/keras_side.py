@@ -16,8 +16,7 @@ from odt_sim.export.keras.own_steps import compiled_as, own_method, step_loss, w
 from odt_sim.export.keras.precision import in_float32
 from odt_sim.export.keras.steps import own_loss
 from odt_sim.export.keras.training import Training
-from odt_sim.export.self_check.side import Array, CannotRun, Part
-from odt_sim.export.self_check.snapshot import Snapshot
+from odt_sim.export.self_check.side import Array, CannotRun, Part, Snapshot
 from odt_sim.model.contract.names import full
 
 ROUNDING = 1e-6

@@ -15,8 +15,8 @@ from odt_sim.export.emit.convert import convert
 from odt_sim.export.emit.signatures import Program, emit_signatures
 from odt_sim.export.lowering import Trace
 from odt_sim.export.self_check.file_side import FileSide, value_of, without_padding
+from odt_sim.export.self_check.function_side import run_trace
 from odt_sim.export.self_check.side import Array, Part, Reference, before_last
-from odt_sim.export.self_check.traces import run_trace
 from odt_sim.export.trace.inlining import inlined
 from odt_sim.model.reading.graph_reader import read_graph
 

@@ -27,10 +27,9 @@ from odt_sim.model.weights import Weights
 from odt_sim.observers.base import Observer, Observers, RunInfo
 from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import Commit
-from odt_sim.persistence.lock import locked
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RunFolder, checksum
-from odt_sim.persistence.storage import storage_at
+from odt_sim.persistence.storage import locked, storage_at
 from odt_sim.persistence.summary import Summary
 from odt_sim.settings import Budget, Fleet, Run
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
