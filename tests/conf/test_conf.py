@@ -270,7 +270,7 @@ GROUPS = {
     "aggregator": AGGREGATORS, "arrival": ARRIVALS, "attack": ATTACKS,
     "backend": BACKENDS, "data": (*DATA, *OF_USERS, "fashion_mnist", "cifar10", *OF_TASKS),
     "drift": DRIFTS,
-    "experiment": (*EXPERIMENTS, *TASKS, "phones"), "fleet": FLEETS, "experiment/reproduce": REPRODUCTIONS,
+    "experiment": (*EXPERIMENTS, *TASKS, "phones"), "fleet": FLEETS, "experiment/reproduce": (*REPRODUCTIONS, "pfedme_synthetic"),
     "experiment/benchmark": BENCHMARK, "model": MODELS,
     "experiment/reproduce/fedprox_synthetic": ("fedprox",), "experiment/reproduce/uci_har": ("ditto",),
     "partition": (*PARTITIONS, "flower"), "strategy": option_names("strategy"), "tracker": TRACKERS,

@@ -176,7 +176,7 @@ def read(*, strings: bool) -> Any:
 
 
 def looped(x: Any, most: int | None = None) -> Any:
-    return tf.while_loop(lambda v: tf.reduce_sum(v) < 9.0, lambda v: (1.5 * v + 1.0,), (x,), maximum_iterations=most)[0]
+    return tf.while_loop(lambda v: tf.reduce_sum(v) < 1e6, lambda v: (1.5 * v + 1.0,), (x,), maximum_iterations=most)[0]
 
 
 def repeated(x: Any, times: Any) -> Any:

@@ -108,6 +108,7 @@ SEQUENCES = {
     "separable_conv": op(ops.separable_conv, (2, 5, 2), (1, 10, 3)),
     "max_pool": op(lambda x, b: ops.max_pool(x * b, 2), (5,)),
     "average_pool": op(lambda x, b: ops.average_pool(x * b, 2), (5,)),
+    **ELEMENTWISE,
 }
 IMAGES = {
     "matmul of rank 4": op(ops.matmul, (5, 3)),
@@ -137,6 +138,7 @@ IMAGES = {
     "mean of images": op(lambda x, b: ops.mean(x * b, (1, 2)), (5,)),
     "resize": op(lambda x, b: ops.image.resize(x * b, (6, 6)), (5,)),
     "pad": op(lambda x, b: ops.pad(x * b, [[0, 0], [1, 1], [1, 1], [0, 0]]), (5,)),
+    **ELEMENTWISE,
 }
 VOLUMES = {
     "matmul of rank 5": op(ops.matmul, (5, 3)),

@@ -105,6 +105,7 @@ def _replace(node: Any, op: Any, table: Any) -> list[Any]:
     result = tree_flatten(node.meta["val"])[0][0]  # an op such as torch.eye takes no tensor
     with result.fake_mode:
         inner = make_fx(function, decomposition_table=table)(*examples)
+    inner.graph.eliminate_dead_code()  # such as the positions of maxima
     return put_in_place(node, inner.graph, [flat[i] for i in places])
 
 
