@@ -1,8 +1,10 @@
 """The configuration that a run saves in `.hydra` in its folder."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -200,7 +202,7 @@ def same_model(folder: Path, config: DictConfig) -> bool:
     try:
         saved = _config(OmegaConf.load(folder / ".hydra" / CONFIG))
         before, now = (OmegaConf.to_container(each.model, resolve=True) for each in (saved, config))
-        target, wanted = (each.strategy._target_ for each in (saved, config))
+        target, wanted = (_current_name(str(each.strategy._target_)) for each in (saved, config))
     except DAMAGED:
         return False
     if not isinstance(before, dict) or not isinstance(now, dict) or "build" not in before:
@@ -235,19 +237,20 @@ def _completed(config: DictConfig) -> DictConfig:
 
 
 def _current_name(target: str) -> str:
-    """Return the name of a target whose module has moved into a folder, such as `odt_sim.strategies.ditto.Ditto`."""
+    """Return the name of a target whose module has moved into a folder, such as `odt_sim.strategies.ditto.Ditto`.
+
+    It is the public name in the part of the package, which shipped options use, if there is one.
+    """
     owner, _, name = target.rpartition(".")
     package, _, module = owner.rpartition(".")
     root = Path(odt_sim.__file__).parent
     folder = root / package.removeprefix("odt_sim.")
-    if (
-        not package.startswith("odt_sim.")
-        or "." in package.removeprefix("odt_sim.")
-        or (folder / f"{module}.py").is_file()
-    ):
+    if not re.fullmatch(r"odt_sim\.\w+", package) or not folder.is_dir() or (folder / f"{module}.py").is_file():
         return target
+    if hasattr(import_module(package), name):
+        return f"{package}.{name}"
     moved = [path.relative_to(root).with_suffix("").parts for path in folder.rglob(f"{module}.py")]
-    return ".".join(("odt_sim", *moved[0], name)) if moved else f"{package}.{name}"
+    return ".".join(("odt_sim", *moved[0], name)) if moved else target
 
 
 def _config(saved: Any) -> DictConfig:
