@@ -1,4 +1,4 @@
-"""Local web server, with its socket, address, QR code and TLS."""
+"""Local web server, with limits on connections, its address, QR code and TLS."""
 
 import asyncio
 import errno
@@ -20,6 +20,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.phone.guard import is_local
+
+EVERY_ADDRESS = ("", "0.0.0.0", "::")
+SECONDS_TO_STOP = 3
+SECONDS_TO_START = 30
 
 REQUEST_SECONDS = 10.0
 """The time in which a client must send a first complete request."""
@@ -76,11 +80,6 @@ class PunctualHttp(H11Protocol):
             self.transport.abort()
 
 
-EVERY_ADDRESS = ("", "0.0.0.0", "::")
-SECONDS_TO_STOP = 3
-SECONDS_TO_START = 30
-
-
 @dataclass(frozen=True)
 class Tls:
     """Certificate and key in PEM format."""
@@ -105,7 +104,7 @@ class Tls:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket that limits connections (see `connections`).
+    """Return a listening socket that limits connections.
 
     Args:
         host: An address of this machine; `0.0.0.0` for all.

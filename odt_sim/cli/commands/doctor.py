@@ -18,6 +18,46 @@ from odt_sim.errors import ConfigurationError
 PLACES = {"litert": "on bare LiteRT", "flex": "with Flex (TensorFlow 2.19)", "browser": "in a browser (LiteRT.js)"}
 
 
+def doctor(arguments: Sequence[str]) -> int:
+    """Print the diagnosis of a file or of the environment.
+
+    Returns:
+        The exit code: 0, or 1 if a finding prevents training.
+    """
+    options = parsed("doctor", arguments)
+    if options.environment == (options.file is not None):
+        parser("doctor").error("expected either FILE or --environment")
+    if options.environment:
+        return _environment(options.json)
+    diagnosis = diagnose(options.file, _corrections(options.signature), options.flex_python or os.environ.get(PYTHON))
+    if options.json:
+        print(diagnosis.to_json())
+    else:
+        print_page(diagnosis, Console())
+    return 1 if diagnosis.prevented else 0
+
+
+def _environment(as_json: bool) -> int:
+    from odt_sim.cli.commands.environment import environment, print_environment
+
+    found = environment()
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        print_environment(found, Console())
+    return 0
+
+
+def _corrections(given: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    for role, sign, name in pairs:
+        if not (role and sign and name):
+            raise ConfigurationError(
+                f"--signature: expected ROLE=NAME, such as train=train_epoch, found {role + sign + name!r}"
+            )
+    return {role: name for role, _, name in pairs}
+
+
 def print_page(diagnosis: Diagnosis, console: Console) -> None:
     """Print a diagnosis."""
     console.print(Text.assemble((diagnosis.file, "bold"), f": {diagnosis.bytes:,} bytes"))
@@ -60,43 +100,3 @@ def _finding(kind: Kind, found: Sequence[Finding]) -> RenderableType:
     places = [Text(f"{finding.where}: {finding.found}" if finding.where else finding.found) for finding in found]
     body = Group(*places, Text(kind.explanation, style="dim"), Text.assemble(("do: ", "bold"), kind.remedy))
     return Group(title, Padding(body, (0, 0, 0, 5)))
-
-
-def doctor(arguments: Sequence[str]) -> int:
-    """Print the diagnosis of a file or of the environment.
-
-    Returns:
-        The exit code: 0, or 1 if a finding prevents training.
-    """
-    options = parsed("doctor", arguments)
-    if options.environment == (options.file is not None):
-        parser("doctor").error("expected either FILE or --environment")
-    if options.environment:
-        return _environment(options.json)
-    diagnosis = diagnose(options.file, _corrections(options.signature), options.flex_python or os.environ.get(PYTHON))
-    if options.json:
-        print(diagnosis.to_json())
-    else:
-        print_page(diagnosis, Console())
-    return 1 if diagnosis.prevented else 0
-
-
-def _environment(as_json: bool) -> int:
-    from odt_sim.cli.commands.environment import environment, print_environment
-
-    found = environment()
-    if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        print_environment(found, Console())
-    return 0
-
-
-def _corrections(given: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
-    for role, sign, name in pairs:
-        if not (role and sign and name):
-            raise ConfigurationError(
-                f"--signature: expected ROLE=NAME, such as train=train_epoch, found {role + sign + name!r}"
-            )
-    return {role: name for role, _, name in pairs}

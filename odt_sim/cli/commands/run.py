@@ -101,9 +101,8 @@ def launch(arguments: Sequence[str]) -> Outcome:
 
     @hydra.main(config_path="pkg://odt_sim.conf", **CONFIG)
     def application(config: DictConfig) -> float:
-        from odt_sim.cli.commands.job import (
-            run_job,  # the simulation, which takes longer to import than Hydra finds a mistake
-        )
+        # The simulation takes longer to import than Hydra finds a mistake.
+        from odt_sim.cli.commands.job import run_job
 
         return run_job(config, outcome)
 

@@ -10,27 +10,6 @@ from numpy.typing import NDArray
 
 from odt_sim.export.emit.signatures import Variable
 
-
-class Snapshot:
-    """The values of variables at one time; those that stay the same take no memory."""
-
-    def __init__(self, variables: Iterable[Variable], weights: Iterable[Variable]) -> None:
-        """Keep values.
-
-        Args:
-            variables: The variables.
-            weights: Those of them that `restore` can move.
-        """
-        distinct = {id(variable): variable for variable in variables}
-        self._values = [(variable, tf.convert_to_tensor(variable)) for variable in distinct.values()]
-        self._weights = set(map(id, weights))
-
-    def restore(self, random: np.random.Generator | None = None) -> None:
-        """Set all variables to their values; `random` moves weights by one unit in the last place."""
-        for variable, value in self._values:
-            variable.assign(moved(value.numpy(), random) if random and id(variable) in self._weights else value)
-
-
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
@@ -114,3 +93,23 @@ def moved(values: Array, random: np.random.Generator) -> Array:
         return values
     directions = np.where(random.integers(0, 2, values.shape) > 0, np.inf, -np.inf).astype(values.dtype)
     return np.asarray(np.nextafter(values, directions))
+
+
+class Snapshot:
+    """The values of variables at one time; those that stay the same take no memory."""
+
+    def __init__(self, variables: Iterable[Variable], weights: Iterable[Variable]) -> None:
+        """Keep values.
+
+        Args:
+            variables: The variables.
+            weights: Those of them that `restore` can move.
+        """
+        distinct = {id(variable): variable for variable in variables}
+        self._values = [(variable, tf.convert_to_tensor(variable)) for variable in distinct.values()]
+        self._weights = set(map(id, weights))
+
+    def restore(self, random: np.random.Generator | None = None) -> None:
+        """Set all variables to their values; `random` moves weights by one unit in the last place."""
+        for variable, value in self._values:
+            variable.assign(moved(value.numpy(), random) if random and id(variable) in self._weights else value)

@@ -436,9 +436,7 @@ def _run_call(
             computed.clear()
             try:
                 send(connection, (block, result))
-            except (
-                OSError
-            ):  # no memory, or a limit of file sizes, as by `ulimit -f`: the run's process repeats the block
+            except OSError:  # no memory, or a limit of file sizes (`ulimit -f`): the run's process repeats the block
                 send(connection, (block, FAILED))
 
 
